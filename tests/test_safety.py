@@ -198,7 +198,7 @@ def test_a_list_of_checkpoints_reaches_no_files_elsewhere(tmp_path):
         (tmp_path / 'train/checkpoint').write_text('model_checkpoint_path: '
                                                    f'{json.dumps(path)}\nall_model_checkpoint_paths: '
                                                    f'{json.dumps(path)}\n')
-        with pytest.raises(errors.TrainingError, match='which lies elsewhere: LingPipe never writes that'):
+        with pytest.raises(errors.TrainingError, match='which is in another folder: LingPipe never writes that'):
             checkpoints.complete(str(tmp_path / 'train'))
     assert os.path.exists(tmp_path / 'precious.index')
 

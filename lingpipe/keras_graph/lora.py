@@ -124,7 +124,7 @@ def _matching(field: str, patterns: Any, names: Collection[str]) -> list[str]:
         try:
             found = any(re.match(pattern, name) for name in names)
         except re.error as error:
-            raise ValueError(f'{field}: {pattern!r} is no regular expression ({error}). Mend it.') from error
+            raise ValueError(f'{field}: {pattern!r} is not a regular expression ({error}). Correct it.') from error
         if not found:
             raise ValueError(f'{field}: {pattern!r} matches nothing of the model; '
                              f'{spelling.what_there_is(pattern, names)}. Change it, or leave it out.')

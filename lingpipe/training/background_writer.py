@@ -1,4 +1,4 @@
-"""Writing checkpoints while training goes on: values are copied to host memory between two steps, and written later.
+"""Writing checkpoints while training continues: values are copied to host memory between two steps, and written later.
 
 ::
 
@@ -22,7 +22,7 @@ _FIRST_CPU = {'device_type': 'CPU', 'device_index': 0}
 
 
 class BackgroundWriter:
-    """Does one piece of work at a time in a thread, and raises here what it failed with there."""
+    """Runs one function at a time in a thread, and raises its errors in the calling thread."""
 
     def __init__(self) -> None:
         self._threads = concurrent.futures.ThreadPoolExecutor(
@@ -30,27 +30,27 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Starts a piece of work once the one before has ended.
+        """Starts a function once the previous one has ended.
 
         Args:
             work: function without arguments.
 
         Raises:
-            Exception: what the work before it failed with.
+            Exception: the error of the previous function.
         """
         self.wait()
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raises what the work has failed with, if it has ended; waits for nothing."""
+        """Raises the error of the function if it has ended with one; does not wait."""
         if self._work and self._work.done():
             self.wait()
 
     def wait(self) -> None:
-        """Waits for the work to end.
+        """Waits for the function to end.
 
         Raises:
-            Exception: what it failed with.
+            Exception: the error of the function.
         """
         work, self._work = self._work, None
         if work:
@@ -58,7 +58,7 @@ class BackgroundWriter:
 
 
 def _let_others_go_first():
-    """Steps that compute on this machine's cores get them first; Linux has a priority for each thread."""
+    """Lowers the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
@@ -66,14 +66,14 @@ def _let_others_go_first():
 def copied_to_hosts(state: dict) -> dict:
     """Copies variables to the memory of the machines that hold them.
 
-    Nothing is copied at once where a variable is in the memory of a host already: the copy shares its buffer, and
-    TensorFlow gives the variable another one when a step changes it.
+    If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
+    a new buffer when a step changes it.
 
     Args:
         state: nested dictionary of `tf.Variable`.
 
     Returns:
-        The same of tensors, whose values no later step changes.
+        Nested dictionary of tensors, which later steps do not change.
     """
     copies = tf.nest.map_structure(_copied_to_host, state)
     wait_for_all(tf.nest.flatten(copies))
@@ -92,12 +92,12 @@ def host_of(device: str) -> str:
 
 
 def wait_for_all(tensors: list[tf.Tensor]) -> None:
-    """Waits until the last of the tensors on each machine is there.
+    """Waits until the last of the tensors on each machine is computed.
 
-    Another machine does its operations in their order, and later than they are asked for.
+    Other machines run operations in order, but later than they are called here.
 
     Args:
-        tensors: list of eager tensors in the order in which they were made.
+        tensors: list of eager tensors in the order of their creation.
     """
     for tensor in {tensor.device: tensor for tensor in tensors}.values():
         with tf.device(tensor.device):

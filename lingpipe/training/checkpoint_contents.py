@@ -63,7 +63,7 @@ def nested(named: dict[str, Any]) -> Any:
 
 
 class WeightReader:
-    """Reads what evaluation needs from a checkpoint: for each weight its moving average, or itself where it has none.
+    """Reads what evaluation needs from a checkpoint: the moving average of each weight, or the weight if it has none.
 
     Args:
         body: a built `GPipeLayer`.
@@ -75,17 +75,17 @@ class WeightReader:
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> Any:
-        """Puts a checkpoint into the model, with moving averages in place of weights where it holds them.
+        """Reads a checkpoint into the model, with moving averages in place of weights if it has them.
 
         Args:
-            path: path of the checkpoint; None takes the newest of the folder that is whole, and says which are not.
+            path: path of the checkpoint; None takes the newest undamaged one of the folder.
             directory: folder of checkpoints.
 
         Returns:
             Step of the checkpoint.
 
         Raises:
-            TrainingError: when there is none, it is damaged, or it is of another model.
+            TrainingError: there is none, it is damaged, or it is of another model.
         """
         if path is not None:
             return self.restore(path)
@@ -95,17 +95,17 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> Any:
-        """Puts the values of a checkpoint into the model.
+        """Reads the values of a checkpoint into the model.
 
         Args:
-            path: path of a checkpoint; '.index' at its end does no harm.
+            path: path of a checkpoint, with or without '.index'.
 
         Returns:
             Step of the checkpoint.
 
         Raises:
-            DamagedCheckpointError: when it cannot be read.
-            TrainingError: when it is not there, or is of another model.
+            DamagedCheckpointError: it cannot be read.
+            TrainingError: it is missing, or of another model.
         """
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
@@ -123,11 +123,11 @@ class WeightReader:
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
-    """Refuses to read the weights of a LoRA model without what it has learnt.
+    """Refuses to read the weights of a LoRA model without their trained low-rank parts.
 
     Args:
         path: path of the checkpoint.
-        stored: what it holds, as `stored_shapes` returns it.
+        stored: what it has, as `stored_shapes` returns it.
         named: dictionary of the variables of the model, as `model_variables` returns it.
 
     Raises:
@@ -144,11 +144,11 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Reads variables of a checkpoint, whatever theirs is to be called here.
+    """Reads variables of a checkpoint into variables that may have other names.
 
     Args:
         path: path of the checkpoint.
-        pairs: list of a name in the checkpoint, as `stored_shapes` gives it, and the variable to read it into.
+        pairs: list of pairs of a name in the checkpoint, as in `stored_shapes`, and the variable to read it into.
 
     Raises:
         DamagedCheckpointError: when it cannot be read.
@@ -160,11 +160,11 @@ def read_variables(path: str, pairs: list) -> None:
 
 
 def stored_shapes(path: str) -> dict:
-    """Returns a dictionary from variable name to shape of what a checkpoint holds.
+    """Returns a dictionary from the names of a checkpoint's variables to their shapes.
 
     Raises:
-        DamagedCheckpointError: when it cannot be read.
-        TrainingError: when it is missing.
+        DamagedCheckpointError: it cannot be read.
+        TrainingError: it is missing.
     """
     try:
         for name in checkpoints.files_of(path):
@@ -224,7 +224,7 @@ def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON
     checkpoint = tf.train.Checkpoint(**state)
     try:
         checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
-    except Exception as error:  # a damaged list of objects trips TensorFlow's own code in any way
+    except Exception as error:  # a damaged list of objects raises any error in TensorFlow's own code
         if errors.is_lost_machine(error):
             raise
         raise _damaged(path, error) from error

@@ -21,18 +21,19 @@ from lingpipe.training import background_writer, checkpoint_contents, checkpoint
 class Checkpointer:
     """Writes and reads the state of a training run.
 
-    A checkpoint holds the step, every weight and moving statistic by layer and name, the optimizer's slots and the
-    moving averages. The position in the data and all random numbers follow from the step; a constant learning rate is
-    not in it, so that training can resume with another one.
+    A checkpoint has the step, every weight and moving statistic by layer and name, the optimizer's slots and the moving
+    averages. The position in the data and all random numbers follow from the step. A constant learning rate is not
+    stored, so that training can resume with another one.
 
-    Machines that see the folder write and read what they hold; see `shared_folder`.
+    Machines that see the folder write and read the values on their devices; see `shared_folder`.
 
     Args:
         directory: folder of the checkpoints.
         program: a `TrainProgram`.
         max_to_keep: number of newest checkpoints to keep.
-        writer: the `BackgroundWriter` of the training run; None: one of its own.
-        wait: function of a path and 'written' or 'read' that returns the scope of that, such as `waits.for_checkpoint`.
+        writer: the `BackgroundWriter` of the training run; None: a new one.
+        wait: function of a path and 'written' or 'read' that returns the scope of the wait, such as
+            `waits.for_checkpoint`.
 
     Attributes:
         state: nested dictionary of the `tf.Variable` that a checkpoint holds.
@@ -44,7 +45,7 @@ class Checkpointer:
     def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
                  writer: background_writer.BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
-        checkpoints.complete(directory)  # to CheckpointManager a damaged list is an empty one
+        checkpoints.complete(directory)  # CheckpointManager would treat a damaged list as an empty one
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self.state = _nested_state(program)
@@ -62,29 +63,29 @@ class Checkpointer:
         return [path for path in checkpoints.complete(self._directory) if path not in self._damaged]
 
     def save(self) -> str:
-        """Writes a checkpoint of the current step; one that exists already is left alone.
+        """Writes a checkpoint of the current step, unless there is one already.
 
         Returns:
             Path of the checkpoint.
 
         Raises:
-            TrainingError: when the disk is full or cannot be written to, for this checkpoint or the one before.
+            TrainingError: this checkpoint or the previous one could not be written.
         """
         path = self.begin_save()
         self._writer.wait()
         return path
 
     def begin_save(self, then: Callable = lambda: None) -> str:
-        """Copies the state of the current step, once the checkpoint before is written, and writes it in a thread.
+        """Waits for the previous checkpoint, copies the state of the current step, and writes it in a thread.
 
         Args:
-            then: function called in that thread when the checkpoint counts.
+            then: function called in that thread when the checkpoint is complete.
 
         Returns:
             Path that the checkpoint will have.
 
         Raises:
-            TrainingError: as `save`, for the checkpoint before.
+            TrainingError: the previous checkpoint could not be written.
         """
         self._writer.wait()
         copies = background_writer.copied_to_hosts(self.state)
@@ -116,10 +117,10 @@ class Checkpointer:
             manager.save(checkpoint_number=step, options=self._options())
         finally:
             for name in copies:
-                delattr(manager.checkpoint, name)  # which frees the memory of the copies
+                delattr(manager.checkpoint, name)  # frees the memory of the copies
 
     def _kept_manager(self):
-        """What is damaged leaves the list with the next checkpoint: it neither counts as kept, nor is deleted."""
+        """Returns the manager, after removing damaged checkpoints from the list; their files stay."""
         if self._manager is None:
             checkpoints.leave_out(self._directory, self._damaged)
             checkpoints.remove_unfinished(self._directory)
@@ -141,13 +142,13 @@ class Checkpointer:
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> Any:
-        """Reads the newest checkpoint that is whole; says which are not, and leaves them as they are.
+        """Reads the newest undamaged checkpoint; names the damaged ones, and leaves them unchanged.
 
         Returns:
-            Its path, or None where there are no checkpoints.
+            Its path, or None if there are no checkpoints.
 
         Raises:
-            TrainingError: when none is whole, or the newest whole one is of another model.
+            TrainingError: all are damaged, or the newest undamaged one is of another model.
         """
         newest, self._damaged = checkpoints.read_newest(self._directory, self.restore)
         return newest
@@ -173,7 +174,7 @@ def _variable_of(copy):
 
 
 def _nested_state(program: Any) -> dict:
-    """Returns the nested dictionary of everything that a `TrainProgram` changes, as checkpoints hold it.
+    """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints.
 
     Args:
         program: a `TrainProgram`.
@@ -187,7 +188,7 @@ def _nested_state(program: Any) -> dict:
 
 
 def _optimizer_variables(optimizer):
-    """Slots are numbered, and named by the optimizer's class so that those of another one cannot fit by chance."""
+    """Returns the slots by number and by the optimizer's class, so that those of another optimizer cannot fit."""
     inner = loss_scaling.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -27,19 +27,19 @@ _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whol
 
 
 def read_newest(directory: str, read: Callable) -> tuple | None:
-    """Reads the newest checkpoint that is whole; says which are not, and changes nothing in the folder.
+    """Reads the newest undamaged checkpoint; names the damaged ones, and changes nothing in the folder.
 
-    Whether a file is whole shows when it is read: TensorFlow keeps a checksum of every value.
+    Only reading shows whether a file is damaged: TensorFlow stores a checksum of every value.
 
     Args:
         directory: folder of checkpoints.
         read: function of a path that reads a checkpoint or raises `DamagedCheckpointError`.
 
     Returns:
-        Pair of the path of what was read, None where there are no checkpoints, and the list of the paths of newer ones.
+        Pair of the path that was read, None if there are no checkpoints, and the list of the newer, damaged paths.
 
     Raises:
-        TrainingError: when none is whole, or as `read` and `complete` do.
+        TrainingError: all are damaged, or as `read` and `complete`.
     """
     damaged = []
     for path in complete(directory):
@@ -49,9 +49,8 @@ def read_newest(directory: str, read: Callable) -> tuple | None:
             damaged.append(error)
             continue
         for each in damaged:
-            logging.warning('Checkpoint %s cannot be read (%s). The newest that can, %s, is taken; nothing was '
-                            'deleted.',
-                            each.path, each.reason, path)
+            logging.warning('Checkpoint %s cannot be read (%s). Using %s, the newest that can be read; nothing was '
+                            'deleted.', each.path, each.reason, path)
         return path, [each.path for each in damaged]
     if damaged:
         raise errors.TrainingError(
@@ -63,11 +62,11 @@ def read_newest(directory: str, read: Callable) -> tuple | None:
 def complete(directory: Any) -> Any:
     """Returns the paths of the complete checkpoints of a folder, the newest first.
 
-    A checkpoint whose files somebody has deleted does not count.
+    A listed checkpoint without files does not count.
 
     Raises:
-        TrainingError: when there are checkpoints, but the list of the complete ones is missing or damaged, or names
-            others.
+        TrainingError: there are checkpoints, but the list of the complete ones is missing or damaged, or names other
+            files.
     """
     listed, names = _listed(directory), _names_in(directory)
     prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
@@ -75,9 +74,9 @@ def complete(directory: Any) -> Any:
     present = sorted((name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)), key=step_of)
     if present and not found and _NONE_YET not in map(os.path.basename, listed):
         raise errors.TrainingError(
-            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To go "
-            f'on from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another --logdir; '
-            'nothing was changed.')
+            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To "
+            f'resume from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another '
+            '--logdir; nothing was changed.')
     return list(dict.fromkeys(reversed(found)))
 
 
@@ -85,11 +84,11 @@ def _listed(directory):
     state = _state_in(directory)
     listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     for path in listed:
-        # In this folder training would delete it as too old.
+        # Training would delete it as too old, as if it were in this folder.
         if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
             raise errors.TrainingError(
-                f"The file 'checkpoint' in {directory} names {path}, which lies elsewhere: LingPipe never writes that. "
-                'Delete the line, or choose another --logdir; nothing was changed.')
+                f"The file 'checkpoint' in {directory} names {path}, which is in another folder: LingPipe never writes "
+                'that. Delete the line, or choose another --logdir; nothing was changed.')
         if not _NAME.fullmatch(os.path.basename(path)):
             raise errors.TrainingError(
                 f"The file 'checkpoint' in {directory} names {path[:100]}, which does not end in -STEP: LingPipe never "
@@ -98,7 +97,7 @@ def _listed(directory):
 
 
 def _state_in(directory):
-    """Returns what TensorFlow reads from the list of checkpoints; None where it is missing or damaged."""
+    """Returns what TensorFlow reads from the list of checkpoints; None if the list is missing or damaged."""
     path = tf.io.gfile.join(str(directory), 'checkpoint')
     try:
         text_files.require_regular(path)
@@ -110,7 +109,7 @@ def _state_in(directory):
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
-    """Takes checkpoints, but never the only ones, out of the list of the complete ones; their files stay.
+    """Removes checkpoints from the list of the complete ones, unless no others remain; their files stay.
 
     Args:
         directory: folder of checkpoints.

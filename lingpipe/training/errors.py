@@ -1,4 +1,4 @@
-"""Errors that a person can mend: shown as one sentence, without a stack trace."""
+"""Errors that a user can fix, shown as one message, without a stack trace."""
 
 import re
 from typing import Any
@@ -12,12 +12,12 @@ _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-_OTHER_PROCESS = 'Unable to find a context_id matching'  # it answers where a worker was, and is not of this program
+_OTHER_PROCESS = 'Unable to find a context_id matching'  # a restarted worker, which does not know this program
 _LESS_MEMORY = {'none': 'stage', 'selective': 'stage', 'stage': 'layer'}
 
 
 class TrainingError(Exception):
-    """Something outside the program stopped it: the message says what happened and what to do."""
+    """Training stopped for a reason outside the program; the message says what happened and what to do."""
 
 
 class DamagedCheckpointError(TrainingError):
@@ -34,15 +34,15 @@ class DamagedCheckpointError(TrainingError):
 
 
 class LostWorkerError(TrainingError):
-    """Another process of the cluster died or hangs: the same command resumes from the newest checkpoint."""
+    """Another process of the cluster ended or hangs: the same command resumes from the newest checkpoint."""
 
 
 class WorkerIsBackError(LostWorkerError):
-    """A worker that training continued without answers again: training continues with it from the newest checkpoint."""
+    """A worker that was left out answers again: training continues with it from the newest checkpoint."""
 
 
 def exit_code(error: Any) -> Any:
-    """Returns what a program that stops at `error` ends with: EXIT_TRY_AGAIN where a restart can mend it, else 1."""
+    """Returns the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can fix it, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
@@ -51,9 +51,9 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> Any:
-    """Returns what went wrong, from an error's message: one line without names of TensorFlow's operations.
+    """Returns the cause in an error's message: one line without names of TensorFlow's operations.
 
-    The message of an error in a graph says before it where that was built, and lists it once for each device.
+    The message of an error in a graph first says where the graph was built, and has the cause once for each device.
     """
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
     root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
@@ -67,14 +67,14 @@ def cause(error: Any) -> Any:
 
 
 def reason(error: Any) -> Any:
-    """Returns why a file operation of TensorFlow failed, without the path that stands before the reason."""
+    """Returns why a file operation of TensorFlow failed, without the path before the reason."""
     return cause(error).rpartition('; ')[2]
 
 
 def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
-    """Says what a failure inside TensorFlow means to the user, and what to do.
+    """Returns what an error of TensorFlow means for the user, and what to do.
 
-    A device whose partition fails has the others cancelled, and often that is all that TensorFlow reports.
+    When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
 
     Args:
         error: a `tf.errors.OpError`.
@@ -88,9 +88,9 @@ def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
-        return (f'{machine(error)} was lost in the middle of a step ({told}). Start it again, where nothing does so '
-                'by itself, and run the same command here too: training resumes from its newest checkpoint. With '
-                '--max_restarts=10 both happens by itself.')
+        return (f'{machine(error)} was lost in the middle of a step ({told}). Restart it, unless something else does, '
+                'and run the same command here again: training resumes from its newest checkpoint. '
+                '--max_restarts=10 does both for you.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, set TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: '
@@ -100,12 +100,12 @@ def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
 
 
 def is_lost_machine(error: Any) -> bool:
-    """Whether an error says that another machine, or its program, is gone: starting again can mend it."""
+    """Returns whether an error means that another machine, or its program, was lost: a restart can fix it."""
     return isinstance(error, _LOST) or _OTHER_PROCESS in str(error)
 
 
 def machine(error: Any) -> str:
-    """Returns the name of the machine that an error is about, which begins a sentence."""
+    """Returns the name of the machine of an error, to begin a sentence with."""
     task = _REMOTE_TASK.search(str(error))
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'
 

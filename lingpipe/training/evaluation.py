@@ -1,4 +1,4 @@
-"""Evaluating a task over a dataset while it trains, and checkpoints of a run from another process."""
+"""Evaluation of a task during training, and of a run's checkpoints from another process."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,7 +20,7 @@ class Evaluator:
 
     Args:
         task: a `BaseTask` whose body is built.
-        read: function that gives the value to use for a Keras variable.
+        read: function that returns the value to use for a Keras variable.
         placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
@@ -29,7 +29,7 @@ class Evaluator:
         self._task = task
         self._read = read
         self._placement = placement or Placement()
-        # A text grows step by step.
+        # Generated texts change their length, which static shapes do not allow.
         self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)
         self._function = tf.function(self._batch, autograph=False)
 
@@ -39,12 +39,12 @@ class Evaluator:
 
         Args:
             batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
-            interrupted: object that becomes true when somebody wants the program to stop.
-            decode: whether to compute the task's `decoding_metrics` too, where the devices can.
+            interrupted: object that becomes true when the program should stop.
+            decode: whether to compute the task's `decoding_metrics` too, if the devices can.
             on_batch: function to call after each batch.
 
         Returns:
-            Dictionary from name to mean, as floats; None where it was interrupted.
+            Dictionary from name to mean, as floats; None if it was interrupted.
         """
         totals: Any = None
         for batch in batches:
@@ -68,12 +68,12 @@ class Evaluator:
 
 
 def _as_doubles(tensor):
-    """Counts of many examples leave the range in which float32 can count on."""
+    """Returns doubles, because counts of many examples exceed the integers that float32 can represent."""
     return np.asarray(tensor, np.float64)
 
 
 def batches_of(data: Any, train_params: Any) -> Iterator[Any]:
-    """Yields the batches of an evaluation; an input that gives none ends the process with a sentence.
+    """Yields the batches of an evaluation; if the input gives none in time, the process ends with a message.
 
     Args:
         data: the input.
@@ -83,13 +83,13 @@ def batches_of(data: Any, train_params: Any) -> Iterator[Any]:
 
 
 class CheckpointEvaluation:
-    """Evaluates checkpoints with any number of partitions, whatever number they were trained with.
+    """Evaluates checkpoints with any number of partitions, which may differ from that of training.
 
     Args:
         params: the experiment's Params with `task`, `train` and `eval`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
-        logdir: folder of the run; one that is not there is refused.
-        devices: list of device names, one a partition, for params that name none.
+        logdir: folder of the run, which must exist.
+        devices: list of device names, one for each partition, for params that name none.
     """
 
     def __init__(self, params: Any, evaluation_inputs: dict, logdir: str, devices: list[str] | None = None) -> None:
@@ -112,7 +112,7 @@ class CheckpointEvaluation:
         """Evaluates one checkpoint and prints the result.
 
         Args:
-            path: path of a checkpoint; None takes the newest of the run that is whole.
+            path: path of a checkpoint; None takes the newest undamaged one of the run.
 
         Returns:
             Dictionary from dataset name to metrics.
@@ -132,23 +132,24 @@ class CheckpointEvaluation:
         return results
 
     def _write_curves(self, name, step, metrics):
-        """Makes the curves' folder only now, when there is something to write."""
+        """Writes curves; makes their folder only when there is something to write."""
         if name not in self._curves:
             self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
         self._curves[name].scalars(step, metrics)
         self._curves[name].flush()
 
     def follow(self, timeout_seconds: Any = None) -> None:
-        """Evaluates every new checkpoint of a running training, until its last step.
+        """Evaluates every new checkpoint of a training run, until its last step.
 
         Args:
-            timeout_seconds: how long to wait for the next checkpoint; None waits for ever.
+            timeout_seconds: how long to wait for the next checkpoint; None: no limit.
         """
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)
             except errors.DamagedCheckpointError as error:
-                logging.warning('Checkpoint %s cannot be read (%s). The next one is awaited.', error.path, error.reason)
+                logging.warning('Checkpoint %s cannot be read (%s). Waiting for the next one.', error.path,
+                                error.reason)
                 continue
             if checkpoints.step_of(path) >= self._params.train.max_steps:
                 return

@@ -1,4 +1,4 @@
-"""Building what the params of an experiment describe, after checking them: the input, and the task on its devices."""
+"""Checking the params of an experiment, and building its input and its task."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _SMALLEST_NUMBERS = {
 
 
 def validate_training_params(train: Any, evaluation: Any) -> None:
-    """Raises ValueError, in a sentence that says what to do, when a field cannot work.
+    """Raises ValueError, with a message that says what to do, if a field cannot work.
 
     Args:
         train: the Params of training.
@@ -41,7 +41,7 @@ def validate_training_params(train: Any, evaluation: Any) -> None:
 
 
 def validate_best_metric(evaluation: Any, metric_names: set) -> None:
-    """Raises ValueError when the metric whose best checkpoint is to be kept does not exist.
+    """Raises ValueError if the metric that selects the best checkpoint does not exist.
 
     Args:
         evaluation: the Params of evaluation.
@@ -62,7 +62,7 @@ def _check_at_least(field, value, smallest, kind):
 
 
 def build_input(input_params: Any, random_seed: Any = 0) -> Any:
-    """Instantiates an input, with the training's seed where it has none of its own.
+    """Instantiates an input, with the seed of training if it has none.
 
     Args:
         input_params: InstantiableParams of an input.
@@ -71,7 +71,7 @@ def build_input(input_params: Any, random_seed: Any = 0) -> Any:
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
-    with waits.Wait(f'{base_input.source_of(p)} to be ready', seconds=0):  # to make a dataset may take hours
+    with waits.Wait(f'{base_input.source_of(p)} to be ready', seconds=0):  # preparing a dataset may take hours
         return p.Instantiate()
 
 
@@ -81,11 +81,11 @@ def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, l
     Args:
         params: the experiment's Params, with `task` and `train`.
         input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: list of device names, one a partition, for params that name none.
-        logdir: folder that keeps measured times of layers, for params that name none; None: none are kept.
+        devices: list of device names, one for each partition, for params that name none.
+        logdir: folder for measured times of layers, for params that name none; None: they are not stored.
 
     Returns:
-        A `BaseTask` whose body is built; weights that a model comes with, such as those of a preset, are not loaded.
+        A `BaseTask` whose body is built. A model's own weights, such as those of a preset, are not loaded.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -97,8 +97,7 @@ def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, l
 
 
 def body_params(params: Any) -> Any:
-    """Fills in what the body's params leave open: the seed, the precision, and for a memory limit the optimizer's
-    slots.
+    """Sets missing fields of the body's params: seed, precision, and, with a memory limit, optimizer slots.
 
     Args:
         params: the experiment's Params, with `task` and `train`.
@@ -116,7 +115,7 @@ def body_params(params: Any) -> Any:
 
 
 def on_one_device(body_params: Any, device: str) -> Any:
-    """Returns a copy of a body's params for one partition on one device, whose model is as plain as any.
+    """Returns a copy of a body's params for one partition on one device.
 
     Args:
         body_params: `GPipeLayer.Params()`.
@@ -128,10 +127,10 @@ def on_one_device(body_params: Any, device: str) -> Any:
 
 
 def evaluation_params(params: Any) -> Any:
-    """Returns a copy of an experiment's Params for evaluation alone.
+    """Returns a copy of an experiment's Params for evaluation only.
 
-    Evaluation needs no gradients, slots or waiting activations, so the limit on the memory of training does not count,
-    and nothing is measured, which a training run on the same machine would disturb and be disturbed by.
+    Evaluation needs no gradients, slots or stored activations, so the memory limit of training does not apply. Layers
+    are not measured, because a training run on the same machine and the measurement would disturb each other.
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)

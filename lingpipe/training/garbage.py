@@ -1,4 +1,4 @@
-"""Python's search for cycles of garbage, which takes a part of the start-up and finds little there."""
+"""Fewer garbage collections during start-up, where they take time and find little."""
 
 import contextlib
 import gc
@@ -9,13 +9,13 @@ _MANY = 100_000
 
 @contextlib.contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Searches for cycles after 100,000 new objects, not after 700, inside the `with` block.
+    """Inside this scope, collects garbage after 100,000 new objects instead of 700.
 
-    Imports and traces make millions of objects that stay. Each search goes through them again. Memory that cycles hold
-    is freed later.
+    Imports and traces create millions of objects that stay, and each collection visits them again. The memory of
+    cycles is freed later.
     """
     before = gc.get_threshold()
-    gc.set_threshold(max(_MANY, before[0]) if before[0] else 0, *before[1:])  # 0: the user has switched it off
+    gc.set_threshold(max(_MANY, before[0]) if before[0] else 0, *before[1:])  # 0: the user has turned it off
     try:
         yield
     finally:

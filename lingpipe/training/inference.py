@@ -1,4 +1,4 @@
-"""A trained model at work: exported for those who do not use LingPipe, and the text that it generates or translates."""
+"""Use of a trained model: export to Keras and TensorFlow Serving, generation of text, and translation."""
 
 import types
 from typing import Any
@@ -32,7 +32,7 @@ class Exporter:
         logdir: folder of the run.
 
     Raises:
-        TrainingError: when there is no such folder.
+        TrainingError: there is no such folder.
     """
 
     def __init__(self, params: Any, logdir: str) -> None:
@@ -44,16 +44,16 @@ class Exporter:
         self._model = self._body.model or self._build(params.task.name or 'model')
 
     def run(self, path: str | None = None) -> list[str]:
-        """Writes the model of one checkpoint, with moving averages in place of weights where the checkpoint holds them.
+        """Writes the model of one checkpoint, with moving averages in place of weights if the checkpoint has them.
 
         Args:
-            path: path of a checkpoint; None takes the newest of the run that is whole.
+            path: path of a checkpoint; None takes the newest undamaged one of the run.
 
         Returns:
-            List of the paths of the Keras file, of the SavedModel, and of a preset where the model is KerasHub's.
+            List of the paths of the Keras file, of the SavedModel, and of a preset if the model is one of KerasHub.
 
         Raises:
-            TrainingError: when there is no checkpoint, or it cannot be read.
+            TrainingError: there is no checkpoint, or it cannot be read.
         """
         step = checkpoint_contents.WeightReader(
             self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
@@ -68,7 +68,7 @@ class Exporter:
         return [keras_path, saved_model_path, *others]
 
     def _export_source(self, folder):
-        """Writes what the source of a model adds, with the tokenizer of the input, if it has one."""
+        """Writes the files that the source of a model adds, with the tokenizer of the input, if it has one."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -98,23 +98,23 @@ class Exporter:
 
 
 def _keras_inputs(specs, name='inputs'):
-    """Returns the Keras inputs of a model whose own input is one tensor, or a dictionary of them."""
+    """Returns the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
     if isinstance(specs, dict):
         return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
 class CheckpointGeneration:
-    """Generates text with any number of partitions, whatever number the model was trained with.
+    """Generates text with any number of partitions, which may differ from that of training.
 
     Args:
-        params: the experiment's Params with `task`, `train` and `input`, whose tokenizer is used; no data are read.
-        logdir: folder of the run; one that is not there is refused.
+        params: the experiment's Params with `task`, `train` and `input`; only the tokenizer of the input is used.
+        logdir: folder of the run, which must exist.
         sampling: `Sampling`.
-        devices: list of device names, one a partition, for params that name none.
+        devices: list of device names, one for each partition, for params that name none.
 
     Raises:
-        TrainingError: the task is no language model, or there is no such folder.
+        TrainingError: the task is not a language model, or there is no such folder.
     """
 
     def __init__(self, params: Any, logdir: str, sampling: Sampling, devices: list[str] | None = None) -> None:
@@ -129,14 +129,14 @@ class CheckpointGeneration:
         self._reader = checkpoint_contents.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
-        """Prints prompts and their continuations; that of a single prompt as it comes, where layers decode.
+        """Prints prompts and their continuations; token by token for a single prompt, if the body is made of layers.
 
         Args:
-            prompts: texts that stand at the starts of documents, or that the model reads. Several are worked on at
-                once, a group for each partition.
-            num_tokens: largest number of tokens to generate for each; less where the model ends the document.
-            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
-                it holds them.
+            prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
+                each partition.
+            num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
+            path: path of a checkpoint; None takes the newest undamaged one of the run. Its moving averages are used,
+                if it has them.
 
         Returns:
             List of the continuations.
@@ -174,15 +174,15 @@ def _require_language_model(cls):
 
 
 class CheckpointTranslation:
-    """Translates with any number of partitions, whatever number the model was trained with.
+    """Translates with any number of partitions, which may differ from that of training.
 
     Args:
-        params: the experiment's Params with `task`, `train` and `input`, whose tokenizer is used; no data are read.
-        logdir: folder of the run; one that is not there is refused.
-        devices: list of device names, one a partition, for params that name none.
+        params: the experiment's Params with `task`, `train` and `input`; only the tokenizer of the input is used.
+        logdir: folder of the run, which must exist.
+        devices: list of device names, one for each partition, for params that name none.
 
     Raises:
-        TrainingError: when there is no such folder.
+        TrainingError: there is no such folder.
     """
 
     def __init__(self, params: Any, logdir: str, devices: list[str] | None = None) -> None:
@@ -197,9 +197,9 @@ class CheckpointTranslation:
         """Prints and returns the translation of a text.
 
         Args:
-            text: what to translate.
-            path: path of a checkpoint; None takes the newest of the run that is whole. Moving averages are used where
-                it holds them.
+            text: text to translate.
+            path: path of a checkpoint; None takes the newest undamaged one of the run. Its moving averages are used,
+                if it has them.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.

@@ -1,11 +1,11 @@
-"""The weights that a new training run starts from: a preset's, or those of checkpoints, by rules as in Lingvo.
+"""The initial weights of a new training run: those of a preset, or of checkpoints, by rules as in Lingvo.
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
-A rule is a regular expression for names of the model's variables, and what their names are in the checkpoint, with its
-groups in place of each '%s'. Both begin where the name begins, as `re.match` has it. The first rule that matches
-counts; the second list holds expressions for variables that are left alone. Of several checkpoints a later one has the
-last word.
+A rule has a regular expression for names of the model's variables, and their names in the checkpoint, in which the
+groups of the expression replace each '%s'. Expressions match from the beginning of a name, as with `re.match`. The
+first rule that matches counts. The second list has expressions for variables that are not read. If several checkpoints
+have a variable, the last one counts.
 """
 
 import re
@@ -22,7 +22,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: Any) -> None:
-    """Raises ValueError where the fields of training that name checkpoints to start from cannot work.
+    """Raises ValueError if the fields of training that name initial checkpoints cannot work.
 
     Args:
         train: the Params of training.
@@ -33,9 +33,8 @@ def validate(train: Any) -> None:
                          'rules for all variables of a checkpoint.')
     for path, entry in train.init_from_checkpoint_rules.items():
         if not _is_entry(entry):
-            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is no pair of a list of rules and of a list of expressions '
-                             'to leave alone. '
-                             "Write it like ([('(.*)', '%s')], ['head/']).")
+            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is not a pair of a list of rules and of a list of '
+                             "expressions to leave alone. Write it like ([('(.*)', '%s')], ['head/']).")
         rules, ignored = entry
         for pattern, name in [*rules, *((pattern, None) for pattern in ignored)]:
             _validate_rule(pattern, name)
@@ -55,20 +54,20 @@ def _validate_rule(pattern, name):
     try:
         num_groups = re.compile(pattern).groups
     except re.error as error:
-        raise ValueError(f'{_FIELD}: {pattern!r} is no regular expression ({error}). Mend it.') from error
+        raise ValueError(f'{_FIELD}: {pattern!r} is not a regular expression ({error}). Correct it.') from error
     if name is not None and name.count('%s') != num_groups:
         raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
 
 
 def load(train: Any, body: Any) -> None:
-    """Puts weights that a model comes with, then those of checkpoints, into it, and says which variables start afresh.
+    """Loads a model's own initial weights, then those of checkpoints, and names the newly initialised variables.
 
     Args:
         train: the Params of training.
         body: a built `GPipeLayer`.
 
     Raises:
-        TrainingError: a checkpoint is missing, damaged, or has not what a rule wants of it.
+        TrainingError: a checkpoint is missing or damaged, or lacks a variable that a rule names.
         ValueError: an expression matches no variable of the model.
     """
     body.load_initial_weights()
@@ -85,11 +84,12 @@ def load(train: Any, body: Any) -> None:
     loaded = {name for names in sources.values() for name in names}
     tell = print if train.init_from_checkpoint_rules or len(loaded) == len(named) else logging.warning
     tell(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'
-         + (f'; these start afresh: {_by_layer(set(named) - loaded, named)}.' if len(loaded) < len(named) else '.'))
+         + (f'; these are newly initialised: {_by_layer(set(named) - loaded, named)}.'
+            if len(loaded) < len(named) else '.'))
 
 
 def _equal_names(path, named):
-    """Returns {name: name in the checkpoint} of the variables that a checkpoint has by the same name."""
+    """Returns {name: name in the checkpoint} of the variables that have the same name in a checkpoint."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
@@ -104,7 +104,7 @@ def _equal_names(path, named):
 
 
 def _mapped(named, rules, ignored):
-    """Returns {name: name in the checkpoint} of the variables that rules are for."""
+    """Returns {name: name in the checkpoint} of the variables that match rules."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '
@@ -131,7 +131,7 @@ def _read(path, names, named):
         if stored[key] != list(named[name].shape):
             raise errors.TrainingError(
                 f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To '
-                'start it afresh, '
+                'initialise it instead, '
                 f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{_layer_of(name) + '/'!r}])}}.")
     checkpoint_contents.read_variables(path, [(key, named[name]) for name, key in keys.items()])
 
@@ -145,7 +145,7 @@ def _layer_of(name):
 
 
 def _by_layer(names, named):
-    """Returns the names, with that of a layer in place of those of all its variables."""
+    """Returns the names; if all variables of a layer are among them, the name of the layer replaces theirs."""
     layers = {}
     for name in named:
         layers.setdefault(_layer_of(name), []).append(name)

@@ -1,4 +1,4 @@
-"""What a model consists of and where its parts go, before anything is allocated, and a plan in words."""
+"""Descriptions of a model's layers and partitions, before anything is allocated, and of a plan."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str
     Args:
         body_params: `GPipeLayer.Params()`.
         input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: list of device names, one a partition.
+        devices: list of device names, one for each partition.
 
     Returns:
         Text with a table of layers and a table of partitions.
@@ -69,7 +69,7 @@ def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
 
     Args:
         plan: `Plan`.
-        device_name: what a device is called, such as 'v3'.
+        device_name: name of a device, such as 'v3'.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
 
     Returns:
@@ -79,7 +79,7 @@ def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
 
 
 def partition_table(plan: Any) -> Any:
-    """Returns the table with one row a partition."""
+    """Returns the table with one row for each partition."""
     limit = plan.setting.memory_limit
     titles, counts = partition_summary.parameter_columns(plan.partitions)
     header = ['partition', 'device', 'from .. to', 'layers', *titles, 'GFLOPs', *KINDS, 'total MiB']
@@ -95,7 +95,7 @@ def partition_table(plan: Any) -> Any:
 
 
 def sentence(plan: Any, device_name: Any, alternative: Any = None) -> Any:
-    """Returns what a person wants to know first."""
+    """Returns the verdict: whether the model fits, and if not, what would help."""
     devices = f'{_replicas(plan)}{plan.schedule.num_devices} × {device_name}'
     if plan.setting.memory_limit is None:
         return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {devices} with {_how(plan)}.'

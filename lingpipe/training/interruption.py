@@ -1,4 +1,4 @@
-"""Stopping politely: SIGTERM and SIGINT let the running step end, so that a checkpoint can be written."""
+"""Graceful stopping: after SIGTERM or SIGINT the current step ends, so that a checkpoint can be written."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruption:
-    """Whether somebody has asked the program to stop.
+    """Whether the program was asked to stop.
 
     Args:
-        stop: function to call when somebody does.
+        stop: function to call when it is asked to.
 
     Attributes:
-        reason: name of the signal, or what else asked; or None.
+        reason: name of the signal, or another reason; None if nothing asked.
     """
 
     def __init__(self, stop: Callable = lambda: None) -> None:
@@ -37,8 +37,8 @@ class Interruption:
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
     """Inside this scope the first SIGTERM or SIGINT only sets the `Interruption`; a second one has its usual effect.
 
-    Python runs the handler of a signal between two instructions of the main thread, which is late when that waits for
-    minutes in TensorFlow. What must happen at once is `stop`::
+    Python runs the handler of a signal between two instructions of the main thread, but the main thread may be inside
+    TensorFlow for minutes. So another thread calls `stop` at once::
 
         signal ─┬─> pipe ─> watching thread ─> stop()                       at once
                 └─> handler in the main thread ─> Interruption is set       when TensorFlow returns
@@ -77,7 +77,7 @@ def _watch(stop):
         yield
     finally:
         signal.set_wakeup_fd(previous)
-        os.close(writer)  # which ends the thread
+        os.close(writer)  # ends the thread
         thread.join()
         os.close(reader)
 

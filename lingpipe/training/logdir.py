@@ -1,16 +1,16 @@
-"""The log directory, laid out as Lingvo users know it.
+"""The log directory, with the layout of Lingvo.
 
 ::
 
-    control/lock                 held by the training that runs here
-    control/params.txt           what was trained, as text that reads back
+    control/lock                 held by the training run that writes here
+    control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
-    control/versions.txt         the packages that it was trained with, one a line
-    control/mlflow_run.txt       which run of a tracker this is, a file a tracker
-    control/left_out.json        the workers that training continues without, and how many devices there are with them
-    layer_times.json             measured times of layers, where the cut balances time
+    control/versions.txt         the versions of packages, one per line
+    control/mlflow_run.txt       the run of a tracker, one file for each tracker
+    control/left_out.json        the workers that are left out, and the number of devices of all workers
+    layer_times.json             measured times of layers, if the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
-    eval_test/events*            evaluation curves, one folder a dataset
+    eval_test/events*            evaluation curves, one folder for each dataset
     best/ckpt-*, best/best.json  the checkpoint with the best metric
     trace/                       picture and trace file of --mode=trace
     plan/                        picture and table of --mode=plan
@@ -45,16 +45,16 @@ _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 
 @contextlib.contextmanager
 def hold_lock(file: str, folder: Any) -> Iterator[Any]:
-    """Inside this scope no other process, nor this one again, can hold the lock; it dies with its process.
+    """Holds a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
-    Only files of this machine, or of a file system mounted on it that can lock, are locked.
+    It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'.
 
     Args:
-        file: path of the lock; made where it is not there, and left there.
-        folder: what is locked, as the user named it.
+        file: path of the lock; it is created if needed, and not deleted.
+        folder: the locked folder, as the user named it.
 
     Raises:
-        TrainingError: when somebody else holds the lock.
+        TrainingError: another training run holds the lock.
     """
     if '://' in file:
         yield
@@ -65,7 +65,7 @@ def hold_lock(file: str, folder: Any) -> Iterator[Any]:
 
 
 def _opened(file, folder):
-    """Opens the lock itself, never what a link of its name leads to: the name of the holder would overwrite that."""
+    """Opens the lock, but does not follow a link: the name of the holder would overwrite the target of the link."""
     try:
         text_files.require_regular(file)
         number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -86,7 +86,7 @@ def _lock(stream, folder):
             'it, or choose another --logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
-    with contextlib.suppress(OSError):  # the name of the holder is a courtesy, even when the disk is full
+    with contextlib.suppress(OSError):  # the name of the holder is optional: the disk may be full
         os.truncate(stream.fileno(), 0)
         os.write(stream.fileno(), f'process {os.getpid()} on {socket.gethostname()}\n'.encode())
 
@@ -95,7 +95,7 @@ class LogDir:
     """The files of one training run.
 
     Args:
-        path: folder of the run, on this machine or wherever TensorFlow can write, such as 'gs://bucket/run'.
+        path: folder of the run, on this machine or elsewhere that TensorFlow can write, such as 'gs://bucket/run'.
     """
 
     def __init__(self, path: Any) -> None:
@@ -104,10 +104,10 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Makes the folder, where it is not there, for a training run to write to.
+        """Creates the folder for a training run, if needed.
 
         Raises:
-            TrainingError: when nothing can be written there, or something there leads elsewhere.
+            TrainingError: nothing can be written there, or a link in it leads out of it.
         """
         refuse_links(self.path)
         try:
@@ -122,11 +122,11 @@ class LogDir:
                 'disk with free space.') from error
 
     def lock(self) -> Any:
-        """Context manager inside which no other training can run here; see `hold_lock`."""
+        """Returns the scope in which no other training can run here; see `hold_lock`."""
         return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
 
     def require(self) -> None:
-        """Raises TrainingError when the folder is not there, or something in it leads elsewhere."""
+        """Raises TrainingError if the folder does not exist, or a link in it leads out of it."""
         refuse_links(self.path)
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
@@ -138,25 +138,25 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def read_params(self) -> str | None:
-        """Returns the text of the params that this run was started with, or None."""
+        """Returns the text of the params with which this run was started, or None."""
         return self.read('control', 'params.txt')
 
     def read(self, *names: str) -> str | None:
-        """Returns the text of a file by its path below this folder, or None where there is no such file."""
+        """Returns the text of a file by its path below this folder, or None if there is no such file."""
         return _read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: Any, analysis_text: Any) -> None:
-        """Writes down what is being trained, and by which packages."""
+        """Writes the params, the analysis of the model, and the versions of packages."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
         self.write_control_file('versions.txt', versions_text() + '\n')
 
     def write_control_file(self, name: str, text: str) -> None:
-        """Writes a file of the folder 'control', in place of an earlier one."""
+        """Writes or replaces a file of the folder 'control'."""
         replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
-        """Returns what `write_left_out` was given; None where the training run has not begun."""
+        """Returns the arguments of the last `write_left_out`; None if the training run has not begun."""
         text = _read_text(self._left_out_file)
         if not text:
             return None
@@ -167,15 +167,15 @@ class LogDir:
             raise _damaged(self._left_out_file, error) from error
         is_list = isinstance(names, list) and all(_WORKER.fullmatch(str(name)) for name in names)
         if not is_list or not (count is None or type(count) is int and count > 0):
-            raise _damaged(self._left_out_file, ValueError(f'{str(record)[:_NUM_SHOWN]} is no list of workers'))
+            raise _damaged(self._left_out_file, ValueError(f'{str(record)[:_NUM_SHOWN]} is not a list of workers'))
         return names, count
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Writes down which workers a training run continues without, for a chief that restarts.
+        """Records the workers that are left out, for a chief that restarts.
 
         Args:
-            names: such as 'worker:1'; none when it begins.
-            num_devices: how many devices all workers offer; None where the chief does not see them.
+            names: such as 'worker:1'; empty at the beginning.
+            num_devices: number of devices of all workers; None if the chief does not see them.
         """
         replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
@@ -197,7 +197,7 @@ class LogDir:
         return value
 
     def write_best(self, step: Any, metric: Any, value: Any) -> None:
-        """Writes down which checkpoint in 'best' is there and why."""
+        """Records the step, metric and value of the checkpoint in 'best'."""
         replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
     @property
@@ -206,7 +206,7 @@ class LogDir:
 
 
 def versions_text() -> str:
-    """Returns a line for Python and for each package that matters to a run and is installed, such as 'keras 3.15.1'."""
+    """Returns a line for Python and for each installed package that a run depends on, such as 'keras 3.15.1'."""
     lines = [f'python {platform.python_version()}']
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -215,12 +215,12 @@ def versions_text() -> str:
 
 
 def refuse_links(path: str) -> None:
-    """Refuses a log directory in which a link leads out of it: who writes there, or deletes, would do so elsewhere.
+    """Refuses a log directory with a link that leads out of it: LingPipe would write or delete files elsewhere.
 
-    The folder itself may be a link. Who can write to it while a training run goes on can still put a link there.
+    The folder itself may be a link. The check cannot stop anyone from adding a link during the training run.
 
     Args:
-        path: the folder, on this machine or elsewhere; it need not be there.
+        path: the folder, on this machine or elsewhere; it need not exist.
 
     Raises:
         TrainingError: there is such a link.
@@ -258,11 +258,11 @@ def _write_text(file, text):
 
 
 def replace_text(file: str, text: Any) -> None:
-    """Replaces a file at once, so that a full disk or a kill leaves the old one whole.
+    """Replaces a file atomically, so that a full disk or a kill leaves the old one complete.
 
     Args:
         file: path.
-        text: what it is to hold.
+        text: its new contents.
 
     Raises:
         TrainingError: the disk is full or cannot be written to.

@@ -1,4 +1,4 @@
-"""One Keras optimizer over all partitions, its slots beside each weight, and the moving average for evaluation."""
+"""A Keras optimizer over all partitions, with slots on the device of each weight, and moving averages of weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ _INSTEAD = {
 
 
 def num_slots(train_params: Any) -> Any:
-    """Counts the tensors of a weight's size that training keeps beside it, moving averages included.
+    """Counts the tensors that training keeps for each weight, including its moving average.
 
     Args:
         train_params: `task.train` Params.
@@ -30,7 +30,7 @@ def num_slots(train_params: Any) -> Any:
 
 def build_optimizer(train_params: Any, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Creates the optimizer with its slots beside their variables.
+    """Creates the optimizer with its slots on the devices of their variables.
 
     Args:
         train_params: `task.train` Params.
@@ -59,7 +59,7 @@ def make_optimizer(train_params: Any) -> Any:
         train_params: `task.train` Params.
 
     Raises:
-        ValueError: when an option of the optimizer has a field of its own in the params of training.
+        ValueError: the params of training have a field for an option of the optimizer.
     """
     p = train_params
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
@@ -79,10 +79,9 @@ def _refuse_what_train_params_do(params):
 class MovingAverage:
     """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
 
-    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps do not weigh for ever
-    (as `tf.train.ExponentialMovingAverage` does with `num_updates`). An average has the dtype of its variable and is
-    computed in float32 at least. What is no number with fractions, such as a counter of steps, has its value in the
-    place of an average.
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps lose their weight (as with
+    `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at
+    least in float32. For integers, such as a counter of steps, the average is the value itself.
 
     Args:
         named_variables: dictionary from name to Keras variable.
@@ -100,7 +99,7 @@ class MovingAverage:
         self._update = device_functions.DeviceFunctions(self._move)
 
     def update(self, step: Any) -> None:
-        """Lays out one update; `step` is the number of the step, counted from 0."""
+        """Builds one update; `step` is the number of the step, counted from 0."""
         self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
     def _move(self, variables, decay):
@@ -113,18 +112,18 @@ class MovingAverage:
         return self._average_of[id(variable)]
 
     def read(self, variable: Any) -> Any:
-        """Returns the average of a Keras variable, or its value where it is not averaged."""
+        """Returns the average of a Keras variable, or its value if it has no average."""
         return self._average_of.get(id(variable), variable.value).read_value()
 
 
 def average_step(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
-    """Returns one update of `MovingAverage` as a function of tensors; None where there is no decay.
+    """Returns one update of `MovingAverage` as a function of tensors; None without a decay.
 
     Args:
         decay: decay late in training.
 
     Returns:
-        Function of an average, what is averaged, and the number of the step, counted from 0, to the new average.
+        Function of an average, a value, and the number of the step, counted from 0, that returns the new average.
     """
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 

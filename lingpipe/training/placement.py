@@ -1,4 +1,4 @@
-"""Where an experiment trains: all that a trainer knows of devices, replicas, workers and servers."""
+"""Where an experiment trains: all that a trainer knows about devices, replicas, workers and servers."""
 
 import contextlib
 from typing import Any
@@ -7,20 +7,20 @@ from lingpipe.training import train_program
 
 
 class Placement:
-    """The devices of this process; the modules of `lingpipe/placements` have the others, as subclasses.
+    """Placement on the devices of this process; the modules of `lingpipe/placements` have subclasses for others.
 
     ::
 
-        Trainer ──> creating()      build the task: where variables are made
-                ──> program(...)    the step: where it runs, and how gradients come together
-                ──> evaluate(...)   lay out the evaluation of a batch
+        Trainer ──> creating()      build the task: where variables are created
+                ──> program(...)    the step: where it runs, and how gradients are summed
+                ──> evaluate(...)   build the evaluation of a batch
 
     Args:
-        devices: list of device names, one a partition of each replica, for params that name none; None: they are
-            chosen.
+        devices: list of device names, one for each partition of each replica, for params that name none; None: they
+            are chosen.
 
     Attributes:
-        devices: list of device names, one a partition of each replica that this process builds, or None.
+        devices: list of device names, one for each partition of each replica that this process builds, or None.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:
@@ -41,5 +41,5 @@ class Placement:
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Any, batch: Any) -> Any:
-        """Lays out a function of an evaluation batch where the task is."""
+        """Builds a function of an evaluation batch on the devices of the task."""
         return function(batch)

@@ -1,4 +1,4 @@
-"""`lingpipe.plan`: what fits, how fast it is, and numbers in the place of 'auto', before anything runs."""
+"""`lingpipe.plan`: what fits, how fast it is, and numbers in place of 'auto', before anything runs."""
 
 import os
 from typing import Any
@@ -12,13 +12,13 @@ _DEFAULT_SLOTS = 2
 
 
 class Planned:
-    """A plan with the params that it is for; `print` shows the table.
+    """A plan with its params; `print` shows the table.
 
     Attributes:
         plan: `Plan`.
-        compared: list of the best `Plan`s among those that 'auto' left open, best first.
-        params: the params that were given, with numbers in the place of 'auto'.
-        device_name: what a device is called.
+        compared: list of the best `Plan`s among those that 'auto' allows, best first.
+        params: the given params, with numbers in place of 'auto'.
+        device_name: name of a device.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
@@ -32,7 +32,7 @@ class Planned:
 
     @property
     def sentence(self) -> str:
-        """Says whether it fits, and what would."""
+        """Says whether the model fits, and if not, what would help."""
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
     def png(self) -> Any:
@@ -83,14 +83,14 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
 
 
 def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:
-    """Returns params with values in the place of 'auto', for the devices of this machine, and says what was chosen.
+    """Returns params with values in place of 'auto', for the devices of this machine, and prints the values.
 
     With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
 
     Args:
         params: Params of an experiment.
-        num_devices: number of devices; None: as many as this machine has accelerators, or processor cores.
-        on_cpu: whether to use no accelerator.
+        num_devices: number of devices; None: that of the accelerators of this machine, or of its processor cores.
+        on_cpu: whether to use no accelerators.
     """
     if not resolution.is_open(params.task.body):
         return params
@@ -107,20 +107,20 @@ def _chosen(before, after):
 
 
 def num_local_devices(on_cpu: bool = False) -> Any:
-    """Returns how many accelerators this machine has, or else, or with `on_cpu`, processor cores."""
+    """Returns the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
     return next((count for count in found if count), os.cpu_count())
 
 
 def _local_device(on_cpu):
-    """Returns the name of the device that layers are measured on; None where that does not work, on TPUs."""
+    """Returns the name of the device on which layers are measured; None on TPUs, where that does not work."""
     if not on_cpu and tf.config.list_physical_devices('TPU'):
         return None
     return 'GPU:0' if not on_cpu and tf.config.list_physical_devices('GPU') else 'CPU:0'
 
 
 def _local_memory(num_devices, on_cpu):
-    """Bytes of a GPU that the planner knows; without accelerators an equal part of the machine's; else None."""
+    """Returns the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
     for gpu in [] if on_cpu else tf.config.list_physical_devices('GPU'):
         name = tf.config.experimental.get_device_details(gpu).get('device_name', '').lower()
         known = [
@@ -136,7 +136,7 @@ def _body(params):
 
 
 def _with_body(params, chosen):
-    """Returns a copy of the params with what a plan has chosen."""
+    """Returns a copy of the params with the values of a plan."""
     body = resolution.resolved(_body(params), chosen)
     if 'task' not in params:
         return body

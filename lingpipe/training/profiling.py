@@ -11,10 +11,10 @@ from lingpipe.training import errors
 
 
 def steps_of(text: str) -> tuple[int, int]:
-    """Reads which steps are to be profiled.
+    """Reads the range of steps to profile.
 
     Args:
-        text: 'FIRST:LAST', both counted from 1, both profiled.
+        text: 'FIRST:LAST', both counted from 1, and both profiled.
 
     Returns:
         FIRST and LAST.
@@ -30,7 +30,7 @@ def steps_of(text: str) -> tuple[int, int]:
 
 
 def validate(train: Any) -> None:
-    """Raises ValueError when there are no such steps to profile.
+    """Raises ValueError if the steps to profile do not exist.
 
     Args:
         train: the Params of training.
@@ -44,7 +44,7 @@ def validate(train: Any) -> None:
 
 
 class StepProfile:
-    """Profiles a range of steps, each in a call of its own.
+    """Profiles a range of steps, each in a separate call.
 
     ::
 
@@ -53,7 +53,7 @@ class StepProfile:
 
     Args:
         steps: 'FIRST:LAST', or None to profile nothing.
-        directory: folder whose `plugins/profile` gets it.
+        directory: folder for the profile, which is written to its `plugins/profile`.
     """
 
     def __init__(self, steps: str | None, directory: str) -> None:
@@ -62,11 +62,11 @@ class StepProfile:
         self._is_recording = False
 
     def is_over(self, step: int) -> bool:
-        """Returns whether steps were to be profiled that a run which resumes from `step` has behind it."""
+        """Returns whether the steps to profile come before `step`, from which the run resumes."""
         return 0 < self._last <= step
 
     def num_steps_ahead(self, step: int) -> list[int]:
-        """Returns the list of how many steps can be done in one call; empty where any number can.
+        """Returns the limit of steps in the next call as a list, which is empty without a limit.
 
         Args:
             step: number of steps done.
@@ -77,10 +77,10 @@ class StepProfile:
 
     @contextlib.contextmanager
     def of_next_step(self, step: int) -> Iterator[None]:
-        """Scope of the call that comes after `step` steps; begins the profile where it is time.
+        """Scope of the call after `step` steps; starts the profile at its first step.
 
         Raises:
-            TrainingError: another profile of this process is under way.
+            TrainingError: this process is already being profiled.
         """
         if not self._first - 1 <= step < self._last:
             yield
@@ -100,7 +100,7 @@ class StepProfile:
         self._is_recording = True
 
     def end_after(self, step: int) -> str | None:
-        """Ends the profile after its last step; returns then what to tell, else None.
+        """Ends the profile after its last step, and then returns a message; else returns None.
 
         Args:
             step: number of steps done.
@@ -115,7 +115,7 @@ class StepProfile:
                 'tensorboard-plugin-profile shows it')
 
     def close(self) -> None:
-        """Ends the profile where it is under way, and writes what there is.
+        """Ends and writes an unfinished profile.
 
         Raises:
             TrainingError: it cannot be written.

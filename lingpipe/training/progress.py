@@ -1,6 +1,6 @@
-"""Showing a person how training goes: a bar or plain lines, curves for TensorBoard, records that were skipped.
+"""What a training run shows: a bar or plain lines, curves for TensorBoard, and skipped records.
 
-In a terminal one line is updated; elsewhere lines come at an interval, without the shares of time::
+In a terminal one line is updated. Elsewhere a line is printed at intervals, without the shares of time::
 
     step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left, input 4 %, saving 1 %
     step 5000/20000, loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left
@@ -24,7 +24,7 @@ _LEAST_SHARE = 0.01
 
 
 def count_bad_records(data: Any) -> Any:
-    """Returns how many bad records an input has met since it was made; None where it looks for none.
+    """Returns the number of bad records that an input has found so far; None if it does not check records.
 
     Args:
         data: an input, such as `ImageInput`.
@@ -33,7 +33,7 @@ def count_bad_records(data: Any) -> Any:
 
 
 def bad_records_text(inputs: dict) -> Any:
-    """Returns which records were skipped and why: the first few of each input by name; empty where all were good.
+    """Returns a text with the first skipped records of each input and the reasons; '' if there are none.
 
     Args:
         inputs: dictionary from a dataset's name, such as 'Train', to its input.
@@ -97,13 +97,13 @@ class SummaryWriter:
 
 
 class Progress:
-    """Shows step, metrics, examples per second, time left, and in a terminal what takes time beside steps.
+    """Shows step, metrics, examples per second, time left, and in a terminal what takes time besides steps.
 
     Args:
         max_steps: last step.
         start_step: step at which this run starts.
         examples_per_step: size of a mini-batch.
-        example_name: what an example is called, such as 'images'.
+        example_name: name of the examples, such as 'images'.
         interval_seconds: seconds between two plain lines.
         stream: where to write; standard error by default, as tqdm does.
     """
@@ -132,7 +132,7 @@ class Progress:
             metrics: dictionary from name to number.
             done_steps: steps since the last update.
             seconds: seconds that they took.
-            shares: as `TimeSpent.shares` returns them, or None.
+            shares: the result of `TimeSpent.shares`, or None.
         """
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
@@ -145,19 +145,19 @@ class Progress:
             self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text: Any) -> None:
-        """Prints a line without tearing the bar apart."""
+        """Prints a line above the bar, if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Leaves the bar as it stands."""
+        """Closes the bar, which stays visible."""
         if self._bar is not None:
             self._bar.close()
 
     def _seconds_left(self, step, done_steps, seconds):
-        """Counts from the first update on, so that building the first step does not weigh."""
+        """Estimates from the time since the first update, which does not include building the first step."""
         now = time.monotonic()
         if self._measured_from is None:
             self._measured_from = now - seconds, step - done_steps
@@ -172,7 +172,7 @@ def format_metric(item: Any) -> Any:
 
 
 def time_text(spent: time_spent.TimeSpent) -> str:
-    """Returns the line that tells where the time of a run went; '' where no step was counted."""
+    """Returns the line that says where the time of a run went; '' if no step was counted."""
     shares = spent.shares()
     if not shares.get(time_spent.STEPS):
         return ''
@@ -185,7 +185,12 @@ def _in_percent(shares, least, with_steps=False):
 
 
 def comparison(dataset: Any, baselines: Any) -> Any:
-    """Returns the line that tells what simple methods reach on a dataset, from name to number."""
+    """Returns the line that says what simple methods reach on a dataset.
+
+    Args:
+        dataset: name of the dataset.
+        baselines: dictionary from method to number.
+    """
     return f'For comparison, {dataset}: ' + ', '.join(map(format_metric, baselines.items()))
 
 
@@ -196,7 +201,7 @@ def _clock(seconds):
 
 
 def _has_width(stream):
-    """Some pseudo-terminals say that they have no columns, and tqdm would draw as many."""
+    """Returns whether a terminal has columns; some pseudo-terminals report 0, and tqdm would draw nothing."""
     try:
         return os.get_terminal_size(stream.fileno()).columns > 0
     except OSError:

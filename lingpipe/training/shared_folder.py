@@ -1,4 +1,4 @@
-"""Whether all machines of a training run see one folder: then each writes and reads its own share of a checkpoint.
+"""Checks whether all machines of a training run see a folder: then each writes and reads its share of a checkpoint.
 
 ::
 
@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from lingpipe.training import background_writer
 
-# What a machine answers that has no such folder, or may not read it.
+# Errors of a machine that has no such folder, or may not read it.
 _NOT_SEEN = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.FailedPreconditionError,
              tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Returns who writes and reads the files of a checkpoint: each machine its share, or this one all of it.
+    """Returns the options by which each machine handles its share of a checkpoint, or this machine all of it.
 
     Args:
         directory: folder of the checkpoints, which exists.
@@ -34,7 +34,7 @@ def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.Check
 
 
 def _is_seen_by(hosts, directory):
-    """Each machine is asked for a text that only this folder can have: theirs may have a folder of the same name."""
+    """Asks each machine for a random text in this folder, because it may have another folder of the same name."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

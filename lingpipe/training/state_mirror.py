@@ -1,4 +1,4 @@
-"""The state of training in the memory of two machines each, so that the end of one of them loses few steps.
+"""Copies of the training state in the memory of two machines, so that few steps are lost with one of them.
 
 ::
 
@@ -8,8 +8,8 @@
                                                                           └─> memory of worker 2
     ...
 
-The copies are made between two steps, as often as that costs a small part of the time. They are there only for the
-process that made them: one that restarts has the newest checkpoint.
+The state is copied between two steps, and only so often that copying takes a small part of the time. Only the process
+that made the copies can use them: after a restart it resumes from the newest checkpoint.
 """
 
 import time
@@ -58,7 +58,7 @@ class StateMirror:
             self._due = end + (end - begin) / self._share
 
     def _copy(self, state):
-        """The copies before are kept until these are whole."""
+        """Copies a state; the previous copies are kept until the new ones are complete."""
         own = tf.nest.flatten(background_writer.copied_to_hosts(state))
         next_host = _next_hosts([tensor.device for tensor in own])
         elsewhere = [_sent(tensor, next_host.get(tensor.device)) for tensor in own]
@@ -66,13 +66,13 @@ class StateMirror:
         self._copies = _Copies(own, elsewhere, int(state['global_step']))
 
     def restore(self, state: dict) -> bool:
-        """Assigns the newest copies that can be read to a state.
+        """Assigns the newest copies to a state.
 
         Args:
-            state: as `after_steps` takes it, on whatever devices.
+            state: as in `after_steps`, on any devices.
 
         Returns:
-            Whether all of it could be read; if not, nothing was assigned.
+            Whether all copies could be read; if not, nothing was assigned.
         """
         variables, readable = tf.nest.flatten(state), {}
         found = [self._find(own, elsewhere, readable) for own, elsewhere in zip(*self._copies[:2])]
@@ -86,7 +86,7 @@ class StateMirror:
     def _find(self, own, elsewhere, readable):
         """Returns a copy on a machine that still has it, or None; each machine is asked once.
 
-        One that was started again answers, but has none.
+        A machine that was restarted answers, but has no copies.
         """
         for tensor in (own, elsewhere):
             if tensor.device not in readable:
@@ -97,7 +97,7 @@ class StateMirror:
 
 
 def _next_hosts(devices):
-    """Returns for each of the workers' hosts another one; the chief keeps what is its own, and takes nothing."""
+    """Returns the next host for each of the workers' hosts; the chief neither sends its state nor receives any."""
     hosts = sorted({device for device in devices if any(part in device for part in _WORKERS)})
     return dict(zip(hosts, hosts[1:] + hosts[:1])) if len(hosts) > 1 else {}
 

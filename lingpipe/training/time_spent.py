@@ -8,13 +8,13 @@ STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluat
 
 
 class TimeSpent:
-    """Seconds by kind. What is inside of another kind counts there alone::
+    """Seconds by kind. Time inside a nested scope counts only there::
 
         │      evaluation      │ ─> evaluation 6 s
              │ saving │          ─> saving 3 s
         0    2        5        9
 
-    The first step, in which the graph is built, is not to be counted.
+    Do not count the first step, in which the graph is built.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class TimeSpent:
 
     @contextlib.contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Counts the time inside this scope, less what is counted in it of other kinds."""
+        """Counts the time inside this scope, minus the time that nested scopes count."""
         begin, counted = time.monotonic(), self.total
         try:
             yield

@@ -1,12 +1,12 @@
-"""Services that keep the params and curves of many runs side by side, each by its own library.
+"""Experiment trackers: services that keep the params and curves of many runs, each with its own library.
 
 ::
 
     train.trackers=['mlflow']       start(config) ── log(step, values) ── log(step, values) ── ... ── end()
-                                        │ which run it is stands in control/mlflow_run.txt,
-                                        └ so that a training run that resumes goes on with it
+                                        │ control/mlflow_run.txt has the id of the run,
+                                        └ so that a training run that resumes continues it
 
-A tracker sees what TensorBoard sees. Where one fails while training goes on, it is left out with a warning.
+A tracker gets what TensorBoard gets. A tracker that fails during training is left out with a warning.
 """
 
 import importlib
@@ -29,17 +29,17 @@ _INDEX = re.compile(r'\[(\d+)\]')
 
 
 class Tracker(Protocol):
-    """What `Trackers` needs of a service."""
+    """The interface of a service for `Trackers`."""
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """Begins a run, or goes on with one.
+        """Begins or continues a run.
 
         Args:
             config: {path: value} of all params.
-            run: what an earlier `start` returned for the same log directory, or None.
+            run: the result of an earlier `start` for the same log directory, or None.
 
         Returns:
-            What names the run.
+            The id of the run.
         """
         ...
 
@@ -53,12 +53,12 @@ class Tracker(Protocol):
         ...
 
     def end(self) -> None:
-        """Ends the run in good order."""
+        """Ends the run."""
         ...
 
 
 class TensorBoardHyperparameters:
-    """The params of a run in TensorBoard's tab HPARAMS, beside the last values of its curves.
+    """The params of a run in TensorBoard's tab HPARAMS, with the last values of its curves.
 
     Args:
         logdir: `LogDir` of the run.
@@ -69,7 +69,7 @@ class TensorBoardHyperparameters:
         self._api = _library('tensorboard', 'tensorboard.plugins.hparams.api')
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; a run that resumes writes its params of today."""
+        """See `Tracker.start`; a run that resumes writes its current params."""
         run = run or _new_name()
         writer = tf.summary.create_file_writer(self._folder, filename_suffix='.hparams')
         with writer.as_default():
@@ -78,14 +78,14 @@ class TensorBoardHyperparameters:
         return run
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """The curves are there already."""
+        """Does nothing: the curves are already there."""
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """Does nothing."""
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, whose project, entity and mode its own environment variables (`WANDB_...`) name.
+    """A run of Weights & Biases; its environment variables (`WANDB_...`) name project, entity and mode.
 
     Args:
         logdir: `LogDir` of the run.
@@ -104,7 +104,7 @@ class WeightsAndBiases:
         return self._run.id
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """See `Tracker.log`; points of a step that was logged before a crash are left out by W&B itself."""
+        """See `Tracker.log`; W&B ignores points of a step that was logged before a crash."""
         self._run.log(values, step=step)
 
     def end(self) -> None:
@@ -113,7 +113,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow, whose server and experiment its own environment variables (`MLFLOW_...`) name.
+    """A run of MLflow; its environment variables (`MLFLOW_...`) name server and experiment.
 
     Args:
         logdir: `LogDir` of the run.
@@ -124,9 +124,9 @@ class MLflow:
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; MLflow lets no param change, so a run that goes on keeps its first ones.
+        """See `Tracker.start`; MLflow's params cannot change, so a run that resumes keeps its first ones.
 
-        It allows no brackets in names: `layers[0].units` is `layers.0.units` there.
+        MLflow allows no brackets in names, so `layers[0].units` becomes `layers.0.units`.
         """
         if run is not None:
             return self._mlflow.start_run(run_id=run).info.run_id
@@ -150,14 +150,14 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
 
 
 class Trackers:
-    """The trackers of a training run, which none has to have.
+    """The trackers of a training run, if it has any.
 
     Args:
         names: list of names of `TRACKERS`.
         logdir: `LogDir` of the run.
 
     Raises:
-        ValueError: there is no tracker of a name, or its library is not installed.
+        ValueError: a tracker does not exist, or its library is not installed.
     """
 
     def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
@@ -167,22 +167,22 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params) -> None:
-        """Begins a run of each tracker, or goes on with that of the log directory.
+        """Begins a run of each tracker, or continues that of the log directory.
 
         Args:
             params: the experiment's Params.
 
         Raises:
-            TrainingError: a tracker cannot begin.
+            TrainingError: a tracker cannot begin a run.
         """
         config = flat(params)
         for name, tracker in self._made.items():
             try:
                 run = tracker.start(config, (self._logdir.read('control', _file_of(name)) or '').strip() or None)
-            except Exception as error:  # libraries raise what they like
+            except Exception as error:  # libraries may raise anything
                 raise errors.TrainingError(
                     f'train.trackers: {name!r} cannot begin a run ({type(error).__name__}: {errors.cause(error)}). '
-                    'Mend that, or leave it out of train.trackers; nothing was trained.') from error
+                    'Fix that, or leave it out of train.trackers; nothing was trained.') from error
             self._active[name] = tracker
             self._logdir.write_control_file(_file_of(name), f'{run}\n')
 
@@ -192,27 +192,27 @@ class Trackers:
         Args:
             step: number of steps done.
             values: {name: number}.
-            prefix: what they are of: 'train', or the name of a dataset.
+            prefix: 'train', or the name of the dataset of the values.
         """
         named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self) -> None:
-        """Ends all runs in good order."""
+        """Ends all runs."""
         self._each(lambda tracker: tracker.end())
 
     def _each(self, action):
         for name, tracker in list(self._active.items()):
             try:
                 action(tracker)
-            except Exception as error:  # a service that is away must not end a training run
+            except Exception as error:  # an unavailable service must not end a training run
                 del self._active[name]
-                logging.warning('train.trackers: %r failed (%s: %s). Training goes on without it.', name,
+                logging.warning('train.trackers: %r failed (%s: %s). Training continues without it.', name,
                                 type(error).__name__, error)
 
 
 def validate(names: Any) -> None:
-    """Raises ValueError where one of some names is not that of a tracker.
+    """Raises ValueError if a name is not that of a tracker.
 
     Args:
         names: `train.trackers`.
@@ -222,12 +222,12 @@ def validate(names: Any) -> None:
                          "['mlflow'], for instance.")
     for name in names:
         if name not in TRACKERS:
-            raise ValueError(f'train.trackers has {name!r}, which is no tracker'
+            raise ValueError(f'train.trackers has {name!r}, which is not a tracker'
                              f'{spelling.did_you_mean(str(name), TRACKERS)} Set it to names that are.')
 
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
-    """Returns {path: value} of all params, with text in the place of what is neither a number nor a text.
+    """Returns {path: value} of all params; values that are neither numbers nor texts become texts.
 
     Args:
         params: Params.

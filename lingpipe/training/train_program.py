@@ -1,4 +1,4 @@
-"""The compiled training step: forward, backward, clip and update, several times a call."""
+"""The compiled training step: forward, backward, clip and update, several times per call."""
 
 import functools
 from collections.abc import Callable
@@ -18,10 +18,10 @@ NON_FINITE = 'The loss or a gradient is not finite.'
 
 
 class StepResult(NamedTuple):
-    """What a call of the training function reports.
+    """Results of a call of the training function.
 
     Attributes:
-        num_steps: number of steps that were done.
+        num_steps: number of steps of the call.
         gradient_norm: global norm of the last step's gradients, before clipping.
         metrics: dictionary from name to its values in the steps of the call `[num_steps]`.
     """
@@ -32,25 +32,25 @@ class StepResult(NamedTuple):
 
 
 class TrainProgram:
-    """Everything that changes while a task trains, and the one training step that changes it.
+    """The state of a task in training, and the training step that changes it.
 
     ::
 
         iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing changed; with float16 halve the
-                                                   │               loss scale instead and go to the next step
+                                                   │               loss scale instead and skip the step
                                                   yes
                                                    └─> _update: moving statistics ─> clip ─> _apply
                                                                 ─> moving average of the weights ─> count the step
 
-    A placement changes some of these steps in a subclass, and leaves the others as they are:
+    A placement overrides some of these methods in a subclass:
 
     =================  ===========================================================================================
-    iterate            which rows of a batch come to this process
-    state_restored     what follows a restored checkpoint, such as copies of the variables for devices
-    before_save        what comes before variables are saved or evaluated, such as bringing them back
-    should_stop        whether to stop, where several programs have to agree on it
+    iterate            which rows of a batch this process reads
+    state_restored     what follows a restored checkpoint, such as copying the variables to devices
+    before_save        what comes before variables are saved or evaluated, such as copying them back
+    should_stop        whether to stop, if several programs have to agree on it
     _value_and_grad    where the gradients of a batch are computed, and how they are summed
-    _if_finite         what becomes of a step whose loss or gradients are not finite
+    _if_finite         what happens with a step whose loss or gradients are not finite
     _apply             where the arithmetic of the optimizer runs
     =================  ===========================================================================================
 
@@ -60,7 +60,7 @@ class TrainProgram:
 
     Attributes:
         input_seconds: `tf.Variable` float64, seconds that steps have waited for their batches so far.
-        stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends with the step that is under way.
+        stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
     def __init__(self, task: Any, train_params: Any) -> None:
@@ -76,7 +76,7 @@ class TrainProgram:
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
-            self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd: a batch is
+            self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd while a step waits
             self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
         self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
@@ -86,7 +86,7 @@ class TrainProgram:
         return optimization.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self):
-        """Returns those of `named_variables` that have a moving average: frozen weights are their own."""
+        """Returns those of `named_variables` that have a moving average: all but frozen weights."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
@@ -97,16 +97,16 @@ class TrainProgram:
 
     @property
     def learning_rate(self) -> Any:
-        """Learning rate of the step that comes next."""
+        """Learning rate of the next step."""
         return self.optimizer.learning_rate
 
     @property
     def partitions(self) -> list:
-        """List of `Partition`: which layers went where."""
+        """List of `Partition`: the layers and the device of each partition."""
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Returns the iterator over the rows of batches that come to this process, which `run` takes.
+        """Returns the iterator for `run`, over the rows of batches that this process reads.
 
         Args:
             batches: function from a `Share` to the `tf.data.Dataset` of its rows of each batch.
@@ -114,7 +114,7 @@ class TrainProgram:
         return iter(batches(batch_share.WHOLE))
 
     def open_input(self, data: Any, step: int) -> Any:
-        """Returns what `iterate` does for the batches of an input from a step on.
+        """Returns the result of `iterate` for the batches of an input after a step.
 
         Args:
             data: the input.
@@ -124,15 +124,15 @@ class TrainProgram:
             return self.iterate(functools.partial(data.training_dataset, step * data.params.batch_size))
 
     def watching_start(self, details: Callable[[], str] = str) -> waits.Wait:
-        """Returns the scope of `state_restored`, for which others may have to read a checkpoint first.
+        """Returns the scope of `state_restored`, which may wait for other processes to read a checkpoint.
 
         Args:
-            details: as `waits.Wait` takes it.
+            details: as in `waits.Wait`.
         """
         return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
 
     def watching_input(self, data: Any) -> waits.Wait:
-        """Returns the scope in which an input that gives `run` no batch ends the process with a sentence.
+        """Returns the scope in which the process ends with a message if the input gives `run` no batch in time.
 
         Args:
             data: the input.
@@ -144,13 +144,13 @@ class TrainProgram:
         return waits.for_batch(data.source, self._params.input_timeout_seconds, position)
 
     def state_restored(self) -> None:
-        """Makes the host's variables what is trained, after a checkpoint was restored to them; here they are."""
+        """Copies restored variables of the host to the devices; here the variables are trained in place."""
 
     def before_save(self) -> None:
-        """Brings the host's variables up to what is trained, before they are saved or evaluated; here they are."""
+        """Copies trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
 
     def should_stop(self, interrupted: Any) -> bool:
-        """Whether to stop; where several programs train together they agree on it.
+        """Returns whether to stop; several programs that train together agree on it.
 
         Args:
             interrupted: the `Interruption` of this program.
@@ -158,7 +158,7 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Trains for some steps; for fewer, but at least one, where `stopping` is set.
+        """Trains for some steps; if `stopping` is set, for fewer steps, but at least one.
 
         Args:
             iterator: iterator of (images, labels, weights) batches of one static shape.
@@ -168,7 +168,7 @@ class TrainProgram:
             `StepResult`.
 
         Raises:
-            tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
+            tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
         """
         rows = self._function(iterator, tf.constant(num_steps, tf.int64))
         metrics = dict(zip(self._metric_names, tf.unstack(rows[:, 1:], axis=1)))
@@ -179,7 +179,7 @@ class TrainProgram:
 
         def body(index, unused_going_on, rows):
             row = self._step(self._next_batch(iterator))
-            with tf.control_dependencies([row]):  # whether to stop is asked after the step, not while it runs
+            with tf.control_dependencies([row]):  # reads `stopping` after the step
                 return index + 1, ~self._is_to_stop(), rows.write(index, row)
 
         with tf.device('CPU:0'):
@@ -189,7 +189,7 @@ class TrainProgram:
             return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
 
     def _next_batch(self, iterator):
-        """Tells a watching thread when a batch is waited for, from inside of a graph too, and counts the seconds."""
+        """Returns the next batch; shows a watching thread when a step waits for it, and counts the seconds."""
         with tf.control_dependencies([self._awaited.assign_add(1)]):
             begin = _now()
         with tf.control_dependencies([begin]):
@@ -210,7 +210,7 @@ class TrainProgram:
         return self._row(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out, step):
-        """Lays out all of a step that follows its gradients.
+        """Builds the rest of a step, after its gradients.
 
         Args:
             out: `ValueAndGrad`.
@@ -226,7 +226,7 @@ class TrainProgram:
         return norm
 
     def _deciding(self):
-        """Returns the device scope of the few numbers that decide about a step."""
+        """Returns the device scope of the numbers that decide whether a step is applied."""
         return tf.device('CPU:0')
 
     def _value_and_grad(self, batch, step, loss_scale=None):
@@ -241,14 +241,14 @@ class TrainProgram:
         return tf.stack([norm, *metrics.values()])
 
     def _if_finite(self, is_finite, update):
-        """Stops training where a step is not finite, else updates and counts it.
+        """Stops training if a step is not finite, else applies and counts it.
 
-        Where the loss is scaled, numbers that are not finite may come of that alone: the step is skipped while the
-        scale can fall.
+        If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
+        the scale can be reduced.
 
         Args:
             is_finite: boolean scalar.
-            update: function without arguments that lays out `_update`.
+            update: function without arguments that builds `_update`.
         """
         scale = loss_scaling.scale_of(self.optimizer)
         with self._deciding():
@@ -262,16 +262,16 @@ class TrainProgram:
             self.global_step.assign_add(1)
 
     def _update(self, out, norm, step):
-        variable_placement.assign(out.state_updates)  # before weights that layers assign themselves get their update
+        variable_placement.assign(out.state_updates)  # layers may assign weights, which are updated next
         self._apply(self._clip(out.gradients, norm), step)
         if self.average:
             self.average.update(step)
 
     def _apply(self, gradients, step):
-        """Lays out the arithmetic of the optimizer.
+        """Builds the arithmetic of the optimizer.
 
         Args:
-            gradients: list of tensors, one a trainable variable, or None.
+            gradients: list of tensors or None, one for each trainable variable.
             step: number of steps done.
         """
         loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
@@ -284,13 +284,13 @@ class TrainProgram:
 
 
 def _now():
-    """Returns the time in seconds, by the clock of the host that reads batches."""
+    """Returns the time in seconds, by the clock of the host that reads the batches."""
     with tf.device('CPU:0'):
         return tf.timestamp()
 
 
 def _add_l2_regularizers(trainable_variables, weight):
-    """Kernels (rank 2 and more) are regularised; biases and batch norm are not."""
+    """Adds L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
     for variable in trainable_variables if weight else []:
         if len(variable.shape) > 1:
             own = variable.regularizer
@@ -298,7 +298,7 @@ def _add_l2_regularizers(trainable_variables, weight):
 
 
 class _WithL2(keras.regularizers.Regularizer):
-    """A layer's own regularizer, whose attributes it has, and half of the weight times the sum of squares."""
+    """A layer's own regularizer with its attributes, plus half of the weight times the sum of squares."""
 
     def __init__(self, own, weight):
         vars(self).update(getattr(own, '__dict__', {}))

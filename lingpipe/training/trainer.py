@@ -1,4 +1,4 @@
-"""Training an experiment from wherever it stands to its last step."""
+"""Training of an experiment, from the beginning or its newest checkpoint, up to its last step."""
 
 import contextlib
 import functools
@@ -44,8 +44,8 @@ class Trainer:
         logdir: folder of the run.
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
-        chief: `watchdog.Chief` of the cluster that the devices are of, or None.
-        mirror: `state_mirror.StateMirror` that keeps what machines know of each other, or None.
+        chief: `watchdog.Chief` of the cluster with the devices, or None.
+        mirror: `state_mirror.StateMirror` that copies the state to other machines, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -66,7 +66,7 @@ class Trainer:
         with waits.for_files(f'log directory {logdir}', params.train.checkpoint_timeout_seconds):
             self._logdir.create()
             with self._logdir.lock():
-                pass  # a second training run run is refused now, and not when everything has been built
+                pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         with garbage.rarely_collected():
@@ -92,7 +92,7 @@ class Trainer:
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def _built_task(self, placement):
-        """A new training run loads its initial weights before an optimizer or an average copies them."""
+        """Builds the task; a new run loads initial weights before an optimizer or an average copies them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
         task.check_input(self._input)
@@ -104,12 +104,12 @@ class Trainer:
         """Trains up to `train.max_steps`, or until a signal asks to stop.
 
         Returns:
-            Dictionary from dataset name to the final metrics; empty when a signal stopped the training.
+            Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
 
         Raises:
-            ValueError: when `eval.best_metric` is not a metric of the task.
-            TrainingError: when a loss is not finite, or the log directory fails.
-            WorkerIsBackError: at a checkpoint, when the chief of the cluster says so.
+            ValueError: `eval.best_metric` is not a metric of the task.
+            TrainingError: a loss is not finite, or the log directory fails.
+            WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
         with self._logdir.lock():
             try:
@@ -149,7 +149,7 @@ class Trainer:
             self._after_steps(interrupted)
 
     def _begin(self):
-        """Restores what is there, and refuses what cannot work, before anything is written."""
+        """Restores the newest state, and refuses what cannot work, before anything is written."""
         newest = self._restore_from_mirror() or self._checkpointer.restore_newest()
         with self._program.watching_start(self._chief.silence_in_words):
             self._program.state_restored()
@@ -180,7 +180,7 @@ class Trainer:
                             'later steps.', self._params.train.profile_steps, self._step)
 
     def _restore_from_mirror(self):
-        """Returns whether machines have a later step in their memory than that of the newest checkpoint."""
+        """Restores copies in memory if they are newer than the newest checkpoint; returns whether it did."""
         newest = self._checkpointer.latest()
         if self._mirror is None or self._mirror.step <= (checkpoints.step_of(newest) if newest else 0):
             return False
@@ -205,18 +205,18 @@ class Trainer:
 
     @contextlib.contextmanager
     def _writing_to_the_end(self):
-        """Whatever ends the training run, a checkpoint that is being written becomes whole."""
+        """Finishes the checkpoint that is being written, also when an error ends the training run."""
         try:
             yield
         except BaseException:
             try:
                 self._writer.wait()
             except (errors.TrainingError, tf.errors.OpError) as error:
-                logging.warning('%s', error)  # the run ends by another error, which came first
+                logging.warning('%s', error)  # the first error ends the run
             raise
 
     def _bring_to_host(self):
-        """Steps that were under way without anybody waiting for them have ended then, and count."""
+        """Brings the state to the host, and counts the asynchronous steps that end before it."""
         self._program.before_save()
         self._step = int(self._program.global_step)
 
@@ -308,7 +308,7 @@ class Trainer:
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _inputs_for_choices(self):
-        """Test is for the final figure alone where there is a Dev."""
+        """Returns the inputs for evaluations during training: only Dev, if there is one."""
         inputs = self._evaluation_inputs
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
@@ -324,7 +324,7 @@ class Trainer:
                 metrics = self._evaluator.run(
                     evaluation.batches_of(data, self._params.train), interrupted, decode, self._chief.beat)
             if metrics is None:
-                return {}  # the checkpoint is more urgent
+                return {}  # interrupted: the checkpoint comes first
             results[name] = metrics
             self._evaluation_curves[name].scalars(self._step, metrics)
             self._evaluation_curves[name].flush()
@@ -337,7 +337,7 @@ class Trainer:
 
     def _show_sample(self):
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
-            return  # a text grows step by step
+            return  # generated texts change their length
         text = self._task.sample(self._input, self._program.read)
         if text is not None:
             self._curves.text('sample', text, self._step)
@@ -384,5 +384,5 @@ class Trainer:
 
 
 def _has_passed(before, after, interval):
-    """Whether a multiple of `interval` lies after the step `before`, up to `after`; 0 has none."""
+    """Returns whether there is a multiple of `interval` after step `before`, up to `after`; 0 has none."""
     return bool(interval) and after // interval > before // interval

@@ -258,7 +258,7 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
     ({'lora_rank': 2, 'lora_layers': ['fist']}, "lora_layers: 'fist' matches nothing"),
     ({'lora_rank': 2, 'lora_layers': ['norm']}, "lora_layers: 'norm' matches nothing"),
     ({'trainable': ['second/kernels']}, "trainable: 'second/kernels' matches nothing"),
-    ({'trainable': ['(']}, 'is no regular expression'),
+    ({'trainable': ['(']}, 'is not a regular expression'),
     ({'trainable': 'second'}, 'is no list of regular expressions'),
     ({'trainable': []}, 'leaves nothing to train'),
 ])

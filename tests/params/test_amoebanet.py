@@ -170,4 +170,4 @@ def test_weights_but_those_of_the_softmax_layers_come_from_imagenet(tmp_path, ca
     assert len(softmax) == 4 and all(1001 in stored[name].shape for name in softmax)
     for name, variable in named.items():
         np.testing.assert_array_equal(variable, fresh[name] if name in softmax else stored[name], err_msg=name)
-    assert f'{len(named) - 4} of {len(named)} variables come from {path}; these start afresh: auxiliary_head/' in capsys.readouterr().out
+    assert f'{len(named) - 4} of {len(named)} variables come from {path}; these are newly initialised: auxiliary_head/' in capsys.readouterr().out

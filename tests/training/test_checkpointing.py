@@ -94,7 +94,7 @@ def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_progra
         checkpointer = checkpointing.Checkpointer(copied / 'train', program)
         assert checkpointer.restore_newest() == checkpointer.latest() == str(copied / 'train/ckpt-8')
         assert caplog.messages[-1].startswith(f'Checkpoint {newest} cannot be read (') and '{{' not in caplog.text
-        assert f'The newest that can, {copied}/train/ckpt-8, is taken; nothing was deleted.' in caplog.messages[-1]
+        assert f'Using {copied}/train/ckpt-8, the newest that can be read; nothing was deleted.' in caplog.messages[-1]
         assert program.global_step.numpy() == 8 and contents(copied) == before
         for file, content in whole.items():
             file.write_bytes(content)
@@ -131,7 +131,7 @@ def test_where_no_checkpoint_is_whole_nothing_is_trained_over(make_program, copi
     lambda file: file.write_text('all_model_checkpoint_paths: "ckpt-8"\n')])
 def test_a_damaged_list_of_checkpoints_does_not_pass_for_an_empty_folder(make_program, copied, damage):
     damage(copied / 'train/checkpoint')
-    with pytest.raises(errors.TrainingError, match='missing or damaged. To go on from ckpt-12 write ') as caught:
+    with pytest.raises(errors.TrainingError, match='missing or damaged. To resume from ckpt-12 write ') as caught:
         checkpointing.Checkpointer(copied / 'train', make_program())
     told = str(caught.value).partition(' write ')[2].partition(' into it')[0]
     (copied / 'train/checkpoint').write_text(told + '\n')

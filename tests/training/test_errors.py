@@ -94,7 +94,7 @@ Additional GRPC error information from remote target /job:worker/replica:0/task:
 def test_a_lost_worker_is_named_with_what_to_do():
     error = tf.errors.UnavailableError(None, None, _OF_A_WORKER)
     assert errors.is_lost_machine(error)
-    assert words(error).startswith('Worker 1 was lost in the middle of a step (Socket closed). Start it again')
+    assert words(error).startswith('Worker 1 was lost in the middle of a step (Socket closed). Restart it')
 
 
 @pytest.mark.parametrize('error, is_lost', [

@@ -83,15 +83,15 @@ def test_what_is_damaged_is_passed_over(make_evaluation, copied, monkeypatch, ca
     made.once()
     assert capsys.readouterr().out.startswith('step 8, Test: ')
     assert caplog.messages == [
-        f'Checkpoint {newest} cannot be read (Read less bytes than requested). The newest that can, '
-        f'{copied}/train/ckpt-8, is taken; nothing was deleted.']
+        f'Checkpoint {newest} cannot be read (Read less bytes than requested). Using {copied}/train/ckpt-8, the newest '
+        'that can be read; nothing was deleted.']
     with pytest.raises(errors.DamagedCheckpointError, match=f'Checkpoint {newest} cannot be read .*Choose another one'):
         made.once(newest)
     monkeypatch.setattr(
         tf.train, 'checkpoints_iterator', lambda *unused, **unused_options: [str(newest), str(copied / 'train/ckpt-4')])
     made.follow()
     assert capsys.readouterr().out.startswith('step 4, Test: ')
-    assert caplog.messages[-1].endswith('The next one is awaited.')
+    assert caplog.messages[-1].endswith('Waiting for the next one.')
 
 
 def test_following_gives_up_after_its_time(make_evaluation, tmp_path):

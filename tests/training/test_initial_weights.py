@@ -48,7 +48,7 @@ def test_rules_map_names_and_what_they_leave_alone_starts_afresh(load, source, c
     rules = {path: ([('body/(.*)', 'dense_1/%s'), *ALL], ['head/', 'batch_normalization_2/00[01]'])}
     fresh, found = load({1: 'body', 4: 'head'}, units=3, init_from_checkpoint_rules=rules)
     assert capsys.readouterr().out == (
-        f'4 of 8 variables come from {path}; these start afresh: batch_normalization_2/000_gamma, '
+        f'4 of 8 variables come from {path}; these are newly initialised: batch_normalization_2/000_gamma, '
         'batch_normalization_2/001_beta, head.\n')
     norm = 'batch_normalization_2/'
     same(found, {**fresh, **{f'body/{name}': weights[f'dense_1/{name}'] for name in ('000_kernel', '001_bias')},
@@ -72,7 +72,7 @@ def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, caplog):
     fresh, found = load({4: 'head'}, units=3, init_from_checkpoint=path)
     same(found, {**{name: value for name, value in weights.items() if not name.startswith('dense_4')},
                  **{name: fresh[name] for name in ('head/000_kernel', 'head/001_bias')}})
-    assert caplog.messages == [f'6 of 8 variables come from {path}; these start afresh: head.']
+    assert caplog.messages == [f'6 of 8 variables come from {path}; these are newly initialised: head.']
 
 
 @pytest.mark.parametrize('rules, error, message', [
@@ -83,10 +83,10 @@ def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, caplog):
      "ckpt-12 has no variable 'dense_5/000_kernel' for head/000_kernel; did you mean .*dense_4/000_kernel.* to be left "
      "alone"),
     (([('head/(.*)', 'dense_1/%s')], []), errors.TrainingError,
-     r"dense_1/000_kernel of shape \[64, 16\], but head/000_kernel of this model has \[16, 10\]. To start it afresh, "
+     r"dense_1/000_kernel of shape \[64, 16\], but head/000_kernel of this model has \[16, 10\]. To initialise it instead, "
      r"set .*\['head/'\]"),
-    ((ALL, 'head/'), ValueError, 'is no pair of a list of rules and of a list of expressions'),
-    ((['.*'], []), ValueError, 'is no pair'), (([('(.*', '%s')], []), ValueError, r"'\(\.\*' is no regular expression"),
+    ((ALL, 'head/'), ValueError, 'is not a pair of a list of rules and of a list of expressions'),
+    ((['.*'], []), ValueError, 'is not a pair'), (([('(.*', '%s')], []), ValueError, r"'\(\.\*' is not a regular expression"),
     (([('.*', '%s')], []), ValueError, "'%s' must have a '%s' for each group of '.*'")])
 def test_rules_that_cannot_work_are_named(load, source, rules, error, message):
     with pytest.raises(error, match=message):
@@ -99,7 +99,7 @@ def test_what_is_of_another_model_altogether_is_refused(load, source):
                                                    r"'a/000_kernel'; its own .*"
                        r"'batch_nor.*EXPRESSION"):
         load({1: 'a', 2: 'b', 4: 'c'}, init_from_checkpoint=path)
-    with pytest.raises(errors.TrainingError, match=r"To start it afresh, set .*\(\[\('\(\.\*\)', '%s'\)\], "
+    with pytest.raises(errors.TrainingError, match=r"To initialise it instead, set .*\(\[\('\(\.\*\)', '%s'\)\], "
                                                    r"\['dense_4/'\]\)\}"):
         load(units=3, init_from_checkpoint=path)
     with pytest.raises(ValueError, match='were both given. Give one of them'):

@@ -134,7 +134,7 @@ def test_a_tracker_that_fails_is_left_out_and_training_ends(tiny, mlflow, wandb,
 
     mlflow.log_metrics = unreachable
     assert train(tiny, tmp_path, 'mlflow', 'wandb').results == finished.results
-    assert caplog.text.count("train.trackers: 'mlflow' failed (ConnectionError: no answer). Training goes on") == 1
+    assert caplog.text.count("train.trackers: 'mlflow' failed (ConnectionError: no answer). Training continues") == 1
     run, = wandb.runs.values()
     assert {step for step, _ in run.points} == {4, 8, 12}
 
@@ -157,7 +157,7 @@ def test_a_library_that_is_not_installed_is_named(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(('names', 'said'), [
-    (['mlfow'], "'mlfow', which is no tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
+    (['mlfow'], "'mlfow', which is not a tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
 def test_names_that_are_wrong_are_refused(names, said):
     with pytest.raises(ValueError) as caught:
         trackers.validate(names)
