@@ -105,7 +105,7 @@ USAGE_ERRORS = {
         '--prompt and --prompt_file were both given. Give one of them.'),
     'prompts that are not there': (
         [TINY, '--logdir=x', '--mode=generate', '--prompt_file=missing.txt'],
-        '--prompt_file=missing.txt is no file. Give the path of a text, a prompt a line.'),
+        '--prompt_file=missing.txt is not a file. Give the path of a text with one prompt per line.'),
     'steps in a training': (
         [TINY, '--logdir=x', '--steps=5'],
         '--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '),

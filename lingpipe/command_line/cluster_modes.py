@@ -1,4 +1,4 @@
-"""What a process of a cluster does, by --cluster and by its task.
+"""What a process of a cluster does, depending on --cluster and its task.
 
                         chief            worker         ps
     pipeline            trains           serves
@@ -29,7 +29,7 @@ _SECONDS_TO_END = 10
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
         started: float) -> None:
-    """Trains in a cluster, or serves one that trains.
+    """Trains in a cluster, or serves a cluster in which another process trains.
 
     Args:
         params: the experiment's Params.
@@ -56,13 +56,13 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 @contextlib.contextmanager
 def _ending_servers(config):
-    """Ends the servers that training has reached when it ends, in good order or not, unless it is to be restarted.
+    """Ends the servers when training ends, with or without an error, unless a restart can fix the error.
 
-    The objects of training are gone when this scope is left: TensorFlow removes from servers what they know of these,
-    and cannot once they have ended.
+    Leave this scope only after the objects of training are deleted: TensorFlow removes them from the servers, which
+    must still run then.
 
     Yields:
-        Function to call when the servers are reached.
+        Function to call when the servers are connected.
     """
     are_reached = threading.Event()
     try:
@@ -75,7 +75,7 @@ def _ending_servers(config):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Returns into how many devices a server splits its CPU: one for each stage that is placed on it."""
+    """Returns the number of devices into which a server splits its CPU: one for each of its stages."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -83,7 +83,7 @@ def _num_cpu_devices(body, config, mode):
 
 
 def _kind(given):
-    """Returns the kind of devices that --device names, None where it leaves that open."""
+    """Returns the kind of devices that --device names, None for 'auto'."""
     return None if given.device == 'auto' else given.device.upper()
 
 
@@ -115,7 +115,7 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
 
 
 def _run_on_slice(params, datasets, given, started):
-    """Params are checked on every host, so that none waits for a chief that refuses them."""
+    """Trains on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
     from lingpipe.placements import tpu_system
     tpu_system.validate(params.task.body, given.mode)
     config = tpu_slice.read(given.task)
@@ -166,7 +166,7 @@ def _train_as_worker(params, datasets, given, config, started):
 
 @contextlib.contextmanager
 def _ending_though_others_wait():
-    """Ends the program after an error of this worker alone, where TensorFlow would wait for others that wait for it."""
+    """Ends the program after an error of this worker, when TensorFlow would wait for workers that wait for this one."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -175,7 +175,7 @@ def _ending_though_others_wait():
 
 
 def _end(code, seconds=0):
-    time.sleep(seconds)  # workers that end by the same error report it first
+    time.sleep(seconds)  # workers with the same error can report it first
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

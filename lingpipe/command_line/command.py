@@ -1,4 +1,4 @@
-"""The command `lingpipe`, and `run.py`, which is the same in a clone.
+"""The command `lingpipe`, and `run.py`, which does the same in a clone.
 
     lingpipe train --model=params.amoebanet --logdir=logs/amoebanet
     python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
@@ -10,7 +10,7 @@ import time
 
 _STARTED = time.time()
 if not sys.stderr.isatty():
-    os.environ.setdefault('TQDM_DISABLE', '1')  # bars are for terminals; that of TFDS fills files with lines
+    os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
 
 from absl import app, flags, logging
 
@@ -24,7 +24,7 @@ _MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thous
 
 
 def run() -> None:
-    """Runs the command that `sys.argv` gives, and exits."""
+    """Runs the command of `sys.argv`, and exits."""
     program, *words = sys.argv
     if topics.is_asked_for(words):
         print(topics.text(words))
@@ -45,7 +45,7 @@ def _new(words):
 
 
 def _with_mode(words):
-    """Returns the words with the sub-command, where there is one, as --mode."""
+    """Returns the words with the sub-command, if there is one, as --mode."""
     first, *others = words
     if first not in run_flags.MODES:
         return words
@@ -56,7 +56,7 @@ def _with_mode(words):
 
 
 def _parsed(arguments):
-    """Returns the words that are no flags; exits where a flag is wrong."""
+    """Returns the words that are not flags; exits if a flag is wrong."""
     try:
         return FLAGS(arguments)
     except flags.Error as error:
@@ -90,12 +90,12 @@ def _read(path):
     try:
         return text_files.read(path, _MOST_BYTES_OF_CHANGES)
     except ValueError as error:
-        raise ValueError(f'--model_params_file_override={path} cannot be read ({error}). Give a file of changes, one a '
-                         'line.') from error
+        raise ValueError(f'--model_params_file_override={path} cannot be read ({error}). Give a file of changes, one '
+                         'per line.') from error
 
 
 def _place(params):
-    """Sets devices up, and fills in what is 'auto'.
+    """Sets up devices, and replaces 'auto' by values.
 
     Returns:
         The params, and the `Placement`.
@@ -140,7 +140,7 @@ def _run(params, datasets):
 
 
 def _has_finished(params):
-    """Returns whether the newest checkpoint is that of the last step; every process that sees --logdir agrees on it."""
+    """Returns whether the newest checkpoint is that of the last step, the same in every process that sees --logdir."""
     from lingpipe.training import checkpoints, logdir
     paths = checkpoints.complete(logdir.LogDir(FLAGS.logdir).train)
     return bool(paths) and checkpoints.step_of(paths[0]) >= params.train.max_steps
@@ -154,7 +154,7 @@ def _leave_tpu_to_server():
 
 
 def _enter_private_network():
-    """A process with threads, such as those of TensorFlow, can no longer do it."""
+    """Moves this process to a private network, before it has threads, such as those of TensorFlow."""
     try:
         config = cluster_config.read(FLAGS.cluster_spec, task=FLAGS.task, mode=FLAGS.cluster)
         os.environ['TF_CONFIG'] = private_network.enter(config).to_json()
@@ -164,19 +164,19 @@ def _enter_private_network():
 
 
 def _supervise():
-    """Runs this command as a child, as often as is necessary; returns its exit code."""
+    """Runs this command as a child, and restarts it when needed; returns its exit code."""
     from lingpipe.cluster import supervisor
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
-    # A process enters a private network before it imports TensorFlow, and only one can hold its address there.
+    # A process enters a private network before it imports TensorFlow, and only one process can have its address there.
     keeps_standby = bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE
     return supervisor.Supervisor(
         command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds, keeps_standby=keeps_standby).run()
 
 
 def _wait_for_turn():
-    """Imports what training takes while another process still trains."""
+    """Imports the modules of training on standby, while another process still trains."""
     global _STARTED
     from lingpipe.command_line import cluster_modes  # noqa: F401
     from lingpipe.placements import elastic_hosts, worker_training  # noqa: F401
@@ -215,7 +215,7 @@ def _checked_main(arguments):
     if child_process.is_standby():
         _wait_for_turn()
     from lingpipe.training import errors
-    if FLAGS.cluster != 'multi_worker':  # which lets no thread run while it waits for other workers
+    if FLAGS.cluster != 'multi_worker':  # which blocks all threads while it waits for other workers
         child_process.beat_for_parent()
     try:
         params, datasets = _experiment()
@@ -223,7 +223,7 @@ def _checked_main(arguments):
         if FLAGS.fail_when_stopped and not _has_finished(params):
             sys.exit(errors.EXIT_TRY_AGAIN)
     except KeyboardInterrupt:
-        sys.exit('Stopped by SIGINT. Checkpoints that were finished before are whole.')
+        sys.exit('Stopped by SIGINT. Checkpoints that were written before are intact.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
         if logging.level_debug():
             raise

@@ -1,4 +1,4 @@
-"""What the command does in each mode, once params are read and devices are set up."""
+"""What the command does in each mode, after params are read and devices are set up."""
 
 import os
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ def needs_placement(mode: str) -> bool:
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
         given: flags.FlagValues, started: float) -> None:
-    """Does what --mode says.
+    """Runs the mode of --mode.
 
     Args:
         params: the experiment's Params after all overrides.
         datasets: {name: Params} of the evaluation inputs.
-        placement: the `Placement`; None for a mode that needs none.
+        placement: the `Placement`; None for a mode without devices.
         given: the parsed `flags.FLAGS`.
         started: time at which the program started, as `time.time()` gives it.
     """
@@ -106,7 +106,7 @@ def _report(params, unused_datasets, unused_placement, given):
     import tensorflow as tf
 
     from lingpipe.tools.report import report
-    tf.config.set_visible_devices([], 'GPU')  # a training run may be at work there
+    tf.config.set_visible_devices([], 'GPU')  # a training run may use them
     report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
 
 
@@ -116,7 +116,7 @@ def _folder_of_compiled(files):
 
 
 def _accelerator(given):
-    """Returns the name of the accelerator to plan for: that of the topology where none is given."""
+    """Returns the name of the accelerator to plan for; by default that of the topology."""
     from lingpipe.tools.tpu_compile import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator

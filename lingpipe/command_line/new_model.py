@@ -1,4 +1,4 @@
-"""`lingpipe new my_model`: a params file that trains as it is, with comments that say what to change."""
+"""`lingpipe new my_model`: writes a params file that trains without changes, with comments that say what to change."""
 
 import importlib.util
 import keyword
@@ -18,7 +18,7 @@ from lingpipe.models import image_classifier
 
 @model_registry.RegisterSingleTaskModel
 class {name}(base_model_params.SingleTaskModelParams):
-    """Says in one line what this experiment is; `lingpipe list` shows it for the modules of the folder params/."""
+    """One line about this experiment; `lingpipe list` shows it for the modules of the folder params/."""
 
     def Train(self):
         # Any image classification dataset of TFDS; 'digits' needs no download.
@@ -31,15 +31,15 @@ class {name}(base_model_params.SingleTaskModelParams):
     def Task(self):
         p = image_classifier.ImageClassifier.Params().Set(name='{folder}')
         p.body.Set(
-            num_partitions=2,  # devices in a row; 'auto' lets `lingpipe plan --accelerator=v3` choose
-            num_micro_batches=4,  # parts of a batch that are under way at once; divides the batch size
+            num_partitions=2,  # parts of the model, one per device; with 'auto' LingPipe chooses
+            num_micro_batches=4,  # parts of a batch; must divide the batch size
             schedule='1f1b',  # the order of work on a device; 'gpipe' keeps more activations
-            recompute='none',  # 'stage' stores less and computes twice
+            recompute='none',  # 'stage' stores less, but computes forward passes twice
             layers=[  # any Keras layers, in order; those of a Keras model: lingpipe.KerasModelParams
                 layers.KerasParams(keras.layers.Conv2D, filters=32, kernel_size=3, strides=2, activation='relu'),
                 layers.KerasParams(keras.layers.Conv2D, filters=64, kernel_size=3, strides=2, activation='relu'),
                 layers.KerasParams(keras.layers.Flatten),
-                layers.KerasParams(keras.layers.Dense, units=10),  # one unit a class, no softmax
+                layers.KerasParams(keras.layers.Dense, units=10),  # one unit per class, no softmax
             ])
         p.train.Set(max_steps=200, learning_rate=0.002, optimizer=layers.KerasParams(keras.optimizers.Adam))
         return p
@@ -56,7 +56,7 @@ def write(words: Sequence[str]) -> str:
         What was written, and how to train it.
 
     Raises:
-        ValueError: the words are not one name, or it cannot be that of a new module.
+        ValueError: the words are not one name, or no new module can have this name.
         OSError: the file cannot be written.
     """
     if len(words) != 1:
@@ -65,7 +65,7 @@ def write(words: Sequence[str]) -> str:
     module, = words
     parts = module.split('.')
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        raise ValueError(f'{module!r} is no name of a Python module. Use letters, digits and _, such as my_model.')
+        raise ValueError(f'{module!r} is not a name of a Python module. Use letters, digits and _, such as my_model.')
     path = pathlib.Path(*parts).with_suffix('.py')
     _check_is_new(module, parts[0], path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def write(words: Sequence[str]) -> str:
 
 def _check_is_new(module, first, path):
     if path.exists():
-        raise ValueError(f'{path} is there already. Choose another name, or remove the file.')
+        raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
     is_installed = not os.path.isdir(first) and importlib.util.find_spec(first) is not None
     if is_installed and module == first:
         raise ValueError(f'{module} is the name of an installed Python module, which this file would hide. Choose '

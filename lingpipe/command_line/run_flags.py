@@ -8,15 +8,15 @@ from lingpipe import text_files
 from lingpipe.cluster import tpu_slice
 
 MODES = {
-    'train': 'trains, evaluating as it goes and at the end; resumes from the newest checkpoint of --logdir',
+    'train': 'trains, and evaluates during and after training; resumes from the newest checkpoint of --logdir',
     'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow every new one',
     'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
     'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
     'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
-    'generate': 'prints what a language model writes after --prompt, or a translation model makes of it',
-    'inspect_params': 'prints every hyperparameter, in text that reads back',
-    'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device, allocating nothing',
-    'plan': "tells what fits on which devices, how fast it is, and chooses what is 'auto'",
+    'generate': 'prints the continuation of --prompt by a language model, or its translation by a translation model',
+    'inspect_params': 'prints every hyperparameter, as text that can be read again',
+    'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device; allocates nothing',
+    'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
     'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
     'train': ('profile_steps',),
@@ -33,26 +33,27 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     'mode', 'train', list(MODES), 'What to do; a mode as the first word does the same.')
 flags.DEFINE_string(
-    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from what is there.')
+    'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from its newest checkpoint.')
 flags.DEFINE_string(
     'model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
     "input.batch_size=64; test.batch_size=50'.")
-flags.DEFINE_string('model_params_file_override', '', 'File of changes, one a line.')
-flags.DEFINE_enum('device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Where partitions go; auto: accelerators, else CPU.')
+flags.DEFINE_string('model_params_file_override', '', 'File of changes, one per line.')
+flags.DEFINE_enum(
+    'device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Devices of the partitions; auto: accelerators, else the CPU.')
 flags.DEFINE_string(
-    'tpu', None, "With --device=tpu: name of a Cloud TPU; 'local', the default, for this machine's own; or 'slice' for "
-    'all hosts of a slice, each running this command.')
+    'tpu', None, "With --device=tpu: name of a Cloud TPU; 'local', the default, for that of this machine; or 'slice' "
+    'for all hosts of a slice, each of which runs this command.')
 flags.DEFINE_string(
     'checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
-flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a running training.')
-flags.DEFINE_string('accelerator', None, "With --mode=plan: what to plan for, such as 'v3', 'v5e' or 'a100'.")
+flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a training run.')
+flags.DEFINE_string('accelerator', None, "With --mode=plan: accelerator to plan for, such as 'v3', 'v5e' or 'a100'.")
 flags.DEFINE_string(
     'device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
 flags.DEFINE_integer(
     'num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many as the "
     'model needs.', lower_bound=1)
 flags.DEFINE_bool(
-    'compile', False, 'With --mode=plan: also compile what each device would run for a TPU, which need not be there.')
+    'compile', False, 'With --mode=plan: also compile the programs of each device for a TPU; no TPU is needed.')
 flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
 flags.DEFINE_string(
     'profile_steps', None, "With --mode=train: the first and the last step that TensorFlow's profiler records for "
@@ -60,94 +61,95 @@ flags.DEFINE_string(
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text, or the source to translate.')
 flags.DEFINE_string(
-    'prompt_file', None, 'With --mode=generate: file of prompts, one a line, in place of --prompt; all partitions work '
-    'at once.')
+    'prompt_file', None, 'With --mode=generate: file of prompts, one per line, in place of --prompt; all partitions '
+    'compute at the same time.')
 flags.DEFINE_integer(
-    'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to go on for.', lower_bound=1)
+    'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to generate.', lower_bound=1)
 flags.DEFINE_float(
-    'temperature', 0.8, 'With --mode=generate, language models: the lower, the likelier the text; 0: always the '
-    'likeliest.')
+    'temperature', 0.8, 'With --mode=generate, language models: sampling temperature; 0: always the likeliest token.')
 flags.DEFINE_integer(
-    'top_k', 40, 'With --mode=generate, language models: choose among so many of the likeliest tokens; 0: all.')
+    'top_k', 40, 'With --mode=generate, language models: choose among this number of likeliest tokens; 0: all.')
 flags.DEFINE_float(
     'top_p', 1., 'With --mode=generate, language models: choose among the likeliest tokens whose probabilities reach '
     'this sum; 1: all.')
 flags.DEFINE_integer(
-    'num_beams', 1, 'With --mode=generate, language models of KerasHub: beams of a beam search; 1: tokens are drawn.',
+    'num_beams', 1, 'With --mode=generate, language models of KerasHub: beams of a beam search; 1: tokens are sampled.',
     lower_bound=1)
-flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: another seed, another text.')
+flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: random seed of the text.')
 flags.DEFINE_enum(
     'cluster', 'none', ['none', 'pipeline', 'multi_worker', 'parameter_server'],
-    'Train on many machines, each running this command. pipeline: stages on the workers. multi_worker: a pipeline on '
-    'each worker, gradients averaged. parameter_server: weights on servers, that workers send their gradients to.')
+    'Train on many machines, each of which runs this command. pipeline: stages on the workers. multi_worker: a '
+    'pipeline on each worker, gradients averaged. parameter_server: weights on servers, to which workers send '
+    'gradients.')
 flags.DEFINE_string(
-    'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that names all processes; by default '
+    'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that lists all processes; by default '
     'TF_CONFIG itself.')
 flags.DEFINE_enum(
     'cluster_network', None, [PRIVATE, ALL],
-    'With --cluster: who reaches the server of this process, which asks for no password. private: it listens at its '
-    'own address alone, for hosts of the cluster alone, and reaches nobody else; Linux only. all: it listens on '
-    'every network of this machine, which a firewall must close. By default addresses of other machines are refused.')
+    'With --cluster: who can reach the server of this process, which has no password. private: it listens only at its '
+    'own address, only to hosts of the cluster, and reaches no other hosts; Linux only. all: it listens on every '
+    'network of this machine, which a firewall must close. By default addresses of other machines are refused.')
 flags.DEFINE_string(
-    'task', None, "With --cluster: which process this one is, such as 'worker:1'; by default as the cluster spec says. "
-    "With --tpu=slice: 'worker:0' is the server alone of host 0.")
+    'task', None, "With --cluster: name of this process, such as 'worker:1'; by default that of the cluster spec. With "
+    "--tpu=slice: 'worker:0' is only the server of host 0.")
 flags.DEFINE_enum(
     'update', 'async', ['async', 'sync'],
     'With --cluster=parameter_server: whether workers wait for each other in every step.')
 flags.DEFINE_integer(
-    'max_staleness', None, 'With --cluster=parameter_server --update=async: gradients are dropped that are staler than '
-    'so many updates of others; by default none is.', lower_bound=0)
+    'max_staleness', None, 'With --cluster=parameter_server --update=async: drop gradients that are staler than this '
+    'number of updates; by default none is dropped.', lower_bound=0)
 flags.DEFINE_enum(
     'batches_from', 'chief', ['chief', 'workers'], 'With --cluster=parameter_server: who reads the input. workers: '
-    'each its own part, from its own disk, so that the chief sends no batches; the input must run no Python.')
+    'each worker reads its part, from its own disk, and the chief sends no batches; the input must not run Python.')
 flags.DEFINE_float(
-    'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: after so long without the end of a step a worker '
-    'counts as lost; 0: never.', lower_bound=0.)
+    'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: limit of a step, after which a worker counts as '
+    'lost; 0: none.', lower_bound=0.)
 flags.DEFINE_float(
-    'replace_after_seconds', 0., 'With --cluster=pipeline or multi_worker: training continues over the other workers, '
-    'from the newest checkpoint, when one has been gone for so long, and takes it in again at the first checkpoint '
-    'after it is back; 0: training waits for it. --max_restarts then keeps a second process ready.', lower_bound=0.)
+    'replace_after_seconds', 0., 'With --cluster=pipeline or multi_worker: training continues without a worker that '
+    'has not answered for this time, and uses it again from the next checkpoint after it is back; 0: training waits '
+    'for it. --max_restarts then keeps a second process on standby.', lower_bound=0.)
 flags.DEFINE_integer(
-    'max_restarts', 0, 'With --mode=train: how often to restart by itself after a crash or a lost worker without a new '
-    'checkpoint in between.', lower_bound=0)
+    'max_restarts', 0, 'With --mode=train: how often to restart automatically, after a crash or a lost worker, without '
+    'a new checkpoint in between.', lower_bound=0)
 flags.DEFINE_bool(
-    'fail_when_stopped', False, 'With --mode=train: exit code 75, not 0, where a signal stopped training before its '
-    'last step, so that Kubernetes, which watches exit codes, starts it again. All processes must see --logdir.')
+    'fail_when_stopped', False, 'With --mode=train: exit code 75 instead of 0 if a signal stopped training before its '
+    'last step, so that Kubernetes restarts it. All processes must see --logdir.')
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Returns what --prompt or --prompt_file gives.
+    """Returns the prompts of --prompt or --prompt_file.
 
     Args:
         given: the parsed `flags.FLAGS`.
 
     Raises:
-        UsageError: both were given, or there is nothing in the file.
+        UsageError: both were given, or the file is missing, unreadable or empty.
     """
     if given.prompt_file is None:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
     if not os.path.isfile(given.prompt_file):
-        raise app.UsageError(f'--prompt_file={given.prompt_file} is no file. Give the path of a text, a prompt a line.')
+        raise app.UsageError(f'--prompt_file={given.prompt_file} is not a file. Give the path of a text with one '
+                             'prompt per line.')
     try:
         lines = text_files.read(given.prompt_file, _MOST_BYTES_OF_PROMPTS).splitlines()
     except ValueError as error:
-        raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text, a prompt a '
-                             'line.') from error
+        raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
+                             'per line.') from error
     if not lines:
-        raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write a prompt in each of its lines.')
+        raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write one prompt per line.')
     return lines
 
 
 def check(given: flags.FlagValues) -> None:
-    """Checks that no flag is missing and that all flags go together.
+    """Checks that no flag is missing, and that the flags can be combined.
 
     Args:
         given: the parsed `flags.FLAGS`.
 
     Raises:
-        UsageError: the first mistake, and what to do about it.
+        UsageError: the first mistake, and how to correct it.
     """
     _check_mode(given)
     _check_devices(given)

@@ -1,4 +1,4 @@
-"""Importing TensorFlow without the log lines that it writes to every terminal, and without hiding what is wrong."""
+"""Importing TensorFlow without its usual log lines, but with those that report a problem."""
 
 import contextlib
 import faulthandler
@@ -19,14 +19,14 @@ _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
 
 def import_tensorflow(find_devices: bool = True) -> None:
-    """Imports TensorFlow and finds its devices, while lines of its log are held back.
+    """Imports TensorFlow and finds its devices, without printing its log lines.
 
-    No log level keeps them away, because they are written before TensorFlow reads it. They are shown when the import
-    fails, when there is a GPU that TensorFlow cannot use, and where the user has chosen a level. From then on warnings
-    and errors are logged: some failures report their reason nowhere else.
+    No log level suppresses these lines, because they are written before TensorFlow reads the level. They are printed if
+    the import fails, if TensorFlow cannot use a GPU, or if the user has chosen a level. Afterwards warnings and errors
+    are logged, because some failures report their reason nowhere else.
 
     Args:
-        find_devices: whether to look for accelerators too, which logs an error where there are none.
+        find_devices: whether to look for accelerators too, which logs an error if there are none.
     """
     if _LEVEL in os.environ:
         return
@@ -38,14 +38,14 @@ def import_tensorflow(find_devices: bool = True) -> None:
 
 
 class _Held:
-    """Whether the lines that are held back can be forgotten."""
+    """Whether the captured lines can be discarded."""
 
     are_harmless = False
 
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Holds back what is written to the file descriptor of standard error, since the lines come from C++."""
+    """Captures what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = _Held(), os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -20,8 +20,8 @@ class Topic(NamedTuple):
     """Flags that belong together.
 
     Attributes:
-        title: what they are about.
-        modes: the modes that take them; empty: all.
+        title: their topic.
+        modes: the modes that accept them; empty: all.
         names: the names of the flags.
     """
     title: str
@@ -52,15 +52,15 @@ def program() -> str:
 
 
 def is_asked_for(words: Sequence[str]) -> bool:
-    """Returns whether the words after the command ask for help; none does too."""
+    """Returns whether the words after the command ask for help, or are missing."""
     return not words or any(word in _HELP for word in words)
 
 
 def text(words: Sequence[str]) -> str:
-    """Returns the help of the mode that is among the words, or of all modes.
+    """Returns the help of the mode among the words, or of all modes.
 
     Args:
-        words: those after the command.
+        words: the words after the command.
     """
     given = [word.removeprefix('--mode=') for word in words]
     mode = next((name for name in given if name in run_flags.MODES), None)
@@ -90,7 +90,7 @@ def _help_of(flag):
 
 
 def _row(name, words):
-    """Returns a name with what it means beside it; below it, where the name is long."""
+    """Returns a name and its meaning, on the same line or, for a long name, below it."""
     lines = textwrap.wrap(words, _WIDTH - _MARGIN)
     first = f'  {name}'.ljust(_MARGIN)
     head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]

@@ -42,9 +42,9 @@ def test_a_new_model_can_lie_in_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(('words', 'sentence'), [
-    ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is no name of a Python"),
-    (['class'], "'class' is no name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
-    (['there'], 'there.py is there already')])
+    ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is not a name of a Python"),
+    (['class'], "'class' is not a name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
+    (['there'], 'there.py exists already')])
 def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'there.py').write_text('x = 1\n')
