@@ -1,4 +1,4 @@
-"""Params: the named, described, nested hyperparameters that every layer, task, input and experiment is built from.
+"""Params: named, described and nested hyperparameters, from which every layer, task, input and experiment is built.
 
 A class describes its fields in a classmethod `Params()`; a user sets them, and `Instantiate()` makes the object:
 
@@ -82,12 +82,12 @@ class Params:
 
         Args:
             name: lower-case letters, digits and underscores, not beginning with a digit.
-            default: its value until it is set.
-            description: what the field is for, with unit and shape.
+            default: value until the field is set.
+            description: purpose of the field, with unit and shape.
 
         Raises:
             AttributeError: the field exists already.
-            ValueError: `name` is not spelled as above.
+            ValueError: `name` has other characters.
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
@@ -153,7 +153,7 @@ class Params:
         return copied
 
     def Freeze(self) -> None:
-        """Makes every later change of these Params a TypeError; Params inside them stay as they are."""
+        """Makes these Params immutable: later changes raise TypeError; Params inside them are not frozen."""
         self.__dict__['_immutable'] = True
 
     def IsImmutable(self) -> bool:
@@ -171,7 +171,7 @@ class Params:
             self.
 
         Raises:
-            AttributeError: a name is not a field's.
+            AttributeError: a name is not that of a field.
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
@@ -184,12 +184,12 @@ class Params:
 
         Raises:
             AttributeError: there is no such field.
-            IndexError: a list is shorter.
+            IndexError: a list has no such element.
         """
         return param_tree.descendant(self, param_tree.parse_path(name))
 
     def ParamIsSet(self, name: str) -> bool:
-        """Returns whether the value at a path is not None; raises AttributeError where there is no such field."""
+        """Returns whether the value at a path is not None; raises AttributeError if there is no such field."""
         return self.Get(name) is not None
 
     def Delete(self, *names: str) -> Self:
@@ -199,7 +199,7 @@ class Params:
             self.
 
         Raises:
-            AttributeError: a name is not a field's.
+            AttributeError: a name is not that of a field.
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
@@ -245,8 +245,9 @@ class Params:
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Returns the fields as text that FromText reads: one line `path : value` per field, sorted.
 
-        A string is quoted, and spans lines if it has newlines; a class or function is `type/module/Name`, a dtype its
-        name. A value without a text, such as a lock, is the name of its type; reading that does not change the value.
+        A string is quoted, and spans lines if it has newlines. A class or function is `type/module/Name`, and a dtype
+        is its name. A value that no text can represent, such as a lock, is the name of its type; reading that does not
+        change the value.
 
         Args:
             include_types: whether to return (text, {path: name of the type}) instead.
@@ -271,22 +272,22 @@ class Params:
         return (text, kinds) if include_types else text
 
     def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
-        """Sets the fields that `text` names, as ToText writes it; other fields stay.
+        """Sets the fields that a text from ToText names; other fields do not change.
 
-        A value is read as the type that the field has now, and a list of Params is changed element by element. A line
-        `x.cls : type/module/Name` that names another class replaces `x` by the Params of that class.
+        A value is read as the current type of the field, and a list of Params is changed element by element. A line
+        `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
 
         Args:
             text: `path : value` lines; lines that begin with `#` are comments.
-            type_overrides: {path: name of the type that the value has}, as ToText returns.
+            type_overrides: {path: name of the type of the value}, as ToText returns.
 
         Returns:
             self.
 
         Raises:
-            AttributeError: a path is not a field's.
-            IndexError: a list is shorter.
-            ValueError: a line is not a `path : value`, or a value cannot be read.
+            AttributeError: a path is not that of a field.
+            IndexError: a list has no such element.
+            ValueError: a line is not `path : value`, or a value cannot be read.
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
@@ -306,12 +307,12 @@ class Params:
         return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
 
     def TextDiff(self, other: 'Params') -> str:
-        """Returns how `other` differs: `> name: value` for values here, `<` for those of `other`, `?` above nesting."""
+        """Returns the differences: `> name: value` for values here, `<` for those of `other`, `?` above nested ones."""
         return text_format.diff(self, other)
 
 
 class InstantiableParams(Params):
-    """Params of a class, which can create its objects."""
+    """Params of a class, which can instantiate it."""
 
     def __init__(self, cls: type | None = None) -> None:
         super().__init__()
@@ -332,7 +333,7 @@ class InstantiableParams(Params):
 
 
 def ApplyOverrides(params: Params, text: str) -> Params:
-    """Sets fields from a text that a person types: `'train.max_steps=100; body.num_partitions=4'`.
+    """Sets fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`.
 
     The format is that of FromText, but more lenient: `;` ends an entry like a newline, `=` may replace `:`, and an
     unknown word is a string.
@@ -345,8 +346,8 @@ def ApplyOverrides(params: Params, text: str) -> Params:
         `params`.
 
     Raises:
-        AttributeError: a path is not a field's.
-        IndexError: a list is shorter.
+        AttributeError: a path is not that of a field.
+        IndexError: a list has no such element.
         ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
         TypeError: `params` are frozen.
     """

@@ -1,7 +1,7 @@
 """The classes and functions that a text of parameters may name.
 
-Reading a text never imports or evaluates a name: it is only looked up among what the program has registered and what
-the Params that read the text already hold.
+Reading a text never imports or evaluates a name. A name is only looked up among the objects that the program has
+registered, and those that are already in the Params.
 """
 
 import enum
@@ -25,13 +25,13 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
     Args:
         obj: the class or function.
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
-        key: the `module/Name` that texts use; None: the module that defines `obj`, and its name there.
+        key: the `module/Name` in texts; None: the module that defines `obj`, and its name there.
 
     Returns:
         `obj`.
 
     Raises:
-        TypeError: `obj` is something else.
+        TypeError: `obj` is not a class or function.
     """
     if not text_format.is_reference(obj):
         raise TypeError(f'RegisterType takes a class or a function, not {obj!r}.')
@@ -49,7 +49,7 @@ def RegisteredTypes() -> list[str]:
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns new Params of the class `cls`, or None where it is not known how to make them."""
+    """Returns new Params of the class `cls`, or None if the class has none."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -58,7 +58,7 @@ def fresh_params(cls: Any) -> Any:
 
 
 class KnownObjects:
-    """The classes and functions that a text may name: those registered and those that some values already hold."""
+    """The classes and functions that a text may name: those that are registered, and those in some Params."""
 
     def __init__(self, params: Any) -> None:
         self._objects: dict[str, list[Any]] = {}  # 'module/Name' -> objects of that name
@@ -68,7 +68,7 @@ class KnownObjects:
         self.add_held_by(params)
 
     def add_held_by(self, params: Any) -> None:
-        """Adds all that `params` hold."""
+        """Adds the classes and functions in `params`."""
         params.Visit(self._add_value, enter_fn=lambda path, value: self._add_value(path, value) or True)
 
     def _add_value(self, path, value):
@@ -104,7 +104,7 @@ class KnownObjects:
                          + spelling.did_you_mean(key, self._objects, 'type/', see_all='hyperparams.RegisteredTypes()'))
 
     def find_enum(self, word: str) -> enum.Enum | None:
-        """Returns the enum member that `Class.MEMBER` names, or None where no known enum class has that name."""
+        """Returns the enum member that `Class.MEMBER` names, or None if no known enum class has that name."""
         class_name, dot, members = word.partition('.')
         classes = list(self._enums.get(class_name, {}).values())
         if not dot or not classes:
@@ -115,10 +115,10 @@ class KnownObjects:
 
 
 def enum_member(enum_class: type[enum.Enum], names: str) -> enum.Enum:
-    """Returns the member of `enum_class` called `names`; those of a Flag are joined by '|', and may be none.
+    """Returns the member of `enum_class` called `names`; for a Flag, any number of names joined by '|'.
 
     Raises:
-        ValueError: a name is not a member's.
+        ValueError: a name is not that of a member.
     """
     if not names and issubclass(enum_class, enum.Flag):
         return enum_class(0)

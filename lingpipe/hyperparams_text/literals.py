@@ -1,6 +1,6 @@
-"""Reading values whose text shows their type: numbers, strings, containers, records and the names of known objects.
+"""Reading values whose text shows their type: numbers, strings, containers, records and names of known objects.
 
-Reading is safe: a text is parsed, never evaluated, and what it names is only looked up among the KnownObjects.
+Reading is safe: a text is parsed, never evaluated, and names are only looked up among the KnownObjects.
 """
 
 import ast
@@ -24,7 +24,7 @@ _UNKNOWN = object()
 
 
 def parse_literal(text: str, known: known_objects.KnownObjects, words_are_strings: bool = False) -> Any:
-    """Returns the value that a whole text spells.
+    """Returns the value of a whole text.
 
     Args:
         text: the text, without blanks around it.
@@ -32,7 +32,7 @@ def parse_literal(text: str, known: known_objects.KnownObjects, words_are_string
         words_are_strings: whether an unknown word without quotes is a string.
 
     Raises:
-        ValueError: with the end of a sentence that begins with the text.
+        ValueError: the text is no value; the message is the end of a sentence that begins with the text.
     """
     if not text:
         raise ValueError('has no value.')
@@ -48,7 +48,7 @@ def parse_int(word: str) -> int:
     """Returns the number of a text that INT matches.
 
     Raises:
-        ValueError: it is too long for any number that counts something.
+        ValueError: it has too many digits.
     """
     if len(word) > _MOST_DIGITS:
         raise ValueError(f'has {len(word)} digits; no number here needs more than {_MOST_DIGITS}.')
@@ -91,7 +91,7 @@ class _LiteralParser:
         self._position = 0
 
     def parse(self) -> Any:
-        """Returns the value of the text, which must end where the value does."""
+        """Returns the value of the text, which must have nothing after it."""
         value = self._value(0)
         if self._peek():
             raise ValueError(f'has {text_format.shown(self._text[self._position:])!r} after its end.')

@@ -1,8 +1,7 @@
-"""The containers that a parameter's value may be made of, and the paths that name what lies inside them.
+"""The containers in values of parameters, and paths to their items.
 
-Copying, visiting, writing and reading text all have to walk lists, tuples, dicts, named tuples and dataclasses; they
-share this one definition of what the children of a value are, and of how a path such as `body.layers[3].units` is
-spelled.
+Copying, visiting, and reading and writing of text walk through lists, tuples, dicts, named tuples and dataclasses. They
+share this definition of the children of a value, and of paths such as `body.layers[3].units`.
 """
 
 import ast
@@ -29,7 +28,7 @@ _SEE_ALL = 'print(params), or --mode=inspect_params'
 
 
 class Step(NamedTuple):
-    """One step of a path: into the field `key` of a Params, or into the item `key` of a container."""
+    """One step of a path: to the field `key` of Params, or to the item `key` of a container."""
     is_item: bool
     key: Any
 
@@ -47,7 +46,7 @@ def is_record(value: Any) -> bool:
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Returns the [(key, child), ...] of a container, or None where `value` is not a container.
+    """Returns the [(key, child), ...] of a container, or None if `value` is not a container.
 
     Keys are the indices of a list or tuple, the keys of a dict, and the field names of a named tuple or dataclass.
     """
@@ -63,7 +62,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(value: Any, new_children: list[Any]) -> Any:
-    """Returns a new container of the type and keys of `value` that holds `new_children`, a list in their order."""
+    """Returns a new container with the type and keys of `value`, and with `new_children`, a list in their order."""
     if isinstance(value, tuple):
         return type(value)(*new_children) if is_record(value) else type(value)(new_children)
     rebuilt = copy.copy(value)
@@ -86,7 +85,7 @@ def parse_path(path: str) -> list[Step]:
     """Returns the Steps of a path such as `body.layers[3].units`.
 
     Raises:
-        AttributeError: `path` is not spelled like a path.
+        AttributeError: `path` is not a valid path.
     """
     if not isinstance(path, str) or not _PATH.fullmatch(path):
         raise AttributeError(f"{path!r} is not the name of a parameter; write it like 'body.layers[3].units'.")
@@ -111,11 +110,11 @@ def format_path(steps: Sequence[Step]) -> str:
 
 
 def descendant(params: Any, steps: Sequence[Step]) -> Any:
-    """Returns what lies at `steps` inside `params`.
+    """Returns the value at `steps` inside `params`.
 
     Raises:
-        AttributeError: there is nothing.
-        IndexError: a list or tuple is shorter.
+        AttributeError: there is no such value.
+        IndexError: a list or tuple has no such element.
     """
     value = params
     for position in range(len(steps)):
@@ -143,7 +142,7 @@ def _is_sequence(value):
 
 
 def _nearest_paths(value, steps, position, root):
-    """Returns the end of the sentence that says that `steps[position]` is not in `value`."""
+    """Returns the end of the error that `steps[position]` is not in `value`."""
     parent, key = format_path(steps[:position]), steps[position].key
     if is_params(value):
         elsewhere = _paths_of(steps[-1].key, root, value.GetKeys())
@@ -176,11 +175,11 @@ def _paths(params):
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
-    """Sets what lies at `steps` inside `params` to `value`; containers on the way are rebuilt.
+    """Sets the value at `steps` inside `params`; containers on the path are rebuilt.
 
     Raises:
         AttributeError, IndexError: as `descendant`.
-        TypeError: the Params to be changed are frozen.
+        TypeError: the Params that would change are frozen.
     """
     descendant(params, steps)
     for position in reversed(range(len(steps))):
@@ -212,7 +211,7 @@ def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: 
 
 
 def copy_value(value: Any) -> Any:
-    """Returns a deep copy of `value`, in which shared Params become separate; functions, modules and tensors stay."""
+    """Returns a deep copy of `value` with separate Params instead of shared ones; keeps functions, modules, tensors."""
     if is_params(value):
         return value.Copy()
     pairs = children(value)
@@ -229,7 +228,7 @@ def _is_tensor(value):
 
 
 def equal(first: Any, second: Any) -> bool:
-    """Returns whether two values are equal; unlike with `==`, NaN equals NaN and arrays are compared as a whole."""
+    """Returns whether two values are equal; unlike `==`, NaN equals NaN, and arrays are compared as a whole."""
     if first is second:
         return True
     if is_params(first) or is_params(second):

@@ -1,4 +1,4 @@
-"""The text format of parameters: how a value is written, and how a text is cut into its entries.
+"""The text format of parameters: writing values, and splitting a text into entries.
 
 `text_reader` reads the values back.
 """
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 def is_reference(value: Any) -> bool:
-    """Returns whether `value` is written as `type/module/Name`: a class, or a function that is bound to no instance."""
+    """Returns whether `value` is written as `type/module/Name`: a class, or a function not bound to an instance."""
     if isinstance(value, type):
         return True
     bound_to = getattr(value, '__self__', None)
@@ -46,7 +46,7 @@ def reference_key(value: Any) -> str:
 
 
 def is_tf_dtype(value: Any) -> bool:
-    """Returns whether `value` is a tf.DType; does not import TensorFlow to find out."""
+    """Returns whether `value` is a tf.DType; does not import TensorFlow."""
     tensorflow = sys.modules.get('tensorflow')
     return tensorflow is not None and isinstance(value, tensorflow.DType)
 
@@ -73,7 +73,7 @@ def _numpy_dtype_text(dtype):
 
 
 def quote(text: str) -> str:
-    """Returns `text` in the quotes that need fewest escapes; newlines stay, other control characters are escaped."""
+    """Returns `text` in the quotes that need fewer escapes; control characters except newlines are escaped."""
     delimiter = "'" if text.count("'") <= text.count('"') else '"'
     return delimiter + ''.join(_escaped(character, delimiter) for character in text) + delimiter
 
@@ -88,7 +88,7 @@ def _escaped(character, delimiter):
 
 
 def unquote(quoted: str) -> str:
-    """Returns the string that `quote` turned into `quoted`; a backslash that starts no known escape stays itself."""
+    """Returns the string that `quote` turned into `quoted`; a backslash without a known escape is kept."""
     def unescaped(match):
         hexadecimal = match[1] or match[2] or match[3]
         return chr(int(hexadecimal, 16)) if hexadecimal else match[4]
@@ -96,7 +96,7 @@ def unquote(quoted: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Returns the text of a whole field's value, which must hold no Params."""
+    """Returns the text of a field's value, which must not have Params inside."""
     if value is None:
         return 'NoneType'
     is_string = isinstance(value, str) and not isinstance(value, enum.Enum)
@@ -146,7 +146,7 @@ def _format_container(value):
 
 
 def value_string(value: Any, indent: str) -> str:
-    """Returns what `str(params)` shows of a field's value: nested Params in braces, strings in double quotes."""
+    """Returns a field's value as `str(params)` shows it: nested Params in braces, strings in double quotes."""
     if param_tree.is_params(value):
         return value._ToString(indent + '  ')
     return f'"{value}"' if isinstance(value, str) and not isinstance(value, enum.Enum) else str(_printable(value))
@@ -161,13 +161,13 @@ def _printable(value):
 
 
 def type_name(value: Any) -> str:
-    """Returns what a text with types says of a value: its type's name, such as `int`, `list` or `numpy.float32`."""
+    """Returns the name of a value's type in a text with types, such as `int`, `list` or `numpy.float32`."""
     value_type = type(value)
     return ('numpy.' if is_numpy_scalar_type(value_type) else '') + value_type.__name__
 
 
 def format_shape(container: Any) -> str:
-    """Returns what a text with types says of a container of Params: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
+    """Returns the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
     if param_tree.is_record(container):
         return f'type/{reference_key(type(container))}'
     if isinstance(container, dict):
@@ -182,22 +182,22 @@ def format_lines(texts: Mapping[str, str], separator: str) -> str:
     return ''.join(f'{path} {separator} {texts[path]}\n' for path in sorted(texts, key=natural))
 
 
-# ---- cutting a text into entries ------------------------------------------------------------------------------------
+# ---- splitting a text into entries ----------------------------------------------------------------------------------
 
 
 def shown(text: str) -> str:
-    """Returns what an error shows of a text: its beginning, where it is long."""
+    """Returns a text as errors show it: only its beginning if it is long."""
     return text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN - 3] + '...'
 
 
 def split_entries(text: str, separators: str = ':', ends: str = '\n') -> list[Entry]:
-    """Cuts a text of `path : value` entries.
+    """Splits a text of `path : value` entries.
 
-    A value in quotes may span lines; any other ends where an entry ends. A line that starts with `#` is a comment.
+    Only a value in quotes may span lines. A line that starts with `#` is a comment.
 
     Args:
         text: the text.
-        separators: the characters that may stand between path and value.
+        separators: the possible characters between path and value.
         ends: the characters that end an entry; within quotes and brackets only a newline does.
 
     Returns:
@@ -258,8 +258,8 @@ def diff(first: Any, second: Any) -> str:
     """Returns how two Params differ; '' if they are equal.
 
     Args:
-        first: Params, whose values stand after `>`.
-        second: Params, whose values stand after `<`.
+        first: Params, whose values follow `>`.
+        second: Params, whose values follow `<`.
     """
     return _diff_fields(first, second, ' ')
 

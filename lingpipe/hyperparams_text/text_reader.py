@@ -1,4 +1,4 @@
-"""Reading a text into Params: which entry changes what, and in which order."""
+"""Reading a text into Params: what each entry changes, and in which order."""
 
 import enum
 import re
@@ -9,24 +9,25 @@ from typing import Any
 from lingpipe.hyperparams_text import known_objects, literals, param_tree, text_format
 
 _SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
-_MAX_LENGTH = 100_000  # of a list that a text makes: far more than any model has, far less than fills the memory
+_MAX_LENGTH = 100_000  # of a list in a text: far more than any model needs, far less than fills the memory
 _MAX_DIGITS = 9
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
 
 
 def parse_value(text: str, current: Any, known: known_objects.KnownObjects, type_name: str | None = None,
                 words_are_strings: bool = False) -> Any:
-    """Returns the value that `text` gives to a field.
+    """Returns the value of a field from a text.
 
     Args:
         text: the value's text.
-        current: the field's present value; a bool, int, float, string, enum, dtype or record decides how text is read.
+        current: the field's current value; the type of a bool, int, float, string, enum, dtype or record decides how
+            the text is read.
         known: the KnownObjects that `text` may name.
-        type_name: name of the type that the value has, where a text with types says so; then `current` does not matter.
+        type_name: name of the value's type in a text with types, which replaces the type of `current`; or None.
         words_are_strings: whether an unknown word without quotes is a string, whatever `current` is.
 
     Raises:
-        ValueError: with the end of a sentence that begins with the field and the text.
+        ValueError: the text is no such value; the message is the end of a sentence that begins with field and text.
     """
     if text in ('None', 'NoneType'):
         return None
@@ -38,7 +39,7 @@ def parse_value(text: str, current: Any, known: known_objects.KnownObjects, type
     if wanted_type.startswith('numpy.'):
         return _parse_numpy_scalar(text, wanted_type, known)
     if text == text_format.format_value(current):
-        return current  # also keeps what no text can spell, such as a lock
+        return current  # also keeps values that no text can represent, such as a lock
     if type_name is None:
         return _parse_like(current, text, known, words_are_strings)
     return literals.parse_literal(text, known)
@@ -73,7 +74,7 @@ def _parse_int(text):
     if literals.INT.fullmatch(word):
         return literals.parse_int(word)
     if word == 'auto':
-        return word  # many numbers may be left to the program; it checks which
+        return word  # some numbers may be 'auto'; the program checks which
     is_integral = literals.FLOAT.fullmatch(word) and float(word).is_integer()
     raise ValueError('is not an int; write ' + (f'{float(word):.0f}.' if is_integral else 'digits only.'))
 
@@ -98,9 +99,9 @@ _PLAIN_PARSERS = {'bool': _parse_bool, 'int': _parse_int, 'float': _parse_float}
 
 
 def _parse_string(text, known):
-    """Returns a string, or the number, list or known object that an unquoted text spells.
+    """Returns a string, or the number, list or known object of an unquoted text.
 
-    Many fields hold a word or something else: 'auto' or 4, 'flops' or [2, 5].
+    Many fields have a word or another value: 'auto' or 4, 'flops' or [2, 5].
     """
     if not text:
         return ''
@@ -137,7 +138,7 @@ def _parse_tf_dtype(name):
 
 
 def _changed_record(current, text, known):
-    """Returns a copy of `current` with the fields that `text`, a dict, gives; a field's text may stand in quotes."""
+    """Returns a copy of `current` with the fields of `text`, a dict; the text of a field may be in quotes."""
     fields = dict(param_tree.children(current))
     for name, value in literals.parse_literal(text, known).items():
         is_text = isinstance(value, str) and name in fields and not isinstance(fields[name], str)
@@ -149,13 +150,13 @@ def read(params: Any, entries: Iterable[text_format.Entry], kinds: Mapping[str, 
          words_are_strings: bool = False) -> None:
     """Sets the fields of `params` that a text names.
 
-    Outer ones are set first, so that Params of a new class, or a longer list, stand before their fields are set.
+    Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
 
     Args:
         params: Params.
         entries: list of text_format.Entry.
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
-        words_are_strings: whether an unknown word without quotes is a string also where the field holds None.
+        words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
     """
     _separate_shared_params(params, set())
     reader = _Reader(params, kinds, words_are_strings)
@@ -176,9 +177,9 @@ def _change(path, text):
 
 
 def _separate_shared_params(value, seen):
-    """Returns `value` with a copy in place of each Params that occurs a second time, as in `[p] * 8`.
+    """Returns `value` with copies of Params that occur more than once, as in `[p] * 8`.
 
-    Otherwise a line for one element of the list would change all of them.
+    Otherwise a line for one element of the list would change all elements.
     """
     if param_tree.is_params(value):
         if id(value) in seen:
@@ -197,7 +198,7 @@ def _separate_shared_params(value, seen):
 
 
 class _Reader:
-    """Applies one entry after the other to Params."""
+    """Applies entries to Params, one after another."""
 
     def __init__(self, params, kinds, words_are_strings):
         self._params = params
@@ -206,7 +207,7 @@ class _Reader:
         self._known = known_objects.KnownObjects(params)
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Changes what lies at `steps` as `text` says."""
+        """Applies one change, described by `text`, to the value at `steps`."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):
@@ -225,7 +226,7 @@ class _Reader:
         return parse_value(text, current, self._known, kind, self._words_are_strings)
 
     def _replace_params(self, steps, text):
-        """Puts Params of the class that `text` names where there are others or none; returns whether it did."""
+        """Replaces Params, or None, by Params of the class that `text` names; returns whether it did."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
@@ -260,7 +261,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Gives `new` the changes that the user made to `old`: values other than the defaults, and deleted fields."""
+    """Copies the user's changes of `old` to `new`: values that are not defaults, and deleted fields."""
     defaults = dict(old_defaults.IterParams()) if old_defaults is not None else {}
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

@@ -127,10 +127,10 @@ def test_wrong_images_are_as_many_as_the_accuracy_says(page, resumed):
     told, = (text for text in page.sections['Samples'] if ' images of Test ' in text)
     num_wrong, num_images = map(int, re.findall(r'\d+', told)[:2])
     assert 1 - num_wrong / num_images == pytest.approx(resumed.results['Test']['accuracy'])
-    captions = [text for text in page.sections['Samples'] if ', taken for ' in text]
+    captions = [text for text in page.sections['Samples'] if ', classified as ' in text]
     pictures = [attributes['src'] for tag, attributes in page.tags if tag == 'img']
     assert len(captions) == len(pictures) == min(num_wrong, 16) > 0
-    assert all(len(set(caption.split(', taken for '))) == 2 for caption in captions)
+    assert all(len(set(caption.split(', classified as '))) == 2 for caption in captions)
     assert Image.open(io.BytesIO(base64.b64decode(pictures[0].partition(',')[2]))).size == (8, 8)
 
 

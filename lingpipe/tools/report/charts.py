@@ -13,7 +13,7 @@ _ROWS_WIDTH, _ROW, _GAP, _LETTER = 1020, 24, 5, 6.6
 
 
 def number(value: float) -> str:
-    """Returns a number as charts and tables show it: four digits, thousands separated."""
+    """Returns a number as text: four digits, thousands separated."""
     return f'{value:,.0f}' if 1000 <= abs(value) < 1e9 else f'{value:.4g}'
 
 
@@ -21,9 +21,9 @@ def ticks(least: float, greatest: float, at_most: int = 5) -> list[float]:
     """Returns round numbers at equal distances between two numbers.
 
     Args:
-        least: the smaller one.
-        greatest: the greater one.
-        at_most: how many.
+        least: the smaller number.
+        greatest: the greater number.
+        at_most: largest number of ticks.
     """
     distance = (greatest - least) / at_most
     power = 10.0 ** math.floor(math.log10(distance))
@@ -32,12 +32,12 @@ def ticks(least: float, greatest: float, at_most: int = 5) -> list[float]:
 
 
 class _Scale:
-    """From values to pixels.
+    """Converts values to pixels.
 
     Args:
-        values: what is to be shown.
-        first: pixel of the least.
-        last: pixel of the greatest.
+        values: the values of the axis.
+        first: pixel of the least value.
+        last: pixel of the greatest value.
     """
 
     def __init__(self, values, first, last):
@@ -52,10 +52,10 @@ class _Scale:
 
 
 def lines(name: str, series: dict[str, list[tuple[int, float]]]) -> Element:
-    """Draws curves over steps. What is not finite is left out.
+    """Draws curves over steps, without values that are not finite.
 
     Args:
-        name: what is drawn.
+        name: title of the chart.
         series: dictionary from the name of a curve to its pairs (step, value).
     """
     series = {title: [(step, value) for step, value in points if math.isfinite(value)]
@@ -84,7 +84,7 @@ def _curve(title, points, x, y, colour):
 
 
 def thinned(points: list) -> list:
-    """Returns the least and the greatest of each of some runs of points, so that no peak is lost; few points stay.
+    """Thins points to the least and the greatest of each interval, so that no peak is lost.
 
     Args:
         points: list of pairs (step, value).
@@ -113,11 +113,11 @@ def rows(names: Sequence[str], blocks: Sequence[Block], extent: float, colours: 
 
     Args:
         names: names of the rows.
-        blocks: `Block`s; those that come later stand above those before.
-        extent: what the width stands for.
+        blocks: `Block`s; later ones cover earlier ones.
+        extent: value at the right edge.
         colours: dictionary from the kind of a block to its colour.
-        name: what is drawn, for those who cannot see it.
-        limit: where a line across all rows stands, or None.
+        name: description of the drawing, for screen readers.
+        limit: value of a line across all rows, or None.
     """
     left = 14 + round(_LETTER * max(map(len, names)))
     pixels = (_ROWS_WIDTH - left) / extent
@@ -133,7 +133,7 @@ def rows(names: Sequence[str], blocks: Sequence[Block], extent: float, colours: 
 
 
 def _block(block, left, top, pixels, colours):
-    """Draws whole pixels, so that what is too short to be seen takes no room in the file."""
+    """Draws a block in whole pixels; blocks that are too short to be visible are left out of the file."""
     first, last = (round(left + moment * pixels) for moment in (block.begin, block.end))
     if last > first:
         look = {'class_': 'wait'} if block.kind == WAIT else {'fill': colours[block.kind]}
@@ -144,12 +144,12 @@ def _block(block, left, top, pixels, colours):
 
 
 def legend(names: dict[str, str], colours: dict[str, str], kinds: set[str]) -> Element:
-    """Returns which colour stands for what.
+    """Returns the legend of the colours.
 
     Args:
-        names: dictionary from kind to what it is called.
+        names: dictionary from kind to its name.
         colours: dictionary from kind to its colour.
-        kinds: those that are drawn.
+        kinds: the kinds in the drawing.
     """
     return element('p', *(part for kind, name in names.items() if kind in kinds for part in (
         element('span', class_='key', style=f'background: {"var(--wait)" if kind == WAIT else colours[kind]}'), name)),

@@ -1,4 +1,4 @@
-"""The curves and texts that a run has written for TensorBoard, read back from its event files."""
+"""The curves and texts that a run has written for TensorBoard, read from its event files."""
 
 import os
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _NUM_SHOWN = 200
 
 
 class Written(NamedTuple):
-    """What the event files of a folder hold; of a step that several runs have written, the last one counts.
+    """The contents of a folder's event files; if several runs have written a step, the last one counts.
 
     Attributes:
         scalars: dictionary from name to the list of pairs (step, value), by step.
@@ -30,7 +30,7 @@ def read(folder: str) -> Written:
     """Reads all event files of a folder; a run that was resumed has several.
 
     Args:
-        folder: its path; one that is not there holds nothing.
+        folder: its path; a missing folder counts as empty.
 
     Raises:
         TrainingError: a file is damaged.
@@ -42,7 +42,7 @@ def read(folder: str) -> Written:
             if _EVENTS in name:
                 text_files.require_regular(os.path.join(folder, name))
         return _read(folder)
-    except Exception as error:  # a damaged event trips any code of TensorBoard
+    except Exception as error:  # a damaged event can raise any error in TensorBoard
         reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
         raise errors.TrainingError(f'The curves in {folder} cannot be read ({reason}). Delete the event file that is '
                                    'damaged, or choose another --logdir.') from error
@@ -73,12 +73,12 @@ def read_evaluations(logdir: str) -> dict[str, Written]:
         logdir: path of its log directory.
 
     Returns:
-        Dictionary from the name of a dataset, such as 'test', to what was written.
+        Dictionary from the name of a dataset, such as 'test', to its `Written`.
     """
     folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(logdir) if name.startswith('eval_'))
     return {name.removeprefix('eval_'): read(os.path.join(logdir, name)) for name in folders}
 
 
 def _without_margin(text):
-    """Takes away the margin that `progress.SummaryWriter` gives texts, so that TensorBoard keeps their spaces."""
+    """Removes the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

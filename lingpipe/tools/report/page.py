@@ -1,4 +1,4 @@
-"""A page of HTML that needs no other file: its elements, whose texts are escaped as they are written, and its look."""
+"""A page of HTML that needs no other file: its elements, whose texts are escaped, and its style."""
 
 import base64
 import re
@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 Element = ElementTree.Element
 
-# What HTML does not allow: control characters but tab and line feed, halves of surrogate pairs, non-characters.
+# HTML does not allow control characters (except tab and line feed), halves of surrogate pairs, and non-characters.
 _NOT_ALLOWED = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]')
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #656d76; --paper: #ffffff; --card: #f6f8fa; --line: #d0d7de;
@@ -69,7 +69,7 @@ def _clean(text):
 
 
 def table(header: list[str], rows: list[list[str]]) -> Element:
-    """Returns a table that scrolls where it is wider than the page; columns of numbers are set to the right.
+    """Returns a table, which scrolls if it is wider than the page; columns of numbers are aligned to the right.
 
     Args:
         header: titles of the columns.
@@ -85,11 +85,11 @@ def table(header: list[str], rows: list[list[str]]) -> Element:
 
 
 def missing(reason: str, command: str | None = None) -> Element:
-    """Returns the paragraph that stands where a piece is missing.
+    """Returns a paragraph in place of a missing part.
 
     Args:
-        reason: a sentence that says why.
-        command: what would add it, or None.
+        reason: a sentence with the reason.
+        command: the command that would add the part, or None.
     """
     if command is None:
         return element('p', reason, class_='missing')
@@ -97,16 +97,16 @@ def missing(reason: str, command: str | None = None) -> Element:
 
 
 def folded(summary: str, *children: Element) -> Element:
-    """Returns what is shown when its summary is clicked."""
+    """Returns elements that are shown when the summary is clicked."""
     return element('details', element('summary', summary), *children)
 
 
 def image(png: bytes, description: str) -> Element:
-    """Returns a picture that is a part of the page.
+    """Returns a picture that is embedded in the page.
 
     Args:
         png: bytes of a PNG file.
-        description: what is in it, for those who cannot see it.
+        description: its description, for screen readers.
     """
     return element('img', src='data:image/png;base64,' + base64.b64encode(png).decode('ascii'), alt=description)
 
@@ -116,8 +116,8 @@ def text(title: str, sections: dict[str, list[Element]], introduction: list[Elem
 
     Args:
         title: its title.
-        sections: dictionary from heading to what stands below it.
-        introduction: what stands above the first section.
+        sections: dictionary from the heading of a section to its elements.
+        introduction: elements before the first section.
     """
     anchors = {heading: heading.lower().replace(' ', '-') for heading in sections}
     links = [element('a', heading, href=f'#{anchor}') for heading, anchor in anchors.items()]

@@ -1,4 +1,4 @@
-"""The mode `report`: one page of HTML about a run, which needs no server, no network and no other file.
+"""The mode `report`: a page of HTML about a run, which needs no server, no network and no other file.
 
 ::
 
@@ -7,7 +7,7 @@
     trace/trace.json ───────────────> timeline         │
     params ──> plan ────────────────> memory, timeline ┘
 
-What a run has not written is left out; the page says then which command writes it.
+If a run has not written something, the page names the command that writes it.
 """
 
 import functools
@@ -27,7 +27,7 @@ _NUM_SAMPLES = 5
 
 
 class Command(NamedTuple):
-    """How the command was called, for the commands that the page names.
+    """The command line of the report, from which the page makes other commands.
 
     Attributes:
         program: its name, such as 'lingpipe'.
@@ -45,11 +45,11 @@ class Command(NamedTuple):
 
 
 class Report:
-    """What there is to show of a run.
+    """The report of a run.
 
     Args:
-        params: the experiment's Params, those of evaluation inputs included. A run that has written its own is shown by
-            those.
+        params: the experiment's Params, including those of evaluation inputs. Params that the run has written replace
+            them.
         command: `Command`.
 
     Raises:
@@ -66,7 +66,7 @@ class Report:
         self._evaluations = curves.read_evaluations(self._logdir.path)
 
     def write(self) -> str:
-        """Writes the page, in place of an earlier one.
+        """Writes the page, and replaces an earlier one.
 
         Returns:
             Its path.
@@ -135,7 +135,7 @@ class Report:
 
     @functools.cached_property
     def _plan(self):
-        """The `Planned` of the params, or a sentence that says why there is none."""
+        """The `Planned` of the params, or a sentence with the reason why there is none."""
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -143,8 +143,8 @@ class Report:
 
     def _memory(self):
         written = self._logdir.read('plan', 'plan.txt')
-        told = [page.folded('What `plan` wrote', element('pre', written))] if written is not None else [page.missing(
-            'This is for a device without a limit; nothing was planned for an accelerator.',
+        told = [page.folded('Output of `plan`', element('pre', written))] if written is not None else [page.missing(
+            'This is for a device without a memory limit; nothing was planned for an accelerator.',
             self._command.of('plan', '--accelerator=v5e'))]
         if isinstance(self._plan, str):
             return [page.missing(f'No plan can be made: {self._plan}'), *told]
@@ -174,25 +174,25 @@ class Report:
                 element('h3', f'Step {step:,}'), element('pre', text))]
         if wrong_images.shows_images(self._params):
             return self._wrong_images()
-        return [page.missing('This run has shown no samples: models of language and of translation write one with each '
+        return [page.missing('This run has no samples: language models and translation models write one with each '
                              'evaluation of training.',
                              self._command.of('train', "--model_params_override='eval.interval_steps=100'"))]
 
     def _wrong_images(self):
         if not checkpoints.complete(self._logdir.train):
-            return [page.missing('There is no checkpoint to find wrong images with.', self._command.of('train'))]
+            return [page.missing('There is no checkpoint to classify images with.', self._command.of('train'))]
         name = next((name for name in ('Test', 'Dev') if name.lower() in self._params), None)
         if name is None or isinstance(self._plan, str):
-            return [page.missing('The model has no images to be tested on: it defines neither Test() nor Dev().'
+            return [page.missing('The model has no images for a test: it defines neither Test() nor Dev().'
                                  if name is None else f'The model cannot be analysed: {self._plan}')]
         flops = sum(part.flops for part in self._plan.plan.partitions)
         if wrong_images.too_expensive(flops):
-            return [page.missing(f'Wrong images are not looked for: an image takes {flops / 1e9:,.1f} GFLOPs, too many '
-                                 'for the processor that makes this page.')]
+            return [page.missing(f'Misclassified images are not shown: an image takes {flops / 1e9:,.1f} GFLOPs, too '
+                                 'many for the processor that makes this page.')]
         try:
             found = wrong_images.find(self._params, self._params.Get(name.lower()), self._logdir, flops)
         except (errors.TrainingError, ValueError, LookupError, RuntimeError, OSError) as error:
-            return [page.missing(f'Wrong images could not be looked for: {error}')]
+            return [page.missing(f'Misclassified images could not be found: {error}')]
         return _shown(found, name)
 
     def _configuration(self):
@@ -200,8 +200,8 @@ class Report:
             return [page.missing('Nothing was trained here yet.', self._command.of('train')),
                     page.folded('Params of the model', element('pre', self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
-        told = [page.missing(f'The model has changed since: {self._unread} What is planned and simulated above is for '
-                             'the model of today.')] if self._unread else []
+        told = [page.missing(f'The model has changed since: {self._unread} The plan and the simulation above are for '
+                             'the current model.')] if self._unread else []
         return [*told, page.folded(f'{num_fields} params of this run', element('pre', self._params_text))]
 
     def _versions(self):
@@ -214,7 +214,7 @@ class Report:
 
 
 def _params_of_run(params, text):
-    """Returns the params that a run was started with, and why they cannot be read, or ''."""
+    """Returns the params with which a run was started, and the reason if they cannot be read, or ''."""
     if text is None:
         return params, ''
     try:
@@ -252,8 +252,8 @@ def _drawn_step(panel: trace_blocks.Panel, title: str) -> list[Element]:
 
 
 def _shown(found, name):
-    told = element('p', f'{found.num_wrong} of {found.num_examples} images of {name} were taken for something else by '
-                        f'the checkpoint of step {found.step:,}.')
+    told = element('p', f'{found.num_wrong} of {found.num_examples} images of {name} were misclassified by the '
+                        f'checkpoint of step {found.step:,}.')
     figures = [element('figure', page.image(wrong.png, f'an image of class {wrong.label}'), element(
-        'figcaption', f'{wrong.label}, taken for {wrong.prediction}')) for wrong in found.shown]
+        'figcaption', f'{wrong.label}, classified as {wrong.prediction}')) for wrong in found.shown]
     return [told, element('div', *figures, class_='images')]

@@ -1,4 +1,4 @@
-"""Images that a trained classifier takes for something else, found on this machine's processor."""
+"""Images that a trained classifier misclassifies, found on this machine's processor."""
 
 import io
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ _DEVICE = 'CPU:0'
 
 
 class WrongImage(NamedTuple):
-    """An image with its class and the one it was taken for.
+    """An image with its class and the predicted one.
 
     Attributes:
         png: bytes of a PNG file.
@@ -31,7 +31,7 @@ class WrongImage(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found.
+    """The misclassified images of a dataset.
 
     Attributes:
         step: step of the checkpoint.
@@ -55,7 +55,7 @@ def shows_images(params: Any) -> bool:
 
 
 def too_expensive(flops: int) -> bool:
-    """Returns whether a model takes too long for a few images on a processor.
+    """Returns whether a model needs too much time for a few images on a processor.
 
     Args:
         flops: floating-point operations of the forward pass of one image.
@@ -64,17 +64,17 @@ def too_expensive(flops: int) -> bool:
 
 
 def find(params: Any, data_params: Any, logdir: logdirs.LogDir, flops: int) -> Found:
-    """Classifies the first images of a dataset by the newest checkpoint.
+    """Classifies the first images of a dataset with the newest checkpoint.
 
     Args:
         params: the experiment's Params.
-        data_params: Params of the input that it is evaluated on.
+        data_params: Params of the evaluation input.
         logdir: `LogDir` of the run.
         flops: floating-point operations of the forward pass of one image.
 
     Raises:
         TrainingError: there is no checkpoint, or it cannot be read.
-        ValueError: the input cannot be made.
+        ValueError: the input cannot be built.
     """
     params = experiment.evaluation_params(params)
     params.task.body = experiment.on_one_device(params.task.body, _DEVICE)
@@ -101,7 +101,7 @@ def _wrong(body, batches):
 
 
 def _png(pixels):
-    """Returns a normalised image float [height, width, 1 or 3] from black to white."""
+    """Returns a PNG file of a normalised image, float [height, width, 1 or 3], scaled from black to white."""
     least, greatest = pixels.min(), pixels.max()
     grey = np.uint8(np.round(255 * (pixels - least) / max(greatest - least, 1e-6)))
     file = io.BytesIO()
