@@ -184,7 +184,7 @@ def train_params() -> Any:
     """Returns the Params of training, with Lingvo's names if Lingvo has them."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
-    p.Define('learning_rate', 0.001, 'Learning rate where lr_schedule is None.')
+    p.Define('learning_rate', 0.001, 'Learning rate if lr_schedule is None.')
     p.Define('lr_schedule', None, 'InstantiableParams of a keras LearningRateSchedule: step -> learning rate.')
     p.Define('optimizer', None, 'KerasParams of a Keras optimizer; its learning_rate is filled in.')
     p.Define('clip_gradient_norm_to_value', 0.0, 'Largest global norm of the gradients; 0 does not clip.')
@@ -192,26 +192,24 @@ def train_params() -> Any:
     p.Define('ema_decay', 0.0, 'Decay of the moving average of the weights that evaluation uses; 0 keeps none.')
     p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and drop-out.')
     p.Define('steps_per_loop', 20, 'Training steps in one call of the compiled function.')
-    p.Define('input_timeout_seconds', 600.0, 'After so long without a batch of the input the process says which it is '
-                                             'and ends, with exit code 75; 0: never.')
+    p.Define('input_timeout_seconds', 600.0, 'Longest wait for a batch of the input; then the process names the input '
+                                             'and ends, with exit code 75; 0: no limit.')
     p.Define('save_interval_seconds', 600.0, 'Seconds between two checkpoints.')
-    p.Define('save_async', True, 'Whether training goes on while a checkpoint is written; only the copying of weights '
-                                 'to host memory stops it then.')
-    p.Define('checkpoint_timeout_seconds', 3600.0, 'After so long without the end of writing or reading a checkpoint '
-                                                   'the process says which it is and ends, with exit code 75; 0: '
-                                                   'never.')
+    p.Define('save_async', True, 'Whether training continues while a checkpoint is written, and pauses only to copy '
+                                 'weights to host memory.')
+    p.Define('checkpoint_timeout_seconds', 3600.0, 'Longest time to write or read a checkpoint; then the process names '
+                                                   'the checkpoint and ends, with exit code 75; 0: no limit.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
     p.Define('trackers', [], "Services that get params and curves too: 'mlflow', 'wandb', and 'tensorboard' for its "
                              'tab of hyperparameters.')
     p.Define('profile_steps', None, "Steps that TensorFlow's profiler records for TensorBoard, as 'FIRST:LAST'; "
                                     '--profile_steps sets it.')
-    p.Define('init_from_checkpoint', None, 'Checkpoint whose weights a new training starts from; what it has not '
-                                           'starts afresh.')
-    p.Define('init_from_checkpoint_rules', {}, 'Which variables of a new training start from which of checkpoints: '
-                                               '{path: ([(regular '
-             "expression for names here, name there with '%s' for each group)], [expressions for what starts "
-             "afresh])}.")
+    p.Define('init_from_checkpoint', None, 'Checkpoint with the initial weights of a new training run; variables that '
+                                           'it lacks are newly initialised.')
+    p.Define('init_from_checkpoint_rules', {}, 'Rules for the initial weights of a new training run: {path of a '
+             "checkpoint: ([(regular expression for the model's names, name in the checkpoint with '%s' for each "
+             'group)], [expressions for variables that are newly initialised])}.')
     return p
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on."""
+"""Checkpoints that are written while training continues."""
 
 import os
 import signal
