@@ -40,7 +40,7 @@ class OneStage(linear_regression.EightWeights):
     """Eight weights and a bias, which everybody knows."""
 
     def Train(self):
-        return SlowInput.Params().Set(name='slow_train', split='train', num_examples=1000, batch_size=60)
+        return SlowInput.Params().Set(name='slow_train', split='train', num_examples=1000, batch_size=64)
 
     def Task(self):
         p = super().Task()
@@ -53,9 +53,18 @@ class OneStage(linear_regression.EightWeights):
 class TwoStages(OneStage):
     """Two layers, one for each of two workers."""
 
+    NUM_STAGES = 2
+
     def Task(self):
         p = super().Task()
-        p.body.layers = [
-            layers.KerasParams(keras.layers.Dense, units=8), layers.KerasParams(keras.layers.Dense, units=1)]
-        p.body.Set(num_partitions=2, num_micro_batches=4)
+        hidden = layers.KerasParams(keras.layers.Dense, units=8)
+        p.body.layers = [*[hidden] * (self.NUM_STAGES - 1), layers.KerasParams(keras.layers.Dense, units=1)]
+        p.body.Set(num_partitions=self.NUM_STAGES, num_micro_batches=4)
         return p
+
+
+@model_registry.RegisterSingleTaskModel
+class SixteenStages(TwoStages):
+    """Sixteen layers, one for each of as many workers."""
+
+    NUM_STAGES = 16

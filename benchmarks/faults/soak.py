@@ -2,7 +2,7 @@
 
     python -m benchmarks.faults.soak --cluster=pipeline --minutes=60
     python -m benchmarks.faults.soak --cluster=parameter_server --minutes=60
-    python -m benchmarks.faults.soak --faults=kill,hang
+    python -m benchmarks.faults.soak --kinds=kill,hang
 
 Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training run of as many steps on
 this machine alone; with parameter servers and asynchronous updates the true weights of the linear regression, to 0.02.
@@ -77,7 +77,7 @@ def _cut_network(training, disk, choice):
 _FAULTS = {'kill': _kill, 'hang': _hang, 'slow disk': _slow_disk, 'full disk': _full_disk,
            'network cut': _cut_network}
 _WITHOUT_ROOT = ('kill', 'hang')
-_CHOSEN = flags.DEFINE_list('faults', list(_FAULTS), 'Which faults there are.')
+_CHOSEN = flags.DEFINE_list('kinds', list(_FAULTS), 'Kinds of faults.')
 
 
 def _strike_now_and_then(training, disk):

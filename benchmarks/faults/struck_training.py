@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 
+import wrapt
+
 from lingpipe.cluster import child_process
-from lingpipe.training import progress
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = 'LINGPIPE_STRUCK_TRAINING'
@@ -20,11 +21,12 @@ _STEP = re.compile(r'step (\d+)/')
 _GOES_ON = re.compile(r'resuming from step (\d+)')
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _SECONDS_TO_STOP = 60
+_STAGES = {2: 'TwoStages', 16: 'SixteenStages'}
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = CLUSTERS = ('pipeline', 'multi_worker', 'parameter_server')
 
 
 class StruckTraining:
-    """A linear regression that two workers and, in that mode, a parameter server train; all start again by themselves.
+    """A linear regression on two workers or more and, in that mode, a parameter server; all processes restart.
 
     Args:
         cluster: one of CLUSTERS.
@@ -32,6 +34,7 @@ class StruckTraining:
         max_restarts: how often each process may start again without a new checkpoint.
         step_timeout_seconds: as run.py takes it.
         replace_after_seconds: as run.py takes it; where it is not 0, the launcher restarts a machine that was killed.
+        num_workers: 2 or 16.
 
     Attributes:
         lines: list of (time, line) of what all processes printed.
@@ -39,15 +42,18 @@ class StruckTraining:
         tasks: list of the names of all processes.
     """
 
-    def __init__(self, cluster, logdir, max_restarts=5, step_timeout_seconds=10, replace_after_seconds=0):
+    def __init__(self, cluster, logdir, max_restarts=5, step_timeout_seconds=10, replace_after_seconds=0,
+                 num_workers=2):
         self.cluster, self.logdir = cluster, logdir
         self.lines = []
         self.chief = 'worker 0' if cluster == MULTI_WORKER else 'chief'
         num_servers = int(cluster == PARAMETER_SERVER)
-        self.tasks = [self.chief] * (self.chief == 'chief') + ['worker 0', 'worker 1'] + ['ps 0'] * num_servers
+        self.tasks = [self.chief] * (self.chief == 'chief') + [
+            f'worker {index}' for index in range(num_workers)] + ['ps 0'] * num_servers
         self._command = [
-            sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=2', f'--ps={num_servers}',
-            f'--restart={5 * bool(replace_after_seconds)}', '--', *training_command(cluster, logdir), f'--cluster={cluster}', f'--max_restarts={max_restarts}',
+            sys.executable, '-m', 'lingpipe.cluster.local_cluster', f'--workers={num_workers}', f'--ps={num_servers}',
+            f'--restart={5 * bool(replace_after_seconds)}', '--', *training_command(cluster, logdir, num_workers),
+            f'--cluster={cluster}', f'--max_restarts={max_restarts}',
             f'--step_timeout_seconds={step_timeout_seconds}',
             *[f'--replace_after_seconds={replace_after_seconds}'] * bool(replace_after_seconds)]
         self._process = None
@@ -137,9 +143,9 @@ class StruckTraining:
             self.lines.append((time.monotonic(), line.rstrip('\n')))
 
 
-def training_command(cluster, logdir):
-    """Returns the words that train, on this machine alone."""
-    model = 'TwoStages' if cluster == PIPELINE else 'OneStage'
+def training_command(cluster, logdir, num_workers=2):
+    """Returns the words that train, on this machine alone, the model for a cluster of so many workers."""
+    model = _STAGES[num_workers] if cluster == PIPELINE else 'OneStage'
     return [__file__, f'--model=benchmarks.faults.slow_regression.{model}', f'--logdir={logdir}', '--device=cpu']
 
 
@@ -164,8 +170,12 @@ def _environment_of(folder):
 
 def _run_telling_steps():
     """Runs run.py so that it prints a line for every step, from which others see when it stands still."""
-    progress.Progress = functools.partial(progress.Progress, interval_seconds=0)
+    wrapt.register_post_import_hook(_tell_every_step, 'lingpipe.training.progress')
     runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
+
+
+def _tell_every_step(progress):
+    progress.Progress = functools.partial(progress.Progress, interval_seconds=0)
 
 
 if __name__ == '__main__':  # in a process of a training run

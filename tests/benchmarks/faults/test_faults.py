@@ -45,7 +45,7 @@ def results(processes_are_forked, folder, load_benchmark, table, monkeypatch, tm
     """The rows that both benchmarks print of one training: `faults` strikes it, and `soak` ends it when it has gone
     on."""
     faults = load_benchmark('faults.faults', '--clusters=pipeline', '--faults=chief killed')
-    soak = load_benchmark('faults.soak', '--cluster=pipeline', '--minutes=0', '--faults=kill,hang')
+    soak = load_benchmark('faults.soak', '--cluster=pipeline', '--minutes=0', '--kinds=kill,hang')
     training = faults.struck_training.StruckTraining(
         'pipeline', tmp_path / 'struck', max_restarts=20, step_timeout_seconds=60)
     monkeypatch.setattr(faults.struck_training, 'StruckTraining', lambda *unused: training)
