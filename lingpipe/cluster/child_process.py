@@ -45,7 +45,7 @@ def die_with(parent: int) -> None:
     """
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent has died in between
+    if os.getppid() != parent:  # the parent has ended meanwhile
         os._exit(1)
 
 

@@ -214,7 +214,7 @@ def _parse(arguments):
                         help='how often to restart a process that was killed or lost another one')
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
-        'give the cluster a network of its own, which nobody else can reach and which reaches nothing; '
+        'give the cluster a network of its own, which nothing else can reach and which reaches nothing else; '
         'by default where the system allows it and the command names no gs:// or other remote place'))
     end = arguments.index('--') if '--' in arguments else len(arguments)
     given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]

@@ -297,5 +297,5 @@ def losses_in_words(servers: Any) -> Iterator[Any]:
         silent = servers.silent_tasks()
         raise errors.LostWorkerError(
             f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the '
-            f'weights ({errors.cause(root)}). Start what has died again and run the same command, or give all '
+            f'weights ({errors.cause(root)}). Restart what has ended and run the same command, or give all '
             '--max_restarts: training resumes from its newest checkpoint.') from root

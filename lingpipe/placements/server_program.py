@@ -291,8 +291,8 @@ class ServerProgram(train_program.TrainProgram):
             if limit and time.monotonic() - begin > limit:
                 raise errors.LostWorkerError(
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
-                    f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Start '
-                    'what has died again, and run the same command: training resumes from its newest checkpoint.')
+                    f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Restart '
+                    'what has ended, and run the same command: training resumes from its newest checkpoint.')
         return answer
 
     def _poll(self):

@@ -17,7 +17,7 @@ class ShareSlots:
     ::
 
         share 0 ─> [0]
-        share 1 ─> [1]   beside the variable ─> mean by weight
+        share 1 ─> [1]   on the variable's server ─> mean by weight
         share 2 ─> [2]
 
     A share may arrive twice: from a lost worker, and from the worker that replaced it. It overwrites its slot, so the
