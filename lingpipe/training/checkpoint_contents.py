@@ -1,4 +1,4 @@
-"""What a checkpoint holds: variables by names that do not depend on partitions.
+"""The contents of a checkpoint: variables with names that do not depend on partitions.
 
 ::
 
@@ -17,7 +17,7 @@ from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.training import checkpoints, errors
 
-MODEL = 'model/'  # what the names of a model's weights begin with
+MODEL = 'model/'  # prefix of the names of a model's weights
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
@@ -151,7 +151,7 @@ def read_variables(path: str, pairs: list) -> None:
         pairs: list of pairs of a name in the checkpoint, as in `stored_shapes`, and the variable to read it into.
 
     Raises:
-        DamagedCheckpointError: when it cannot be read.
+        DamagedCheckpointError: it cannot be read.
     """
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
@@ -189,12 +189,12 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 
     Args:
         path: path of the checkpoint.
-        state: nested dictionary of `tf.Variable`, what it is to be read into.
-        partial: whether it may hold more than that.
+        state: nested dictionary of the `tf.Variable` to read it into.
+        partial: whether it may have more variables than these.
 
     Raises:
-        DamagedCheckpointError: when it cannot be read.
-        TrainingError: when it is missing, or has other names or shapes.
+        DamagedCheckpointError: it cannot be read.
+        TrainingError: it is missing, or has other names or shapes.
     """
     stored, wanted = stored_shapes(path), dict(_flat(state))
     missing = [name for name in wanted if name not in stored]
@@ -215,11 +215,11 @@ def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON
 
     Args:
         path: path of the checkpoint.
-        state: nested dictionary of `tf.Variable`; what else the checkpoint holds is left.
-        options: which machine reads what; the default: this one reads all.
+        state: nested dictionary of `tf.Variable`; other variables of the checkpoint are not read.
+        options: which machine reads which variables; by default this one reads all.
 
     Raises:
-        DamagedCheckpointError: when it cannot be read.
+        DamagedCheckpointError: it cannot be read.
     """
     checkpoint = tf.train.Checkpoint(**state)
     try:

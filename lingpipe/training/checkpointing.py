@@ -1,4 +1,4 @@
-"""How a training run saves and restores its state by checkpoints: what is in them, which are kept, which is read.
+"""Saving and restoring the state of a training run: what checkpoints contain, which are kept, and which is read.
 
 ::
 
@@ -160,8 +160,8 @@ class Checkpointer:
             path: path of a checkpoint, as `save` returns it.
 
         Raises:
-            DamagedCheckpointError: when it cannot be read.
-            TrainingError: when it is of another model.
+            DamagedCheckpointError: it cannot be read.
+            TrainingError: it is of another model.
         """
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
