@@ -126,6 +126,9 @@ USAGE_ERRORS = {
     'a worker that nobody waits for': (
         [TINY, '--logdir=x', '--cluster=parameter_server', '--replace_after_seconds=30'],
         '--replace_after_seconds is for --mode=train --cluster=pipeline and multi_worker only'),
+    'a limit of steps in an evaluation': (
+        [TINY, '--logdir=x', '--mode=eval', '--step_timeout_seconds=3'],
+        '--step_timeout_seconds is for --mode=train only.'),
     'restarts of an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
     'an evaluation that a signal is to fail': (
@@ -219,6 +222,7 @@ def outcomes(command_line):
         'report': lambda: run_forked(TINY, '--mode=report', '--logdir=first'),
         'inspect_params': lambda: inspected_params(command_line),
         'full disk': lambda: trained_on_a_full_disk(command_line),
+        'a step without end': lambda: run_forked(TINY, '--logdir=late', '--step_timeout_seconds=0.01'),
         **{name: lambda arguments=arguments: run_forked(*arguments) for name, (arguments, _) in ERRORS.items()},
         **{name: lambda arguments=arguments: run(*arguments) for name, (arguments, _) in USAGE_ERRORS.items()}}
     return {name: functools.cache(job) for name, job in jobs.items()}
@@ -346,6 +350,12 @@ def test_a_full_disk_is_reported_in_one_sentence(outcomes):
         r'^Error: The checkpoint of step 12 could not be written to full/train \(.*File too large\). There is no '
         r'earlier one. Free some space or choose another --logdir, then run the same command again.$', err,
         re.MULTILINE)
+
+
+def test_a_step_has_a_limit_on_one_machine_too(outcomes):
+    code, _, err = outcomes['a step without end']()
+    assert code == 75
+    assert 'Error: No step ended in 0.1 s (--step_timeout_seconds=0.01). Training resumes from the newest' in err
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')

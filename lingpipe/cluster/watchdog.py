@@ -169,23 +169,25 @@ class Watchdog:
 
 
 class Alone:
-    """Takes the place of a `Chief` in training without a chief, and watches nothing.
+    """Takes the place of a `Chief` in training without a chief: no other tasks can be asked.
 
     Args:
+        step_timeout_seconds: as in `Chief`.
         is_worker_back: as in `Chief`.
     """
 
-    def __init__(self, is_worker_back: Callable[[], bool] = bool) -> None:
+    def __init__(self, step_timeout_seconds: float = 0, is_worker_back: Callable[[], bool] = bool) -> None:
         self.is_worker_back = is_worker_back
+        self._watchdog = Watchdog(step_timeout_seconds)
 
-    def minding(self, ask_to_stop: Callable[[str], Any]) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def minding(self, ask_to_stop: Callable[[str], Any]) -> Watchdog:
+        return self._watchdog
 
     def watch(self, num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+        return self._watchdog.watch(num_steps, kind)
 
     def beat(self) -> None:
-        pass
+        self._watchdog.beat()
 
     def silence_in_words(self) -> str:
         return ''

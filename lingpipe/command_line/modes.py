@@ -34,8 +34,10 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 
 def _train(params, datasets, placement, given, started):
+    from lingpipe.cluster import watchdog
     from lingpipe.training import trainer
-    trainer.Trainer(params, datasets, given.logdir, placement, started).run()
+    alone = watchdog.Alone(given.step_timeout_seconds)
+    trainer.Trainer(params, datasets, given.logdir, placement, started, alone).run()
 
 
 def _eval(params, datasets, placement, given):

@@ -19,14 +19,14 @@ MODES = {
     'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
     'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
-    'train': ('profile_steps',),
+    'train': ('profile_steps', 'step_timeout_seconds'),
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
-_FLAGS_OF_CLUSTERS = ('cluster_spec', 'cluster_network', 'task', 'step_timeout_seconds')
+_FLAGS_OF_CLUSTERS = ('cluster_spec', 'cluster_network', 'task')
 PRIVATE, ALL = 'private', 'all'
 _MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
-_FLAGS_OF_SLICES = ('task', 'step_timeout_seconds')
+_FLAGS_OF_SLICES = ('task',)
 
 flags.DEFINE_string(
     'model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
@@ -102,8 +102,9 @@ flags.DEFINE_enum(
     'batches_from', 'chief', ['chief', 'workers'], 'With --cluster=parameter_server: who reads the input. workers: '
     'each worker reads its part, from its own disk, and the chief sends no batches; the input must not run Python.')
 flags.DEFINE_float(
-    'step_timeout_seconds', 600., 'With --cluster or --tpu=slice: limit of a step, after which a worker counts as '
-    'lost; 0: none.', lower_bound=0.)
+    'step_timeout_seconds', 600., 'With --mode=train: limit of a step; the first one may take ten times as long. After '
+    'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
+    lower_bound=0.)
 flags.DEFINE_float(
     'replace_after_seconds', 0., 'With --cluster=pipeline or multi_worker: training continues without a worker that '
     'has not answered for this time, and uses it again from the next checkpoint after it is back; 0: training waits '

@@ -33,10 +33,10 @@ TOPICS = (
     Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
     Topic('Where to run', (), ('device', 'tpu')),
     Topic('Checkpoints', ('eval', 'export', 'generate'), ('checkpoint', 'follow')),
-    Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped')),
+    Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped', 'step_timeout_seconds')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'cluster_network', 'task', 'update', 'max_staleness', 'batches_from',
-        'step_timeout_seconds', 'replace_after_seconds')),
+        'replace_after_seconds')),
     Topic('Profiling', ('train',), ('profile_steps',)),
     Topic('Tracing', ('trace',), ('steps',)),
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),

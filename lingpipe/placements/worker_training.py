@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
     if joined.is_chief:
-        alone = watchdog.Alone(is_worker_back)  # the watchdogs of the workers watch the steps
+        alone = watchdog.Alone(is_worker_back=is_worker_back)  # the watchdogs of the workers watch the steps
         trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
     else:
         Follower(params, joined).run()

@@ -30,6 +30,14 @@ def test_a_call_that_takes_too_long_is_reported_once(told):
     assert len(told) == 1 and told[0].startswith('No step ended in 0.1 s (--step_timeout_seconds=0.1).')
 
 
+def test_a_step_that_hangs_on_one_machine_is_reported(told, monkeypatch):
+    monkeypatch.setattr(waits, 'end_process', told)
+    alone = watchdog.Alone(.01)
+    with alone.minding(None), alone.watch():
+        assert told.event.wait(30)
+    assert told[0].startswith('No step ended in 0.1 s (--step_timeout_seconds=0.01). Training resumes from ')
+
+
 def test_only_the_first_call_of_a_kind_may_take_long(told):
     with watchdog.Watchdog(.2, on_timeout=told, first_call_factor=100) as dog:
         with dog.watch():
