@@ -1,4 +1,4 @@
-"""What a checkpoint costs a training run that writes it while it goes on, against one that waits for the end.
+"""What a checkpoint costs a training run that continues while it is written, and one that waits for it.
 
     python -m benchmarks.faults.async_checkpoints --mib=500 --interval_seconds=10 --rounds=2
 

@@ -8,7 +8,7 @@ processes have --max_restarts=5 and --step_timeout_seconds=10, and checkpoints a
 about 40 ms. A cluster takes its faults one after the other, and is started again by hand, which is not timed, where it
 ended.
 
-With --replace_after_seconds a machine is lost whole, its supervisor too, and comes back later by itself. It is lost
+With --replace_after_seconds a machine is lost with its supervisor, and comes back later without help. It is lost
 only when the processes on standby are ready.
 """
 
@@ -33,7 +33,7 @@ from benchmarks.support import common
 
 _CLUSTERS = flags.DEFINE_list('clusters', list(struck_training.CLUSTERS), 'Values of --cluster to try.')
 _FAULTS = flags.DEFINE_list('faults', None, 'Names of faults; all by default.')
-_PAUSE = flags.DEFINE_float('seconds_between', 5., 'How long the training is left alone before a fault.')
+_PAUSE = flags.DEFINE_float('seconds_between', 5., 'Undisturbed training before each fault.')
 _REPLACE = flags.DEFINE_float('replace_after_seconds', 2., 'How long a machine may be gone.', lower_bound=.1)
 
 _TELLS = r'\[supervisor\]|Error: |lost in the middle of a step|was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
@@ -100,38 +100,38 @@ _SECONDS_UNTIL_STANDBY = 25  # for processes that are already at work
 
 
 class Outcome:
-    """What came of one fault.
+    """The consequences of one fault.
 
     Args:
         training: the `StruckTraining`.
         first: number of the first line after the fault.
         moment: time of the fault.
-        goes_on: number of the line of the first step of the training that goes on, or None if it ended.
+        resumed: number of the line of the first step after training resumed, or None if it ended.
     """
 
-    def __init__(self, training, first, moment, goes_on):
-        self._training, self._first, self._moment, self._goes_on = training, first, moment, goes_on
+    def __init__(self, training, first, moment, resumed):
+        self._training, self._first, self._moment, self._resumed = training, first, moment, resumed
 
     def row(self):
         """Returns seconds until it is noticed and until steps resume, the steps lost, and how it ended."""
-        training, told = self._training, self._training.wait_for(_TELLS, self._first, 0)
-        if told is not None:
-            print(training.lines[told][1], file=sys.stderr)
-        noticed = '-' if told is None else f'{max(0., training.lines[told][0] - self._moment):.1f}'
-        if self._goes_on is None:
+        training, noticed_at = self._training, self._training.wait_for(_TELLS, self._first, 0)
+        if noticed_at is not None:
+            print(training.lines[noticed_at][1], file=sys.stderr)
+        noticed = '-' if noticed_at is None else f'{max(0., training.lines[noticed_at][0] - self._moment):.1f}'
+        if self._resumed is None:
             return [noticed, '-', self._lost(training.checkpoints()[-1], None),
                 f'ends with exit code {training.exit_code()}']
         restarts = training.starts(self._first)
         if not restarts:
             return [noticed, f'{self._longest_gap():.1f}', 0, 'continues with the others']
         number, step = restarts[-1]
-        return [noticed, f'{training.lines[self._goes_on][0] - self._moment:.1f}', self._lost(step, number), 'resumes']
+        return [noticed, f'{training.lines[self._resumed][0] - self._moment:.1f}', self._lost(step, number), 'resumes']
 
     def _lost(self, step, last_line):
         return max(0, self._training.steps(0, last_line)[-1][1] - step)
 
     def _longest_gap(self):
-        moments = [self._moment, *[moment for moment, _ in self._training.steps(self._first, self._goes_on)]]
+        moments = [self._moment, *[moment for moment, _ in self._training.steps(self._first, self._resumed)]]
         return max(after - before for before, after in zip(moments, moments[1:]))
 
 
@@ -147,9 +147,9 @@ def _strike(training, name):
 
 
 def _first_step_after(training, name, first):
-    """Returns the number of its line, or None when the training ended.
+    """Returns the number of its line, or None if training ended.
 
-    Asynchronous training goes on with the other workers; it has recovered when the one that was struck serves again.
+    Asynchronous training continues with the other workers; it has recovered when the struck one serves again.
     """
     is_of_one_worker = training.cluster == struck_training.PARAMETER_SERVER and 'worker' in name
     again = r'^\[worker 1\] .* (serves at|has ended)' if is_of_one_worker else r'resuming from step'
@@ -161,7 +161,7 @@ def _first_step_after(training, name, first):
 
 
 def _mend(training):
-    """Does what a training asks a person for."""
+    """Does what training asks a person to do."""
     damaged = [match[1] for match in (re.search(_DAMAGED, line) for _, line in training.lines) if match]
     for step in damaged:
         for file in pathlib.Path(training.logdir, 'train').glob(f'ckpt-{step}.*'):

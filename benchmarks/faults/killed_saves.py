@@ -1,9 +1,9 @@
-"""Kills a training run at random moments, most of which are in a save, and looks at what is left.
+"""Kills a training run at random moments, most of which are in a save, and checks what remains.
 
     python -m benchmarks.faults.killed_saves --kills=100
 
 The run saves as often as it can. Each start first reads all that the list of checkpoints names, whose values TensorFlow
-keeps checksums of, and resumes from the newest. At the end the run goes on to a multiple of 100 steps, and its
+keeps checksums of, and resumes from the newest. At the end the run continues to a multiple of 100 steps, and its
 checkpoint is compared, bit for bit, with that of a run that was never disturbed.
 """
 

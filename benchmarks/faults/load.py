@@ -12,6 +12,7 @@ import pathlib
 import re
 import signal
 import statistics
+import sys
 import tempfile
 import time
 
@@ -38,14 +39,21 @@ def _row(cluster):
         try:
             training.start()
             processor = _seconds_of_start(training)
+            _say(f'{cluster}: started after {time.monotonic() - begin:.0f} s, {max(processor):.1f} s of the processor')
             first = training.lines[_first_step(training)][0] - begin
             memory = [_memory(training, task) for task in _workers(training)]
+            _say(f'{cluster}: first step after {first:.0f} s, {max(memory) / _MIB:.0f} MiB')
             again = _seconds_to_resume(training)
+            _say(f'{cluster}: {again:.0f} s after a worker was killed there are steps again')
         finally:
             code = training.stop()
         return [cluster, len(memory), f'{max(processor):.1f}', f'{first:.0f}', f'{again:.0f}',
                 f'{statistics.median(memory) / _MIB:.0f}', f'{max(memory) / _MIB:.0f}', code,
                 len(struck_training.left_over())]
+
+
+def _say(sentence):
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def _workers(training):

@@ -1,14 +1,14 @@
-"""Trains while one fault after the other strikes a cluster, and looks whether the right weights come out.
+"""Injects random faults into a cluster for an hour, and checks the weights that it ends with.
 
     python -m benchmarks.faults.soak --cluster=pipeline --minutes=60
     python -m benchmarks.faults.soak --cluster=parameter_server --minutes=60
     python -m benchmarks.faults.soak --kinds=kill,hang
 
-Right are, where the training is synchronous, the bits of a checkpoint of an undisturbed training run of as many steps on
-this machine alone; with parameter servers and asynchronous updates the true weights of the linear regression, to 0.02.
+Synchronous training must end with the same bits as an undisturbed run of as many steps on one machine. Asynchronous
+training must find the true weights of the linear regression, to 0.02.
 
-Faults of the disk and the network need Linux and root: the log directory gets a small disk of its own. A run that ended
-because its disk was full is started again after there is space, as a person would do it; all else mends itself.
+Faults of the disk and the network need Linux and root: the log directory gets a small disk of its own. A run that
+ended because its disk was full is started again once there is space, as a person would do it. Nothing else needs help.
 """
 
 import collections
@@ -81,7 +81,7 @@ _CHOSEN = flags.DEFINE_list('kinds', list(_FAULTS), 'Kinds of faults.')
 
 
 def _strike_now_and_then(training, disk):
-    """Returns the names of the faults that there were until the time was over, or the training run."""
+    """Injects faults until the time is over or the training run ends; returns their names."""
     choice, faults = random.Random(_SEED.value), []
     end = time.monotonic() + 60 * _MINUTES.value
     while training.is_running() and time.monotonic() + _FAULT_EVERY.value < end:
@@ -122,7 +122,7 @@ def _difference_from_truth(training, step):
 
 
 def _train_undisturbed(cluster, logdir, max_steps):
-    """Returns what a training on this machine alone prints, which goes on from what is there."""
+    """Trains on one machine from the newest checkpoint of a folder; returns what that prints."""
     changes = f'train.max_steps={max_steps}; train.save_interval_seconds=600; input.pause_milliseconds=0'
     command = [sys.executable, *struck_training.training_command(cluster, logdir), f'--model_params_override={changes}']
     return subprocess.run(command, env=struck_training.environment(), check=True, stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A training by a cluster of this machine, of which processes can be struck, and whose lines tell what follows."""
+"""Training in a cluster on this machine, into whose processes faults are injected, and whose output says what follows."""
 
 import functools
 import os
@@ -78,7 +78,7 @@ class StruckTraining:
         return code
 
     def stop(self):
-        """Asks the training to end, as Ctrl+C does; returns its exit code."""
+        """Asks training to end, as Ctrl+C does; returns its exit code."""
         if self.is_running():
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -128,7 +128,7 @@ class StruckTraining:
         return [(moment, int(match[1])) for moment, match in found if match]
 
     def starts(self, first=0):
-        """Returns a list of (number of line, step) of where the training went on from a checkpoint."""
+        """Returns a list of (number of line, step) of where training resumed from a checkpoint."""
         found = [(number, _GOES_ON.search(line)) for number, (_, line) in enumerate(self.lines[first:], first)]
         return [(number, int(match[1])) for number, match in found if match]
 
@@ -150,7 +150,7 @@ def training_command(cluster, logdir, num_workers=2):
 
 
 def environment():
-    """Returns the environment of a training's processes."""
+    """Returns the environment of the processes."""
     return os.environ | {'PYTHONPATH': str(_ROOT), 'TF_CPP_MIN_LOG_LEVEL': '3'}
 
 
@@ -169,7 +169,7 @@ def _environment_of(folder):
 
 
 def _run_telling_steps():
-    """Runs run.py so that it prints a line for every step, from which others see when it stands still."""
+    """Runs run.py so that it prints a line for every step, so that others see when none ends."""
     wrapt.register_post_import_hook(_tell_every_step, 'lingpipe.training.progress')
     runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
 

@@ -296,6 +296,6 @@ def _refuse_stateful(name, layer):
     # pylint: disable-next=protected-access
     layers = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []
     if any(getattr(sublayer, 'stateful', False) for sublayer in layers):
-        raise ValueError(f'Layer {name!r} is stateful: row by row it goes on where the last batch ended, which '
+        raise ValueError(f'Layer {name!r} is stateful: each row continues where that of the last batch ended, which '
                          'micro-batches tear apart. Set stateful=False, and make its state an input and an output of '
                          'the model.')

@@ -138,7 +138,7 @@ class LanguageModel(base_task.BaseTask):
                  'none.')
         p.Define('sample_prompt', '', 'Start of the text that the model writes with every evaluation during training, '
                                       'or the source that it reads.')
-        p.Define('sample_length', 100, 'Number of tokens that it goes on for at most; 0: it writes none.')
+        p.Define('sample_length', 100, 'Largest number of tokens to write; 0: none.')
         return p
 
     def __init__(self, params: Any) -> None:

@@ -52,7 +52,7 @@ class TranslationModel(base_task.BaseTask):
         p = super().Params()
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
         p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
-        p.Define('beam_size', 4, 'Number of beginnings that beam search goes on with.')
+        p.Define('beam_size', 4, 'Number of beginnings that beam search keeps.')
         p.Define('length_penalty', 0.6, 'See beam_search.beam_search; 0 prefers short translations.')
         p.Define('sample_source', None, 'Text that is translated with every evaluation during training; None: none.')
         return p
