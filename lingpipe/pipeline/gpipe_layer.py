@@ -88,7 +88,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             'num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
         p.Define(
             'num_replicas', 1, 'R: number of pipelines side by side, each with a share of the batch and devices of '
-            "its own; 'auto': as many as there are accelerators for.")
+            "its own; 'auto': the number with the shortest simulated step on the devices that there are.")
         p.Define('gradient_sum', 'auto', f'How gradients are summed over replicas: one of {list(collectives.METHODS)}.')
         p.Define(
             'schedule', 'gpipe', f'Order of the actions: one of {sorted(schedules.SCHEDULES)}, the path of a CSV '
@@ -123,7 +123,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             'tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of "
             "a partition, for any layers; 'logical_cores': one that is cut over the cores of a TPUStrategy's "
             "replicas, for older runtimes; 'spmd': one that every core runs, for partitions that are alike, in "
-            "training and --mode=plan --compile; 'auto': in training 'spmd' where it can be, else 'stage_programs'.")
+            "training and --mode=plan --compile; 'auto': in training 'spmd' if possible, else 'logical_cores' for "
+            "replicas that fill the system and have one partition or share statistics, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
         return p
