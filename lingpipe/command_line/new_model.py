@@ -32,7 +32,7 @@ class {name}(base_model_params.SingleTaskModelParams):
         p = image_classifier.ImageClassifier.Params().Set(name='{folder}')
         p.body.Set(
             num_partitions=2,  # parts of the model, one per device; with 'auto' LingPipe chooses
-            num_micro_batches=4,  # parts of a batch; must divide the batch size
+            num_micro_batches=4,  # parts of a batch; best if it divides the batch size
             schedule='1f1b',  # the order of work on a device; 'gpipe' keeps more activations
             recompute='none',  # 'stage' stores less, but computes forward passes twice
             layers=[  # any Keras layers, in order; those of a Keras model: lingpipe.KerasModelParams

@@ -172,7 +172,7 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
 
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Pads by 4 zeros on each side, crops at random, and mirrors every other image.
+    """Pads by 4 zeros on each side, crops at random, and mirrors half of the images, drawn at random.
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
     `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image.
@@ -224,7 +224,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirrors every other image; cropped images already have their size."""
+    """Mirrors half of the images, drawn at random; cropped images already have their size."""
     del image_size
     # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
