@@ -82,6 +82,8 @@ def _seconds_of_start(training):
 
 
 def _seconds_to_resume(training):
+    while not training.checkpoints():  # without one there is nothing to resume from
+        time.sleep(.1)
     first = len(training.lines)
     begin = time.monotonic()
     os.kill(training.child(_STRUCK), signal.SIGKILL)
