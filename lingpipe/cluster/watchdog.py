@@ -169,57 +169,27 @@ class Watchdog:
 
 
 class Alone:
-    """Takes the place of a `Chief` in training without a chief: no other tasks can be asked.
+    """Watches the work of a `Trainer` that knows no other tasks.
 
     Args:
-        step_timeout_seconds: as in `Chief`.
-        is_worker_back: as in `Chief`.
-    """
-
-    def __init__(self, step_timeout_seconds: float = 0, is_worker_back: Callable[[], bool] = bool) -> None:
-        self.is_worker_back = is_worker_back
-        self._watchdog = Watchdog(step_timeout_seconds)
-
-    def minding(self, ask_to_stop: Callable[[str], Any]) -> Watchdog:
-        return self._watchdog
-
-    def watch(self, num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
-        return self._watchdog.watch(num_steps, kind)
-
-    def beat(self) -> None:
-        self._watchdog.beat()
-
-    def silence_in_words(self) -> str:
-        return ''
-
-
-class Chief:
-    """Watches for machines that are about to be preempted, and for work that hangs.
-
-    Args:
-        config: `ClusterConfig` of the chief.
-        needed_job: 'worker' or 'ps'; training needs all tasks of this job.
         step_timeout_seconds: how long a step may take; 0: any time.
         is_worker_back: function that returns whether a worker that was left out answers again.
+        config: `ClusterConfig`, to name the tasks that do not answer, or None.
     """
 
-    def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float,
-                 is_worker_back: Callable[[], bool] = bool) -> None:
-        self._config, self._needed_job = config, needed_job
+    def __init__(self, step_timeout_seconds: float = 0, is_worker_back: Callable[[], bool] = bool,
+                 config: cluster_config.ClusterConfig | None = None) -> None:
         self.is_worker_back = is_worker_back
         self._watchdog = Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager
     def minding(self, ask_to_stop: Callable[[str], Any]) -> Iterator[None]:
-        """Within this scope, reports signals to needed servers, and watches the work inside `watch`.
+        """Within this scope, watches the work inside `watch`.
 
         Args:
-            ask_to_stop: function of the reason, called from another thread when a needed server gets a signal.
+            ask_to_stop: function of the reason, called from another thread when training should stop.
         """
-        def hear(task):
-            ask_to_stop(f'a signal to {task}')
-
-        messages.listen(self._config, messages.STOP, (self._needed_job,), hear)
+        del ask_to_stop  # nobody else can ask
         with self._watchdog:
             yield
 
@@ -233,4 +203,38 @@ class Chief:
 
     def silence_in_words(self) -> str:
         """Returns a sentence that says which other tasks do not answer; '' without others."""
+        return ''
+
+
+class Chief(Alone):
+    """Watches for machines that are about to be preempted, and for work that hangs.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        needed_job: 'worker' or 'ps'; training needs all tasks of this job.
+        step_timeout_seconds: as in `Alone`.
+        is_worker_back: as in `Alone`.
+    """
+
+    def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float,
+                 is_worker_back: Callable[[], bool] = bool) -> None:
+        super().__init__(step_timeout_seconds, is_worker_back, config)
+        self._config, self._needed_job = config, needed_job
+
+    @contextlib.contextmanager
+    def minding(self, ask_to_stop: Callable[[str], Any]) -> Iterator[None]:
+        """Within this scope, reports signals to needed servers, and watches the work inside `watch`.
+
+        Args:
+            ask_to_stop: as in `Alone`, called when a needed server gets a signal.
+        """
+        def hear(task):
+            ask_to_stop(f'a signal to {task}')
+
+        messages.listen(self._config, messages.STOP, (self._needed_job,), hear)
+        with super().minding(ask_to_stop):
+            yield
+
+    def silence_in_words(self) -> str:
+        """Returns a sentence that says which other tasks do not answer."""
         return silence_in_words(self._config)

@@ -54,7 +54,7 @@ class Trainer:
     """
 
     def __init__(self, params: Any, evaluation_inputs: dict, logdir: Any, placement: Placement | None = None,
-                 started: Any = None, chief: watchdog.Chief | watchdog.Alone | None = None,
+                 started: Any = None, chief: watchdog.Alone | None = None,
                  mirror: state_mirror.StateMirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)

@@ -33,7 +33,7 @@ def test_a_call_that_takes_too_long_is_reported_once(told):
 def test_a_step_that_hangs_on_one_machine_is_reported(told, monkeypatch):
     monkeypatch.setattr(waits, 'end_process', told)
     alone = watchdog.Alone(.01)
-    with alone.minding(None), alone.watch():
+    with alone.minding(ask_to_stop=None), alone.watch():
         assert told.event.wait(30)
     assert told[0].startswith('No step ended in 0.1 s (--step_timeout_seconds=0.01). Training resumes from ')
 

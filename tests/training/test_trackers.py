@@ -144,7 +144,8 @@ def test_a_tracker_that_cannot_begin_stops_before_training(tiny, mlflow, tmp_pat
         raise PermissionError('who are you?')
 
     mlflow.start_run = refused
-    with pytest.raises(errors.TrainingError, match=r"'mlflow' cannot begin a run .PermissionError: who are you\?.. Fix that"):
+    sentence = r"'mlflow' cannot begin a run .PermissionError: who are you\?.. Fix that"
+    with pytest.raises(errors.TrainingError, match=sentence):
         train(tiny, tmp_path, 'mlflow')
     assert not list(tmp_path.glob('train/ckpt-*'))
 
