@@ -1,4 +1,4 @@
-"""A disk that can be slow or full, and a network that can be cut: what happens to a machine that processes train on.
+"""Faults of the machine that processes train on: a disk that is slow or full, a network that is cut.
 
 Linux only, as root: the disk is a file with a file system of its own, mounted in a namespace of this process.
 """
@@ -17,23 +17,20 @@ _DISK_MIB = 128
 _IS_ALONE = 'LINGPIPE_BROKEN_MACHINE'
 
 
-def run_where_disks_can_be_mounted(module, arguments):
-    """Runs a benchmark again, where what it mounts is seen by nobody else.
+def enter_own_mounts(module, arguments):
+    """Restarts this process, unless it was restarted, so that nobody else sees what it mounts.
 
     Args:
         module: name of the benchmark's module.
         arguments: its command line.
-
-    Returns:
-        Whether this process is the one that should do the work.
     """
     if os.environ.get(_IS_ALONE):
-        return True
+        return
+    if os.geteuid():
+        sys.exit('Faults of disks and networks need root. Run as root, or leave these kinds out.')
     command = ['unshare', '--mount', sys.executable, '-m', module, *arguments]
-    done = subprocess.run(command, env={**os.environ, _IS_ALONE: '1'}, cwd=common.ROOT, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return False
+    os.chdir(common.ROOT)
+    os.execvpe(command[0], command, {**os.environ, _IS_ALONE: '1'})
 
 
 class Disk:
@@ -88,8 +85,14 @@ def cut_network(process_id, seconds):
 
     Args:
         process_id: number of the process.
-        seconds: how long. Connections outlive it, if nobody gives them up.
+        seconds: how long. Connections survive it, if nothing closes them.
+
+    Raises:
+        ValueError: the process shares the network of this one.
     """
+    if os.readlink(f'/proc/{process_id}/ns/net') == os.readlink('/proc/self/ns/net'):
+        raise ValueError(f'Process {process_id} has no network of its own: its cut would be that of the whole machine. '
+                         'Start its cluster with --isolated.')
     loopback = ['nsenter', '--target', str(process_id), '--net', 'ip', 'link', 'set', 'lo']
     _run(*loopback, 'down')
     try:

@@ -36,7 +36,8 @@ _FAULTS = flags.DEFINE_list('faults', None, 'Names of faults; all by default.')
 _PAUSE = flags.DEFINE_float('seconds_between', 5., 'Undisturbed training before each fault.')
 _REPLACE = flags.DEFINE_float('replace_after_seconds', 2., 'How long a machine may be gone.', lower_bound=.1)
 
-_TELLS = r'\[supervisor\]|Error: |lost in the middle of a step|was asked to stop|topped by |worker:1 has ended|^\[launcher\] .* (ended with exit code [1-9]|was ended by)'
+_TELLS = (r'\[supervisor\]|Error: |lost in the middle of a step|was asked to stop|topped by |worker:1 has ended'
+          r'|^\[launcher\] .* (ended with exit code [1-9]|was ended by)')
 _DAMAGED = r'Error: Checkpoint .*ckpt-(\d+) cannot be read'
 _SECONDS_FOR_A_SAVE = 60
 _SECONDS_TO_END = 300
@@ -203,10 +204,10 @@ def _rows_without_worker(cluster):
 def _taken_in(training, first):
     """Returns what `Outcome.row` does, without the last, for a worker that is there again."""
     again = training.wait_for('again: training continues over', first, _SECONDS_TO_END)
-    goes_on = training.wait_for(rf'^\[{training.chief}\] (First step|step )', again, _SECONDS_TO_END)
+    resumed = training.wait_for(rf'^\[{training.chief}\] (First step|step )', again, _SECONDS_TO_END)
     moment, last = training.steps(first, again)[-1]
     (_, step), *_ = training.starts(again)
-    return ['-', f'{training.lines[goes_on][0] - moment:.1f}', max(0, last - step)]
+    return ['-', f'{training.lines[resumed][0] - moment:.1f}', max(0, last - step)]
 
 
 def _port_taken(cluster):

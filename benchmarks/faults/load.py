@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults.load
 
-Each worker is a process, with a supervisor that would restart it. Memory is the share of a process in the pages that it
-has in common with others (PSS), supervisor included. Processor seconds of the start are those until a worker serves, or,
-where nobody serves, until the first step.
+Each worker is a process, with a supervisor that would restart it. Memory counts pages that
+processes share in parts (PSS), and includes the supervisor. Processor seconds of the start are those until a worker
+serves, or, with multi_worker, until the first step.
 """
 
 import os
@@ -21,12 +21,13 @@ from absl import app, flags
 from benchmarks.faults import struck_training
 from benchmarks.support import common
 
-_CLUSTERS = flags.DEFINE_list('clusters', [struck_training.PIPELINE, struck_training.MULTI_WORKER], 'Values of --cluster.')
+_CLUSTERS = flags.DEFINE_list(
+    'clusters', [struck_training.PIPELINE, struck_training.MULTI_WORKER], 'Values of --cluster.')
 _NUM_WORKERS = flags.DEFINE_enum('workers', '16', ['2', '16'], 'Number of worker processes.')
 _STEP_TIMEOUT_SECONDS = 120
 _SECONDS_TO_START = 600
 _STRUCK = 'worker 1'
-_SERVES = re.compile(r'\[(worker \d+)\] .* serves at ')
+_SERVES = r'\[(worker \d+)\] .* serves at '
 _TICKS = os.sysconf('SC_CLK_TCK')
 _MIB = 2**20
 
@@ -74,8 +75,8 @@ def _seconds_of_start(training):
         return [_processor_seconds(training.child(task)) for task in _workers(training)]
     seconds, number = {}, 0
     while len(seconds) < len(_workers(training)):
-        number = training.wait_for(_SERVES.pattern, number, _SECONDS_TO_START)
-        task = _SERVES.match(training.lines[number][1])[1]
+        number = training.wait_for(_SERVES, number, _SECONDS_TO_START)
+        task = re.match(_SERVES, training.lines[number][1])[1]
         seconds[task] = _processor_seconds(training.child(task))
         number += 1
     return list(seconds.values())
@@ -105,8 +106,8 @@ def _memory(training, task):
 
 def main(unused_argv):
     common.report(common.markdown_table(
-        ['--cluster', 'workers', 'start: processor s, at most', 'first step after s', 'after a kill s', 'MiB', 'MiB at most',
-         'exit code', 'processes left'], [_row(cluster) for cluster in _CLUSTERS.value]))
+        ['--cluster', 'workers', 'start: processor s, at most', 'first step after s', 'after a kill s', 'MiB',
+         'MiB at most', 'exit code', 'processes left'], [_row(cluster) for cluster in _CLUSTERS.value]))
 
 
 if __name__ == '__main__':

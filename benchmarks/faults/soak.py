@@ -78,6 +78,7 @@ _FAULTS = {'kill': _kill, 'hang': _hang, 'slow disk': _slow_disk, 'full disk': _
            'network cut': _cut_network}
 _WITHOUT_ROOT = ('kill', 'hang')
 _CHOSEN = flags.DEFINE_list('kinds', list(_FAULTS), 'Kinds of faults.')
+flags.register_validator(_CHOSEN, lambda kinds: set(kinds) <= set(_FAULTS), f'Choose among {", ".join(_FAULTS)}.')
 
 
 def _strike_now_and_then(training, disk):
@@ -109,7 +110,8 @@ def _result(training, folder):
     found = f'{training.logdir}/train/ckpt-{step}'
     if training.cluster == struck_training.PARAMETER_SERVER:
         difference = _difference_from_truth(training, step)
-        return f'{"right" if difference <= _TOLERANCE else "WRONG"}: weights differ from the true ones by {difference:.4f} at most'
+        verdict = 'right' if difference <= _TOLERANCE else 'WRONG'
+        return f'{verdict}: weights differ from the true ones by {difference:.4f} at most'
     _train_undisturbed(training.cluster, f'{folder}/undisturbed', step)
     other = _different_variables(found, f'{folder}/undisturbed/train/ckpt-{step}')
     return f'WRONG: {", ".join(other)} differ' if other else 'right: the same bits as an undisturbed training'
@@ -141,7 +143,7 @@ def _different_variables(first, second):
 
 
 def _growth(use):
-    """Returns in words how much memory and files any task needs more in the last sixth of the time than in the second."""
+    """Returns in words how much memory and files of a task grew from the second sixth of the time to the last one."""
     length = len(use.samples) // 6
     if length < _FEWEST_SAMPLES:
         return ['-', '-']
@@ -171,8 +173,8 @@ def _is_with_disk():
 
 
 def main(unused_argv):
-    if _is_with_disk() and not broken_machine.run_where_disks_can_be_mounted('benchmarks.faults.soak', sys.argv[1:]):
-        return
+    if _is_with_disk():
+        broken_machine.enter_own_mounts('benchmarks.faults.soak', sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         logdir = f'{folder}/struck'
         disk = stack.enter_context(broken_machine.Disk(logdir)) if _is_with_disk() else None

@@ -1,4 +1,4 @@
-"""Training in a cluster on this machine, into whose processes faults are injected, and whose output says what follows."""
+"""Training in a cluster on this machine: faults are injected into its processes, and its output tells the rest."""
 
 import functools
 import os
