@@ -1,6 +1,5 @@
 """One partition of a pipeline alone in a process, doing what its device would do, for its memory to be measured."""
 
-import time
 
 import keras
 import tensorflow as tf
@@ -93,10 +92,7 @@ def steps(name, num_partitions, num_micro_batches, recompute):
     pipe = models.build_pipe(
         problem, num_partitions=num_partitions, num_micro_batches=num_micro_batches, schedule=name, recompute=recompute)
     step = models.pipeline_step(problem, pipe)
-    while True:
-        start = time.perf_counter()
-        step(problem.x, problem.y_true).numpy()
-        yield time.perf_counter() - start
+    yield from models.step_seconds(step, problem)
 
 
 def _in_sequence(make_graph_def):

@@ -4,7 +4,7 @@ weights.
     python -m benchmarks.peers.step_time --torch_python=/path/to/another/venv/bin/python
 
 PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own,
-held to their cores, and they take turns, a step each.
+held to their cores, and they take turns, a measured step each.
 """
 
 import contextlib

@@ -4,13 +4,12 @@
     python -m benchmarks.speed.auto_choice --model=amoebanet --counts=2,4,8
 
 The planner measures the layers on one core, and simulates. Then each setting trains in a separate process, bound to two
-cores; the processes take turns, a step each. Processes differ from each other by several per cent: --rounds starts new
+cores; the processes take turns, a measured step each. Processes differ from each other by several per cent: --rounds starts new
 ones.
 """
 
 import contextlib
 import statistics
-import time
 from typing import NamedTuple
 
 from absl import app, flags
@@ -83,11 +82,7 @@ def steps(choice, partition_by):
     problem = models.problem()
     pipe = models.build_pipe(problem, partition_by=partition_by, **Choice(*choice)._asdict())
     step = models.pipeline_step(problem, pipe)
-    step(problem.x, problem.y_true)
-    while True:
-        start = time.perf_counter()
-        step(problem.x, problem.y_true).numpy()
-        yield time.perf_counter() - start
+    yield from models.step_seconds(step, problem)
 
 
 def _planned():

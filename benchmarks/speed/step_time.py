@@ -2,12 +2,11 @@
 
     python -m benchmarks.speed.step_time --model=decoder --num_partitions=2 --schedules=gpipe,1f1b
 
-Every configuration has a process of its own, held to its cores, and they take turns, a step each.
+Every configuration has a process of its own, held to its cores, and they take turns, a measured step each.
 """
 
 import contextlib
 import statistics
-import time
 
 from absl import app, flags
 
@@ -66,10 +65,7 @@ def measure(step, problem, pipe):
     peak = common.peak_mib(lambda: step(problem.x, problem.y_true).numpy())
     yield {'loss': loss, 'peak': peak, 'ideal': ideal_ratio(
         [part.flops for part in pipe.partitions], pipe.schedule, pipe.params.recompute)}
-    while True:
-        start = time.perf_counter()
-        step(problem.x, problem.y_true).numpy()
-        yield time.perf_counter() - start
+    yield from models.step_seconds(step, problem)
 
 
 def ideal_ratio(flops, schedule, recompute):

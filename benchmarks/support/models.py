@@ -1,5 +1,6 @@
 """The models that benchmarks measure, and their training step as plain layers: what a pipeline is compared with."""
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -124,6 +125,26 @@ def pipeline_step(problem, pipe):
         return result.loss
 
     return step
+
+
+def step_seconds(step, problem):
+    """Measures steps that follow another step at once, as steps of a training run do.
+
+    After a pause, in which other processes had their turn, a step of two threads takes up to a fifth longer: they often
+    wake on the same core. So each measured step follows one that does not count.
+
+    Args:
+        step: function of a batch that gives a tensor.
+        problem: `Problem`.
+
+    Yields:
+        The seconds of one step after the other.
+    """
+    while True:
+        step(problem.x, problem.y_true).numpy()
+        start = time.perf_counter()
+        step(problem.x, problem.y_true).numpy()
+        yield time.perf_counter() - start
 
 
 def observed_step(problem, pipe):
