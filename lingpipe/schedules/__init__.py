@@ -81,11 +81,15 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Returns the schedule of the same name for the costs of the stages; most orders do not depend on costs.
+    """Chooses the order of a named schedule again, once the costs of its stages are known.
 
     Args:
         schedule: `Schedule`.
         costs: `StageCosts` of each stage, in any unit of time.
+
+    Returns:
+        `Schedule` of the same name and sizes: the new order if its simulated step is shorter, else `schedule` itself.
+        Most orders do not depend on costs.
     """
     make = SCHEDULES.get(schedule.name)
     if make is None or 'costs' not in inspect.signature(make).parameters:

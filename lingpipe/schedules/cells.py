@@ -3,8 +3,10 @@
 ::
 
     F1  0F1                              forward pass of micro-batch 1, through the stage of the row or stage 0
-    B1  I1  W1                           its backward pass: whole, or split if it has a W; split; the other half
-    BW1                                  its whole backward pass, as PyTorch wrote it before I, when every B had its W
+    B1                                   its backward pass; only the gradients of inputs, if there is also a W1
+    I1                                   only the gradients of inputs; there must be a W1
+    W1                                   only the gradients of weights
+    BW1                                  both, as PyTorch wrote it before I, when every B had its W
     (0F1;1B2)OVERLAP_F_B                 two actions, which run one after the other here
     0SEND_F1  1RECV_F1  1SEND_B1  0RECV_B1     what crosses between devices
     0UNSHARD  0RESHARD  0REDUCE_GRAD           shards of weights, and sums of gradients over replicas

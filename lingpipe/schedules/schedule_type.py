@@ -198,7 +198,11 @@ class Schedule:
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule as a table that `from_csv` reads: one row per device, one action per cell."""
+        """Writes the schedule as a table that `from_csv` reads: one row per device, one action per cell.
+
+        Args:
+            path: path of the file, which is overwritten.
+        """
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
 

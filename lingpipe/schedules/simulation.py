@@ -44,8 +44,8 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
              recompute_after_own_forward: bool = False) -> Timeline:
     """Simulates a schedule: each action starts as soon as its device is free and its data have arrived.
 
-    Recomputation is a separate action before its B. It waits for its turn on the device, as in the `Execution`, but not
-    for gradients, so that it fills a part of the time in which the device would wait::
+    Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
+    but not for gradients, so that it fills a part of the time in which the device would wait::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations still exist
         device 1  ..F0F1B1--R0B0--....
@@ -55,8 +55,9 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
     Args:
         schedule: `Schedule`.
-        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take 1 each for all
-            stages of a device together, in the mean of all devices.
+        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take
+            `num_devices / num_stages` each, so that all stages of a device together take 1, on average over the
+            devices.
         recompute_after_own_forward: whether to recompute even if a B directly follows its own F, although the
             activations still exist then.
 
@@ -148,8 +149,8 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
     """Simulates a schedule in which an action starts as soon as the actions that it waits for have ended.
 
-    It takes a duration for each action, while `simulate` takes the costs of stages. Replicas do not wait for each other
-    before the updates.
+    It takes a duration for each action, while `simulate` takes the costs of stages. Replicas wait for each other only
+    before the updates, which begin at the same time on all devices.
 
     Args:
         schedule: `Schedule` of each replica.

@@ -21,8 +21,8 @@ class StepTimes:
         device 1  .. F0 F1 F2 B2 R1 B1 R0 B0 ........... │ .U     U: update
                   start                        end of actions   end
 
-    Replicas follow each other: with K devices per replica, device d of replica r is device r K + d here. Micro-batches
-    are counted from 0 in each replica.
+    Devices are numbered one replica after the other: with K devices per replica, device d of replica r is device
+    r K + d here. Micro-batches are counted from 0 in each replica.
 
     Attributes:
         schedule: `Schedule` that each replica ran.

@@ -7,9 +7,10 @@ first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
     device 1   stage 1   stage 4
     device 2   stage 2   stage 3
 
-Every micro-batch takes the same way as the previous one, six slots later: each device has two slots each of F, B and W.
-So the way of one micro-batch, the building block, gives the order of all (arXiv 2405.15362, section 3). A block has
-four legs and three turns. Each leg has a number of slots from one device to the next, and so has each turn::
+Every micro-batch takes the same path as the previous one, six slots later, because each device has two slots each of F,
+B and W. So the path of one micro-batch, the building block, gives the order of all (arXiv 2405.15362, section 3). A
+block has four legs and three turns. A leg goes through all devices, a turn leads from one leg to the next. Each leg has
+a number of slots from one device to the next, and each turn has a number of slots::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
@@ -30,7 +31,7 @@ from lingpipe.schedules.schedule_type import Schedule, named
 from lingpipe.schedules.simulation import StageCosts
 
 _NUM_SLOTS = 6  # of a micro-batch on a device
-_MOST_ROUNDS = 2  # micro-batches for each device by which blocks are compared
+_MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per device
 
 
 class _Shape(NamedTuple):
@@ -49,7 +50,7 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keeps all devices busy with the activations of K micro-batches, as many as 1F1B's (ZB-V).
+    """Keeps all devices busy with the activations of K micro-batches, as many as 1F1B keeps (ZB-V).
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and M is 2 K or more, devices wait only
     until the first F reaches the last device, which is (K - 1) / 2 of the time of an F. Two devices, four
