@@ -16,8 +16,8 @@ class DeviceFunctions:
 
     Args:
         function: function `(variables, *lists, *shared)` that returns a list of one tensor per variable, or None.
-        constants: function without arguments that returns, as a hashable, everything else that `function` reads; as
-            long as this stays equal, traces are reused.
+        constants: function without arguments that returns a hashable of everything else that `function` reads. Traces
+            are reused while it stays equal.
     """
 
     def __init__(self, function: Callable | None, constants: Callable = tuple) -> None:
@@ -25,7 +25,7 @@ class DeviceFunctions:
         self._functions = {}
 
     def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list | None:
-        """Lays out one call per device.
+        """Calls the function once per device.
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
@@ -58,7 +58,16 @@ class DeviceFunctions:
 
 
 def scaled(unused_variables: Any, tensors: Any, factor: Any) -> Any:
-    """Function for `DeviceFunctions` that multiplies tensors by a scalar."""
+    """Multiplies tensors by a scalar, as a function for `DeviceFunctions`.
+
+    Args:
+        unused_variables: list of the variables that the tensors belong to.
+        tensors: list of tensors or `tf.IndexedSlices`.
+        factor: scalar.
+
+    Returns:
+        List of the products, of the types of `tensors`.
+    """
     return [_scaled(tensor, tf.cast(factor, tensor.dtype)) for tensor in tensors]
 
 

@@ -32,7 +32,7 @@ def _place_accumulation(optimizer):
 
 
 class _Accumulation:
-    """The methods that replace an optimizer's own."""
+    """The methods that replace an optimizer's own, to accumulate gradients on the device of each variable."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer
@@ -118,7 +118,18 @@ def place(optimizer: keras.optimizers.Optimizer) -> Any:
 
 
 def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: Any, iterations: Any) -> None:
-    """Updates variables with a placed optimizer; see `_DevicePlacement.apply_values`."""
+    """Updates, decays and constrains variables inside a program that cannot read the optimizer's own variables.
+
+    Args:
+        optimizer: optimizer that `place` returned.
+        gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
+        variables: list of Keras variables.
+        learning_rate: scalar.
+        iterations: number of updates before this one, a scalar; the caller counts it.
+
+    Raises:
+        ValueError: the optimizer works on all weights at once, or there are no gradients.
+    """
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
 
@@ -144,7 +155,7 @@ def _place_parts(optimizer):
 
 
 class _DevicePlacement:
-    """The methods that replace an optimizer's own.
+    """The methods that replace an optimizer's own, to compute on the device of each variable.
 
     ::
 
@@ -192,7 +203,10 @@ class _DevicePlacement:
         self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
 
     def _constants(self):
-        """The Python numbers that the optimizer's methods read; Keras, too, only traces again after `compile`."""
+        """Returns what the optimizer's methods read besides variables, so that other values get other traces.
+
+        A step that is one `tf.function` sees changed values only when it is traced again, as in Keras after `compile`.
+        """
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 
@@ -214,7 +228,10 @@ class _DevicePlacement:
         return self._slots_of.get(id(variable), [])
 
     def apply(self, *args, **kwargs):
-        """Restores constraints that `apply_gradients` has removed: Keras would compute them on the first device."""
+        """Applies gradients without the constraints of variables, which Keras would compute on the first device.
+
+        `apply_gradients` has computed them, and removed them from the variables. Here they are put back.
+        """
         try:
             return self._apply(*args, **kwargs)
         finally:
@@ -231,17 +248,7 @@ class _DevicePlacement:
             variable.constraint = None
 
     def apply_values(self, gradients, variables, learning_rate, iterations):
-        """Updates, decays and constrains variables inside a program that cannot read the optimizer's own variables.
-
-        Args:
-            gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
-            variables: list of Keras variables.
-            learning_rate: scalar.
-            iterations: number of updates before this one, a scalar; the caller counts it.
-
-        Raises:
-            ValueError: the optimizer works on all weights at once, or there are no gradients.
-        """
+        """Updates variables inside a program of a server or TPU; see `apply_values` of this module."""
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
         self._refuse_what_devices_cannot_hold(variables)
         optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
@@ -288,7 +295,10 @@ class _DevicePlacement:
             self._decay(variables)
 
     def _decay_all(self, variables):
-        """Decays weights as Keras's TensorFlow method, which identifies a variable by its name 'dense/kernel:0'."""
+        """Decays weights as Keras's TensorFlow method does.
+
+        That method identifies a weight by the name of its `tf.Variable`, such as 'dense/kernel:0'.
+        """
         optimizer = self._optimizer
         for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
             decay, rate = (tf.cast(number, variable.dtype)

@@ -1,4 +1,4 @@
-"""LARS: momentum whose rate is adapted to the norms of each variable, for large batches."""
+"""LARS, an optimizer for large batches: momentum with a learning rate adapted to the norms of each variable."""
 
 from typing import Any
 
@@ -24,10 +24,11 @@ class LARS(keras.optimizers.Optimizer):
     Args:
         learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: share of v that remains in the next step, in [0, 1).
-        weight_decay: share of w that is added to its gradient. Then leave the weights out of the loss.
+        weight_decay: share of w that is added to its gradient. Unless it is 0, put no other penalty on the weights
+            into the loss.
         eeta: trust coefficient.
         epsilon: added to the denominator of the trust ratio.
-        nesterov: whether to look ahead.
+        nesterov: whether to use Nesterov momentum, as in the last line above.
         skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases
             and the scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's.
         name: name of the optimizer.
@@ -62,7 +63,13 @@ class LARS(keras.optimizers.Optimizer):
         self._skips = [any(text in path for text in self.skip_list) for path in paths]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Updates one variable and its slot; see the class."""
+        """Updates one variable and its slot by the formulas of the class.
+
+        Args:
+            gradient: tensor of the shape of the variable, or `tf.IndexedSlices`.
+            variable: Keras variable.
+            learning_rate: scalar.
+        """
         index = self._get_variable_index(variable)
         slot = self._momentums[index]
         learning_rate = ops.cast(learning_rate, variable.dtype)

@@ -15,6 +15,9 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         t < warmup_steps:  r * t / warmup_steps
         later:             max(r * decay_rate ** floor(t / decay_steps), minimum_fraction * r)
 
+    The released program (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) has the floor 0.0001 r, which
+    there also applies to the warm-up.
+
     Args:
         initial_learning_rate: r.
         warmup_steps: number of steps of the warm-up.
@@ -39,6 +42,7 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.initial_learning_rate * ops.where(step < self.warmup_steps, warming, decayed)
 
     def get_config(self) -> Any:
+        """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
 
@@ -52,9 +56,11 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         t < w:  initial_learning_rate * t / w
         later:  (initial_learning_rate - end_learning_rate) * (1 - (t - W) / (N - W + 1)) ** power + end_learning_rate
 
+    This is `poly_rate_schedule` of the released ResNet-50 (tensorflow/tpu, models/official/resnet/lars_util.py).
+
     Args:
         initial_learning_rate: the rate at the end of the warm-up.
-        warmup_steps: number of steps of the warm-up; it may be a fraction, if it comes from a number of epochs.
+        warmup_steps: w, the number of steps of the warm-up; it may be a fraction, if it comes from a number of epochs.
         max_steps: N, the number of steps of the whole training run.
         end_learning_rate: rate at the end.
         power: exponent of the decay.
@@ -82,13 +88,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
 
     def get_config(self) -> Any:
+        """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then one fall at each boundary, as ResNet-50 trains with SGD (arXiv 1706.02677, section 5.1).
+    """Linear warm-up, then one drop at each boundary, as ResNet-50 trains with SGD (arXiv 1706.02677, section 5.1).
 
     With r = initial_learning_rate, at step t::
 
@@ -123,6 +130,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         return self.initial_learning_rate * factor
 
     def get_config(self) -> Any:
+        """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}
 

@@ -13,7 +13,7 @@ def is_scaling(optimizer: Any) -> bool:
 
 
 def scale_of(optimizer: Any) -> Any:
-    """Returns the float32 scalar to multiply the loss by; None if the optimizer scales nothing or has no weights."""
+    """Returns the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 

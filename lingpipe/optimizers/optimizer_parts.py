@@ -70,8 +70,8 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> Any:
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Moves the slots of each weight to the device of the weight.
 
-    Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. Slots
-    are recognised by lists that have one entry per weight.
+    Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. A
+    list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
 
     Args:
         optimizer: `keras.optimizers.Optimizer`; without slots nothing happens.
