@@ -59,7 +59,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         devices: list of device names.
         tpu_route: which programs run on TPUs.
         jit_compile: whether XLA compiles the functions of each partition.
-        random_seed: integer that drop-out and other random layers depend on.
+        random_seed: integer that dropout and other random layers depend on.
         name: name of the layer.
         dtype_policy: None: the policies of the layers themselves.
 
@@ -76,6 +76,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
+        """Returns the Params of a pipeline; print them to read what each field means."""
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define(
@@ -170,7 +171,11 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @property
     def observer(self) -> Any:
-        """The observer that lays out the actions of `value_and_grad`, once built, or None; see `executor.Work`."""
+        """The observer that lays out the actions of `value_and_grad`, or None; see `executor.Work`.
+
+        Raises:
+            ValueError: the pipeline is not built.
+        """
         return self._built_grid.observer
 
     @observer.setter
@@ -237,6 +242,13 @@ class GPipeLayer(model_conversion.ModelConversion):
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
+        """Cuts the stack and creates every weight on its partition's device.
+
+        It does nothing if the pipeline was made from a Keras model, because `build_from_specs` builds that.
+
+        Args:
+            input_shape: shape `(batch, ...)` of the input, or a nest of such; its dtype is Keras's default float type.
+        """
         if self.model is None:
             self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
 
@@ -324,9 +336,21 @@ class GPipeLayer(model_conversion.ModelConversion):
         """Returns None, because outputs already have the masks of the layers inside."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
+        """Returns the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, without running the pipeline.
+
+        Args:
+            inputs: nest of `keras.KerasTensor` `[batch, ...]`.
+            training: not used.
+            mask: not used.
+        """
         return self._source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the nest of the shapes of the outputs, without running the pipeline.
+
+        Args:
+            input_shape: shape `(batch, ...)` of the input, or a nest of such.
+        """
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
@@ -349,7 +373,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             Nest of tensors `[batch, ...]`, with the masks of the last layer.
 
         Raises:
-            ValueError: `training` is a tensor, or Keras would use other values than those of the variables.
+            ValueError: `training` is a tensor, or the call is inside a `keras.StatelessScope`, which would give
+                variables other values.
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
@@ -442,7 +467,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method):
-        """Makes a layout one `tf.function` when run eagerly; otherwise nothing would overlap."""
+        """Returns `method` as one `tf.function` when called eagerly; otherwise devices would not work in parallel."""
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method

@@ -82,12 +82,21 @@ class ModelConversion(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the config from which `from_config` makes an equal pipeline: params, and the model if it has one."""
         if self.model is None:
             return super().get_config()
         return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
+        """Makes a pipeline from what `get_config` returned; Keras loads its weights afterwards.
+
+        Args:
+            config: dictionary.
+
+        Returns:
+            `GPipeLayer`, built if it was made from a Keras model.
+        """
         if 'model' not in config:
             return super().from_config(config)
         model = keras.saving.deserialize_keras_object(config['model'])
@@ -111,7 +120,7 @@ class ModelConversion(base_layer.BaseLayer):
         return layer_sources.plain_copy(self.model, self.stages[0].device)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the seed, which Keras does not save, so that drop-out resumes where it stopped."""
+        """Saves the seed, which Keras does not save, so that dropout resumes where it stopped."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
