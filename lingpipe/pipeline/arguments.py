@@ -47,7 +47,7 @@ def params_and_source(pipeline: Any, params: hyperparams.InstantiableParams | No
 
 
 def _refuse_both(pipeline, given):
-    """Refuses other arguments together with Params: these would be ignored."""
+    """Refuses other arguments together with Params, because the arguments would be ignored."""
     for name, argument in inspect.signature(pipeline).parameters.items():
         if argument.kind == argument.KEYWORD_ONLY and given[name] != argument.default:
             raise TypeError(f'{name}={given[name]!r} was given beside Params, which have it as a field. Give '
@@ -103,6 +103,7 @@ class GivenLayers(layer_sources.LayersOfParams):
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
+        """List of the Keras layers, as given."""
         return self._given
 
     def runs(self, ends: list[int], columns: list[list[str]],

@@ -1,4 +1,7 @@
-"""Layout of a schedule over the devices of one replica as operations of one graph."""
+"""Layout of a schedule over the devices of one replica as operations of one graph.
+
+To lay out an action is to add its operations to the current graph. They run later, when the graph runs.
+"""
 
 import copy
 import functools
@@ -76,8 +79,9 @@ class Execution:
 
     A tensor goes directly from the stage that makes it to each stage that reads it, and the gradients that come back
     from these are summed. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
-    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, unless that
-    is split: XLA frees residuals after their last use, as long as they stay within one program.
+    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because
+    XLA frees residuals after their last use only within one program. A split backward pass has two programs, so it
+    recomputes ahead of them.
 
     Args:
         stages: list of `Stage`s.
@@ -301,7 +305,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self):
-        """A 1 that is no constant: for constants TensorFlow would specialise the backward function per micro-batch."""
+        """A 1 that is not a constant: for a constant TensorFlow would specialise backward functions per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._positions.zero + 1.0
 
@@ -333,8 +337,9 @@ class Execution:
     def scale_of_sum(self) -> tf.Tensor | None:
         """Factor of the gradients of the sum over the mini-batch, so that float16 has the same range as in Keras.
 
-        They are larger than those of the mean by the weight that the mean divides by. If that depends on outputs, the
-        number of rows is used instead.
+        Gradients of the sum are larger than those of the mean by the weight that the mean divides by. So the factor is
+        the loss scale divided by that weight. If the weight depends on outputs, the number of rows is used instead.
+        None: the loss is not scaled.
         """
         if self._work.loss_scale is None:
             return None
@@ -355,7 +360,7 @@ class Execution:
         return self._weight_gradients[stage.index] or self._nothing_yet(stage)
 
     def _nothing_yet(self, stage):
-        """Zeros that are no constants: TensorFlow would keep constants as a second copy of the weights."""
+        """Returns zeros that are not constants: TensorFlow would keep constants as a second copy of the weights."""
         program, positions = self._programs[stage.index], self._flows[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):

@@ -41,6 +41,7 @@ class LayersOfParams:
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
+        """List of the Keras layers, made on first use; they have no weights before `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
@@ -237,10 +238,13 @@ class LayersOfModel:
 
 
 def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
-    """Finds the layers that `GPipeLayer.Params()` describe, `layers` or `model`.
+    """Finds the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
 
     Args:
         p: `GPipeLayer.Params()`.
+
+    Returns:
+        `LayersOfModel` if `model` is set, else `LayersOfParams`.
 
     Raises:
         ValueError: the model cannot be made or cut, or does not go with other fields.

@@ -39,7 +39,10 @@ class ValueAndGrad(NamedTuple):
 
 
 class LossesOfTargets:
-    """Losses as the last stage calls them: one object for equal losses, which is part of the key of programs.
+    """Losses in the form in which the last stage calls them.
+
+    Equal losses get the same object. It is part of the key under which a stage keeps its programs, so an equal loss
+    needs no new trace.
 
     Args:
         source: where the layers come from, which gives outputs the structure that losses take.
@@ -51,7 +54,7 @@ class LossesOfTargets:
         self._known: dict[Any, _LossOfTargets] = {}
 
     def of(self, loss_fn: Callable) -> '_LossOfTargets':
-        """Returns a function `(targets, outputs) -> {name: (sum, weight)}` with `results`.
+        """Returns a loss as a function `(targets, outputs) -> {name: (sum, weight)}` with `results` for `losses.means`.
 
         Args:
             loss_fn: see `GPipeLayer.value_and_grad`.
@@ -82,7 +85,7 @@ class _LossOfTargets:
 
 
 def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Returns what the loss of `LossesOfTargets` takes beside the outputs, cut into micro-batches as they are.
+    """Returns the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches.
 
     Args:
         loss_fn: see `GPipeLayer.value_and_grad`.
@@ -100,7 +103,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
 
     Args:
         grid: `stage_grid.StageGrid`.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}` with `results`, as `losses.means` takes them.
+        loss: what `LossesOfTargets.of` returned.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
         step: int64 scalar, or None.

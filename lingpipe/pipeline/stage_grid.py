@@ -69,7 +69,7 @@ class Replicas:
 
     @property
     def scale_of_sum(self) -> tf.Tensor | None:
-        """Factor of the gradients of the sum over the mini-batch, or None."""
+        """Factor of the gradients of the sum over the mini-batch, or None; see `executor.Execution.scale_of_sum`."""
         return self._executions[0].scale_of_sum
 
     @property
@@ -144,7 +144,8 @@ class StageGrid:
     Attributes:
         rows: as given.
         schedule: as given.
-        observer: lays out the actions of training steps; see `executor.Work`.
+        observer: lays out the actions of training steps, or None; see `executor.Work`.
+        rows_check: `micro_batches.RowsCheck` of training batches.
     """
 
     observer: Any = None

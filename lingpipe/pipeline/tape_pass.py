@@ -23,7 +23,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     Args:
         grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]`.
-        training: Python boolean.
+        training: Python boolean; None: the default of each layer.
 
     Returns:
         Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that
