@@ -59,7 +59,7 @@ def _is_of_moved_variables(error):
 
 @contextlib.contextmanager
 def functions_laid_out() -> Iterator[None]:
-    """Lays out calls of `tf.function`s as the operations inside them, in the calling graph."""
+    """Inlines calls of `tf.function`s: the operations inside them are traced into the calling graph."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:

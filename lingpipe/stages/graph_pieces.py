@@ -101,7 +101,7 @@ class GraphPiece:
         repeats: whether the piece recomputes what another piece computed. If XLA compiles both into one program, it
             would compute this once and keep it. An optimization barrier before the piece prevents that.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
-            operations, and makes a device of the CPU equal one core.
+            operations, and keeps a virtual CPU to one core.
     """
 
     def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lingpipe.stages import graph_pieces
 
 _UNKNOWN = math.nan
+# Types of operations by the rule for the power of their results; see `are_sums`.
 _SHAPERS = ('Reshape', 'BroadcastTo', 'Tile', 'Transpose', 'ExpandDims', 'Squeeze', 'Slice', 'Pad')
 _LINEAR = ('Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Cast', 'Neg', 'Abs', 'Real', 'Relu',
            *_SHAPERS)
@@ -37,7 +38,12 @@ class Twin:
         return all(found) and found[0].type == operation.type and len(found[0].outputs) == len(operation.outputs)
 
     def growth(self, tensor: tf.Tensor, axes: Iterable[int] | None = None) -> float:
-        """Returns the power of the number of rows with which the size of a tensor, or of some dimensions, grows."""
+        """Returns the power of the number of rows with which the size of a tensor, or of some dimensions, grows.
+
+        Args:
+            tensor: tensor of the first trace.
+            axes: the dimensions to count; None: all.
+        """
         sizes = [_size(each, axes) for each in (tensor, self._of(tensor))]
         return _log_ratio(*sizes) if all(sizes) else _UNKNOWN
 
@@ -155,7 +161,7 @@ def _element(operation, given, twin):
 
 
 def _drawn(operation, given, twin):
-    """Power of random numbers, which depend on the rows by their number."""
+    """Power of random numbers: there are more of them with more rows, but each is as large as before."""
     return 0.0
 
 

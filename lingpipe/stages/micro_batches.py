@@ -1,4 +1,7 @@
-"""Micro-batches of a mini-batch (rows `n * m // M` to `n * (m + 1) // M`), and their sums."""
+"""Micro-batches of a mini-batch, and their sums.
+
+Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -29,10 +32,10 @@ def specs_of_shapes(shapes: Any) -> Any:
 
 
 class Positions:
-    """Six numbers as one int64 tensor.
+    """The numbers that tell a stage which micro-batch it works on, as one int64 tensor `[6]`.
 
-    Seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and number of
-    the micro-batch in the replica.
+    These are: seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and
+    number of the micro-batch in the replica.
 
     Each is a sum with a value that is known only at run time. With constants, TensorFlow would specialise and compile
     the functions of a stage once for every micro-batch.

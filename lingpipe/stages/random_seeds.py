@@ -28,10 +28,10 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool, device: str) -> tf.Tensor:
-        """Returns an int64 tensor `[2]`.
+        """Returns seed and step as an int64 tensor `[2]`.
 
         Args:
-            step: number of the step, or None to count here.
+            step: number of the step; None: steps are counted here.
             training: Python boolean.
             device: name of the device of the first stage.
         """

@@ -22,6 +22,7 @@ from lingpipe.stages import (
     stage_trace,
 )
 
+# `_NONE` marks a value that no trace treats as a constant. Arrays of more than `_FEW` numbers are compared by identity.
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str)
 _KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer()))
@@ -75,6 +76,7 @@ class Stage:
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
+        """List of the trainable Keras variables of the layers, each once."""
         return self._run.trainable_variables
 
     def variables(self) -> stage_layers.Variables:

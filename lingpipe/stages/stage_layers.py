@@ -91,6 +91,7 @@ class StageLayers:
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
+        """List of the trainable Keras variables of the layers, each once."""
         return base_layer.trained_variables(self.layers)
 
     def variables(self) -> Variables:

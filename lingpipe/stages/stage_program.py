@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe.stages import boundary, graph_pieces, loss_growth, losses, stage_layers, stage_trace
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
-# The limit of the compiler of libtpu 0.0.51 for TPU v2 and v3; v4 and v5e allow more.
+# The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
 MOST_TPU_PARAMETERS = 3294
 
 
@@ -128,7 +128,12 @@ class StageProgram:
 
     def recompute(self, known: dict[Any, tf.Tensor], what: str,
                   flow: Any) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Lays out recomputation of what the forward action did not keep: 'residuals', or tensors 'between' segments.
+        """Lays out recomputation of what the forward action did not keep.
+
+        Args:
+            known: what `forward` returned as known.
+            what: 'residuals', or 'between' for the tensors between segments.
+            flow: `StageFlow` of the backward action.
 
         Returns:
             What is known now, and the call operation, None if nothing was missing.
@@ -174,6 +179,8 @@ class StageProgram:
                         flow: Any) -> tuple[list[tf.Tensor], dict[Any, tf.Tensor], tf.Operation | None]:
         """Lays out the first half of a split backward action, which the previous stage waits for.
 
+        Args are those of `backward`, without `sums`.
+
         Returns:
             List of the gradients of the inputs of `flow`, what is known now, and the call operation.
         """
@@ -186,7 +193,12 @@ class StageProgram:
         return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
 
     def backward_weights(self, known: dict[Any, tf.Tensor], sums: list, flow: Any) -> tuple[list, tf.Operation | None]:
-        """Lays out the second half, from what `backward_inputs` left.
+        """Lays out the second half of a split backward action, from what `backward_inputs` left.
+
+        Args:
+            known: what `backward_inputs` returned as known.
+            sums: as in `backward`.
+            flow: as in `backward`.
 
         Returns:
             The list of the new sums, and the call operation.

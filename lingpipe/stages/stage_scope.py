@@ -153,6 +153,11 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
+        """Returns the tensor that a layer reads instead of a variable; Keras calls this.
+
+        Raises:
+            ValueError: it is a seed generator without a layer, for which the program has no numbers.
+        """
         if id(variable) not in self.state_mapping:
             if self._seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
@@ -161,10 +166,26 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
+        """Records a loss that a layer adds; Keras calls this.
+
+        Args:
+            loss: tensor, whose sum counts.
+        """
         super().add_loss(loss)
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        """Records what a layer assigns, which is read from now on; Keras calls this.
+
+        Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
+        end of the mini-batch.
+
+        Args:
+            update: pair (variable, new value).
+
+        Raises:
+            ValueError: the value is inside a loop or branch of the layer.
+        """
         variable, value = update
         if self._deferred[id(variable)]:
             self._deferred[id(variable)] -= 1

@@ -140,7 +140,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch, which may be 0 if sizes are found out at run time.
+    """Number of rows of a micro-batch, which may be 0 if it is known only at run time.
 
     Args:
         count: int64 scalar tensor.
