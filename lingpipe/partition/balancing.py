@@ -107,9 +107,9 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
             `layer_layout`).
         layer_times: see `layer_costs`.
         extra_forwards: see `layer_costs`.
-        memory: see `partition.balanced_partition_ends`.
+        memory: see `exact_cut.balanced_partition_ends`.
         memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
-        devices: see `partition.balanced_partition_ends`.
+        devices: see `exact_cut.balanced_partition_ends`.
 
     Returns:
         List of ascending end indices.
@@ -179,8 +179,8 @@ class Cut(NamedTuple):
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
         """Divides the rest of a memory limit between micro-batches, for recompute='selective'.
 
-        The estimate contains one micro-batch with everything that its backward pass reads. All other micro-batches that
-        wait for their backward pass on a device may keep equally much.
+        The estimate contains one micro-batch with everything that its backward pass reads. The rest of a device's limit
+        is divided equally between all other micro-batches that wait there for their backward pass.
 
         Args:
             schedule: `Schedule`.

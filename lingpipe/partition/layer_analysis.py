@@ -12,6 +12,7 @@ from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.stages import control_flow, graph_pieces, stage_layers
 
+# Operations that count as free: they move, reshape or convert numbers.
 _FREE = frozenset([
     'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
     'Unpack', 'StridedSlice', 'Slice', 'ConcatV2', 'Split', 'SplitV', 'Transpose', 'Cast', 'StopGradient',
@@ -70,6 +71,7 @@ class Flops(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Both together."""
         return self.contractions + self.elementwise
 
 

@@ -176,6 +176,7 @@ class _Fused:
                 and (maker in self._backward) == (operation in self._backward))
 
     def _is_alone(self, operation):
+        """Whether an operation is a kernel of its own: a pool, a product or convolution, or a call of a function."""
         return bool(operation.type in _POOLS or layer_analysis.multiply_adds(operation)
                     or layer_analysis.called_graphs(operation, self._graph))
 

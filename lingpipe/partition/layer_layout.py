@@ -18,7 +18,7 @@ from typing import Any
 _LOSS = 'L'
 _MEANINGS = {'E': 'embedding', 't': 'Transformer layer', 'm': 'layer that predicts further tokens', _LOSS: 'loss'}
 _LETTERS = ''.join(_MEANINGS)
-_MOST_LETTERS, _MOST_DIGITS = 10_000, 9  # far more layers than any model has; nothing is unrolled beyond
+_MOST_LETTERS, _MOST_DIGITS = 10_000, 9  # far more layers than any model has; a longer text is not expanded
 _NUM_SHOWN = 80
 _LAYOUT = re.compile(rf'[{_LETTERS}|*(),0-9\s]+')
 _REPEATED = re.compile(rf'(?:\(([^()]*)\)|([{_LETTERS}|]))\*([0-9]+)')

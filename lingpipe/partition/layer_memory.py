@@ -148,7 +148,7 @@ class LayerMemory(NamedTuple):
         repeated_inputs: those of `inputs` that an earlier layer also receives.
         repeated_reads: those of `read_inputs` that an earlier layer keeps.
         backward: the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and
-            weights; the peak of its forward pass, if no trained weight comes before.
+            weights; the peak of its forward pass, if it has no backward pass.
         recomputed: the same if only its inputs were kept, so that a forward pass comes first.
     """
 
@@ -258,7 +258,11 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walks backwards: what later layers receive or read, and no later layer computes, must be an input of a layer."""
+    """Walks from the last layer to the first, to find the inputs of a partition that begins with each layer.
+
+    These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if the
+    previous layer did not make them, because a partition that begins with the previous layer receives them too.
+    """
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}

@@ -191,7 +191,7 @@ def seconds_a_byte(source: str, target: str) -> float:
         target: name of the device that receives it.
 
     Returns:
-        Seconds; 0 between devices that share their memory.
+        Seconds per byte, close to 0 between devices that share their memory.
     """
     small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
     return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])

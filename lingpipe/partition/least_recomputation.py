@@ -6,8 +6,9 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 
-# The choice is proven to be the best to within a thousandth, or it is the best that was found in that time.
+# The choice is proven to be the best to within a thousandth, or it is the best that was found within a minute.
 _OPTIONS = {'mip_rel_gap': 1e-3, 'time_limit': 60.0}
+# Factor of the second criterion, which decides between choices that are equally good by the first.
 _LESS_IMPORTANT = 1e-4
 
 
@@ -65,6 +66,9 @@ class Choice(NamedTuple):
         A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
         x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
         integers anyway.
+
+        Returns:
+            Boolean array of x; None if no choice within the limit was found.
         """
         if not self.wanted:
             return np.zeros(len(self.costs), bool)

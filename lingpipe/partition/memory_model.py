@@ -35,7 +35,8 @@ class MemoryBudget:
         memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
         limit: bytes of one device.
         num_layers: L.
-        devices: for each partition the index of its device, as `Schedule.stage_devices` has it; indices lack none.
+        devices: for each partition the index of its device, as `Schedule.stage_devices` has it. Each index from 0 to
+            the largest occurs.
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
@@ -178,7 +179,8 @@ class MemoryModel:
     Args:
         memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
-            `live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps more.
+            `layer_memory.live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps
+            more.
         recompute: 'none', 'selective' (which needs no more than 'stage', and uses the rest of a memory limit), 'stage'
             or 'layer'.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,

@@ -75,6 +75,6 @@ class StageCostModel:
 
 
 def times_by_flops(analyses: Sequence[LayerAnalysis]) -> list[LayerTime]:
-    """Returns a `LayerTime` for each layer in which a floating-point operation takes a second."""
+    """Returns a `LayerTime` for each layer, as if every floating-point operation took a second."""
     return [LayerTime(*(layer.flops.total * factor for factor in (1, _FLOPS_OF_BACKWARD * layer.has_backward,
                                                                   layer.has_backward))) for layer in analyses]
