@@ -1,8 +1,8 @@
 """The peaks of accelerators, by their makers' figures, and the speeds that real programs reached.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks, so times that follow from them are the least possible times. The second set of figures,
-`Achieved`, says what real programs reached. It exists for accelerators with measured steps.
+reach a part of these peaks, so times that follow from them are lower bounds. The second set of figures, `Achieved`,
+says what real programs reached. It exists for accelerators with measured steps.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class Achieved(NamedTuple):
         start: seconds that the host takes to start a kernel.
         link_bandwidth: bytes per second from one stage to the next.
         sum_bandwidth: bytes per second of sums over replicas.
-        error: largest relative error of 9 of 10 steps that were not used for the fit.
+        error: relative error within which the times of 9 of 10 steps were predicted that were not used for the fit.
     """
 
     matrix_efficiency: float
@@ -66,7 +66,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """By default a TPU rounds factors to bfloat16 in JAX and TensorFlow, for every dtype."""
+    """Makes a TPU, whose two peaks are equal: JAX and TensorFlow by default round factors of any dtype to bfloat16."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 

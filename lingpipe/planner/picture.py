@@ -42,8 +42,8 @@ def largest_depth(plan: Any, num_devices: Any = 1) -> Depth | None:
         num_devices: K.
 
     Returns:
-        `Depth`, or None if no layer is repeated, not even one of each fits, or the schedule has several stages on a
-        device or is a user's own.
+        `Depth`. None: no layer is repeated, or not even one of each repeated layer fits, or the schedule is a user's
+        own or has several stages on a device.
     """
     setting, schedule = plan.setting, plan.schedule
     if schedule.num_virtual_stages > 1 or schedule.name not in schedules.SCHEDULES:

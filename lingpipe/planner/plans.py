@@ -117,7 +117,7 @@ class Setting:
     num_replicas: int = 1
 
     def times(self, micro_batch_size: Any) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size: measured ones, else the least possible."""
+        """Returns the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step: by measured times of layers, else the least possible."""
+        """Seconds of a training step: by measured times of layers, else a lower bound."""
         return self.timeline.step_time + self.summing_time
 
     @functools.cached_property
@@ -183,7 +183,7 @@ class Plan:
 
     @property
     def summing_time(self) -> float:
-        """The least seconds for summing the gradients of all replicas and sending the new weights.
+        """Lower bound on the seconds for summing the gradients of all replicas and sending the new weights.
 
         Each of the two moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower
         bound of a reduction).
@@ -204,7 +204,10 @@ class Plan:
 
     @property
     def speedup(self) -> Any:
-        """The speed divided by that of one device that has room for everything and recomputes nothing."""
+        """The throughput over that of one device that has room for everything and recomputes nothing.
+
+        Updates of weights are not counted in either.
+        """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
         return work / (self._time_of_actions + self.summing_time)
@@ -247,6 +250,7 @@ class _Work(NamedTuple):
     recompute: str
 
     def memory_model(self, setting, schedule):
+        """Returns the `MemoryModel` of the layers in the order of a schedule."""
         live = layer_memory.live_micro_batches(schedule)
         return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
 

@@ -1,4 +1,4 @@
-"""From params to what plans rest on, and back: numbers in the place of every 'auto'."""
+"""From params to the `Setting` of their plans, and from a plan back to params, with a value for every 'auto'."""
 
 import copy
 import dataclasses
@@ -61,7 +61,7 @@ class LayerStack:
         return self._memories[micro_batch_size]
 
     def least_times(self, micro_batch_size: Any, accelerator: Any, dtype: Any) -> list:
-        """Returns the list of `LayerTime`: the least times of an accelerator for a micro-batch of a size.
+        """Returns the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
         Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and

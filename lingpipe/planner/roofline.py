@@ -1,4 +1,4 @@
-"""Times of kernels at the speeds that an accelerator reached."""
+"""Times of kernels at the speeds that an accelerator reached, by the roofline model."""
 
 import math
 
@@ -42,8 +42,11 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator) -> float:
 
 
 def _product_time(product: Product, accelerator: Accelerator) -> float:
-    """The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row
-    and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2)."""
+    """Returns the seconds of a matrix product.
+
+    The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row and
+    the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).
+    """
     achieved = accelerator.achieved
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)
     rounds = math.ceil(tiles / achieved.num_processors)

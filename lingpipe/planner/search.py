@@ -1,6 +1,6 @@
 """What 'auto' chooses: the fastest of all plans that fit, by their simulated steps.
 
-Plans are made in the order of a bound, the time of their work without any waiting::
+Plans are made in the order of a lower bound on their step time, the time of their work without any waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
     step   1.9   1.3   1.2   1.6                     <- no later plan can be among the best: the search ends
@@ -28,7 +28,7 @@ NUM_SHOWN = 5  # plans that are compared in a table
 _MOST_ACTIONS = 2**15
 _DEFAULT_MOST_PARTITIONS = 1024
 _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
-# Plans whose steps differ by less than this count as equally fast.
+# Plans whose steps take at most this many times as long as the fastest count as equally fast.
 _EQUALLY_FAST = 1.01
 
 
@@ -47,10 +47,10 @@ class Choices(NamedTuple):
 
 
 class _Combination(NamedTuple):
-    """Settings of one plan, and the least time that its step can take.
+    """Settings of one plan, and a lower bound on its step time.
 
     Attributes:
-        bound: seconds of the work of a device, evenly spread, without recomputation and waiting.
+        bound: seconds that each device works if the work is evenly spread, without recomputation and waiting.
         setting: `Setting` of one of its replicas.
         order: value of `schedule`.
         sizes: K, M and V.
@@ -116,7 +116,8 @@ def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator
 def best(candidates: Any) -> plans.Plan:
     """Returns the fastest plan that fits; if none fits, the one that needs the least memory.
 
-    Among plans that are equally fast to a hundredth, the one with the fewest devices, then with the least memory.
+    Plans whose steps take at most a hundredth longer than the fastest count as equally fast. Among these it takes the
+    one with the fewest devices, then the one with the least memory.
     """
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
@@ -152,7 +153,7 @@ def find_plans(settings: list[plans.Setting], p: Any, num_devices: int | None = 
         num_devices: how many devices there are; None: as many as needed, and the fewest on which the model fits.
 
     Returns:
-        List of at most `NUM_SHOWN` `Plan`s. If none fits, the one that needs the least memory.
+        List of at most `NUM_SHOWN` `Plan`s. If none fits, the first is the one that needs the least memory.
 
     Raises:
         ValueError: a field of `p` is wrong, or nothing is possible.

@@ -117,6 +117,7 @@ class _Recorder:
         self.calls = []
 
     def around(self, replica, action, lay_out, *arguments):
+        """Lays out a call and records it; see `executor.Work`."""
         *results, operation = lay_out(*arguments)
         if operation is not None:
             place = _PLACE_OF_SUMS.get(lay_out.__name__)
