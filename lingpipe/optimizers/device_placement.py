@@ -65,9 +65,11 @@ class _Accumulation:
                     lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
 
     def increment(self, gradients, accumulators):
+        """Adds gradients to their accumulators, on the devices of these."""
         self._increments(accumulators, (gradients,))
 
     def reset(self):
+        """Sets all accumulators to zero, on their devices."""
         self._resets(self._optimizer._accumulated_gradients)
 
     def _mean_group(self, variables, gradients):
@@ -211,10 +213,12 @@ class _DevicePlacement:
         return repr(numbers), *map(id, self._constraints.values())
 
     def build(self, variables):
+        """Creates all slots as the optimizer does, and moves those that are not on the device of their variable."""
         self._build(variables)
         optimizer_parts.move_slots(self._optimizer)
 
     def add_variable(self, reference_variable, *args, **kwargs):
+        """Creates a slot on the device of its variable."""
         device = variable_placement.device_of(reference_variable)
         add = self._add_variable
         if device_kinds.is_logical_core(device):  # Keras would refuse variables of another strategy than its own
@@ -225,6 +229,7 @@ class _DevicePlacement:
         return self._slots[-1]
 
     def slots_of(self, variable):
+        """Returns the list of the slots of a variable."""
         return self._slots_of.get(id(variable), [])
 
     def apply(self, *args, **kwargs):
@@ -240,6 +245,7 @@ class _DevicePlacement:
             self._variables, self._constraints = [], {}
 
     def apply_gradients(self, gradients, variables):
+        """Updates variables, then computes their constraints, each on its device; see `apply`."""
         self._variables = variables
         self._constraints = _constraints_of(variables)
         self._apply_gradients(gradients, variables)
@@ -270,6 +276,7 @@ class _DevicePlacement:
             variable.assign(self._constraints[id(variable)](variable))
 
     def update(self, unused_strategy, gradients_and_variables, learning_rate):
+        """Updates the variables of each device by one function, in place of Keras's `_distributed_tf_update_step`."""
         gradients, variables = zip(*gradients_and_variables)
         self._refuse_what_devices_cannot_hold(variables)
         own = learning_rate is self._optimizer._learning_rate
@@ -284,6 +291,7 @@ class _DevicePlacement:
                 self._optimizer.update_step(gradient, variable, learning_rate)
 
     def decay(self, variables):
+        """Decays the weights of each device by one function, if the optimizer has weight decay."""
         if self._has_decay():
             self._decays(variables, shared=self._numbers())
 
