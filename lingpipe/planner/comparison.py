@@ -54,7 +54,7 @@ def _num_devices(plan):
 
 
 def _parts(plan):
-    """Returns the seconds of each kind of work, the mean of all devices."""
+    """Returns the seconds of each kind of work, averaged over all devices."""
     step = StepTimes(plan.schedule, plan.timeline.spans)
     return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,
             'the update takes': max(plan.timeline.updates), 'sums over replicas take': plan.summing_time}

@@ -90,7 +90,7 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 
     All micro-batches go through the first stage of each device, then through the second. If M >= K, equal stages wait
     (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the activations of all M
-    micro-batches. All cores of a TPU work in step in this order, so one program can train it. Two devices with two
+    micro-batches. All cores of a TPU work in lockstep in this order, so one program can train it. Two devices with two
     stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----

@@ -77,7 +77,13 @@ class Schedule:
         return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
-        """Returns the index of the device that runs a stage; `stage % K` in every schedule but a user's own."""
+        """Returns the index of the device that runs a stage.
+
+        It is `stage % K` in all schedules but V-shaped ones and a user's own.
+
+        Args:
+            stage: index of the stage.
+        """
         return self._devices[stage]
 
     def execution_order(self, waits_for_more: Callable[[Action], Iterable[Action]] | None = None) -> list[Action]:

@@ -87,18 +87,22 @@ class StepTimes:
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Returns the seconds that a device works on actions of some kinds, the mean of all devices."""
+        """Returns the seconds that a device works on actions of some kinds, averaged over all devices.
+
+        Args:
+            kinds: kinds of actions, such as `COMPUTE`.
+        """
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
     @property
     def idle(self) -> float:
-        """Seconds that a device waits before the last action of all devices has ended, the mean of all devices."""
+        """Seconds that a device waits before the last action of all devices has ended, averaged over all devices."""
         return self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE))
 
     @property
     def bubble_fraction(self) -> float:
-        """Share of the time up to the end of the actions in which a device waits, the mean of all devices."""
+        """Share of the time up to the end of the actions in which a device waits, averaged over all devices."""
         return self.idle / (self.actions_end - self.start)
 
     @property
@@ -164,12 +168,12 @@ class Timeline:
 
     @property
     def bubble_time(self) -> float:
-        """Idle time of a device, the mean of all devices."""
+        """Idle time of a device, averaged over all devices."""
         return max(self.step_time - self._mean_busy_time, 0.0)
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle share of the step, the mean of all devices."""
+        """Idle share of the step, averaged over all devices."""
         return self.bubble_time / self.step_time if self.step_time else 0.0
 
     @property
