@@ -50,7 +50,11 @@ class PureOptimizer:
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Returns the learning rate of a step, a scalar tensor."""
+        """Returns the learning rate of a step, a float32 scalar tensor.
+
+        Args:
+            step: int64 scalar, the number of updates so far.
+        """
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 

@@ -194,7 +194,7 @@ class LayerAnalysis(NamedTuple):
         flops: `Flops` of the forward pass of one example.
         outputs: nest of `tf.TensorSpec` with a batch of one example.
         has_backward: whether it has a backward pass: in a Keras model, whether it has a trained weight, or its inputs
-            depend on one.
+            depend on one. Always True for a layer that Params describe.
         num_frozen: how many of `num_state` are weights that would be trained if they were not frozen.
     """
 

@@ -39,7 +39,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
     Args:
-        params: `GPipeLayer.Params()`; None: they are made from the following arguments, which are their fields.
+        params: `GPipeLayer.Params()`; None: they are made from `layers` and the arguments after it.
         source: `layer_sources.LayersOfModel`; None: the layers or the model of `params`.
         layers: list of Keras layers, in order; the pipeline shares them, and the weights that they already have.
         num_partitions: K, the number of partitions, each on its own device.
@@ -63,7 +63,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         name: name of the layer.
         dtype_policy: None: the policies of the layers themselves.
 
-    All arguments but `layers` are fields of `Params()`, whose descriptions say more: `print(GPipeLayer.Params())`.
+    The arguments after `layers` are fields of `Params()`, whose descriptions say more: `print(GPipeLayer.Params())`.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.

@@ -112,7 +112,11 @@ def to_bytes(field: Any, size: int) -> int:
 
 
 def to_text(num_bytes: int) -> Any:
-    """Returns '1.50 GiB', or a text with a smaller unit."""
+    """Returns a size in its largest fitting unit from KiB to TiB, such as '1.50 GiB'.
+
+    Args:
+        num_bytes: number of bytes.
+    """
     for unit, size in (('TiB', 2**40), ('GiB', 2**30), ('MiB', 2**20)):
         if num_bytes >= size:
             return f'{num_bytes / size:,.2f} {unit}'

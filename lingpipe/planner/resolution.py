@@ -67,6 +67,11 @@ class LayerStack:
         Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and
         writes what it keeps. A backward pass counts as two forward passes, and recomputation as one. A layer without a
         trained weight in it or before it has no backward pass.
+
+        Args:
+            micro_batch_size: examples in a micro-batch.
+            accelerator: `Accelerator`.
+            dtype: name of the dtype of the largest products.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -78,7 +83,12 @@ class LayerStack:
         return times
 
     def achieved_times(self, micro_batch_size: Any, accelerator: Any) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size at the speeds that an accelerator reached."""
+        """Returns the list of `LayerTime` for micro-batches of a size at the speeds that an accelerator reached.
+
+        Args:
+            micro_batch_size: examples in a micro-batch.
+            accelerator: `Accelerator` that has `achieved`.
+        """
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [roofline.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]

@@ -15,10 +15,19 @@ class State(Protocol):
     """A number that is computed from sums over the examples, such as a Keras metric."""
 
     def share(self, y_true: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns the sums over the examples of a micro-batch."""
+        """Returns the sums over the examples of a micro-batch, a tuple of tensors.
+
+        Args:
+            y_true: nest of tensors `[micro_batch, ...]`.
+            outputs: nest of tensors `[micro_batch, ...]`.
+        """
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Returns the number that follows from the sums over all examples, a float32 scalar."""
+        """Returns the number that follows from the sums over all examples, a float32 scalar.
+
+        Args:
+            *sums: tensors, what `share` returned, summed over all micro-batches.
+        """
 
 
 class LossAndStates:
