@@ -142,8 +142,8 @@ class BatchStatistics:
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Returns the statistics `[3, ..., channels]` of the rows of all replicas.
 
-    The variance of all rows is the mean, by numbers of values, of each replica's variance plus the squared distance of
-    its mean from the mean of all rows (law of total variance).
+    By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
+    all rows. Replicas count by their numbers of values.
 
     Args:
         statistics: statistics of the rows of one replica `[3, ..., channels]`.

@@ -64,9 +64,9 @@ class Seeds:
     Args:
         generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
         draw: function from a call index to an indexable of seeds `[2]`, one per generator of the stage.
-        draw_untracked: function from two integers, place of a segment in the model and number of the generator in it,
-            to a seed `[2]` for a generator that belongs to no layer, such as Keras's global one; None: the program has
-            no such generators.
+        draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
+            layer, such as Keras's global one. `position` is the place of a segment in the model, `number` that of the
+            generator in the segment. None: the program has no numbers for such generators.
     """
 
     def __init__(self, generators: list[tuple[int, keras.Variable]], draw: Callable[[int], Sequence[tf.Tensor]],

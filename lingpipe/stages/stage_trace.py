@@ -51,9 +51,9 @@ class Trace(NamedTuple):
     Attributes:
         outputs: `Boundary`.
         output_structure: `Structure` of the outputs.
-        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses` (a
-            list with the sum of the losses that layers added, each times its factor, and the number of rows, or an
-            empty one).
+        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses`. The
+            last is a list of two scalars: the sum of the losses that layers added, each times its factor, and the
+            number of rows. It is empty if layers added none.
         added_losses: list of scalars, the losses that layers added.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
         statistics: the `BatchStatistics`.
