@@ -24,15 +24,21 @@ _NUM_INPUT_STATES = 2
 class CellGenotype(typing.NamedTuple):
     """One cell: how the states 2 to 6 are combined, and which states form the output.
 
-    combinations: five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations.
-    concatenation: indices of the states that are concatenated along the channels, in this order.
+    Attributes:
+        combinations: five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations.
+        concatenation: indices of the states that are concatenated along the channels, in this order.
     """
     combinations: tuple
     concatenation: tuple
 
 
 class Genotype(typing.NamedTuple):
-    """The two cells of a network: the one that keeps the image size and the one that halves it."""
+    """The two cells of a network.
+
+    Attributes:
+        normal: the cell that keeps height and width.
+        reduction: the cell that halves them.
+    """
     normal: CellGenotype
     reduction: CellGenotype
 

@@ -33,7 +33,9 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0, largest_wavelength: f
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
-    """Self-attention over Keras's kernel (arXiv 1706.03762, section 3.2.2); one product makes queries, keys and values.
+    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), computed by Keras's kernel.
+
+    One matrix product makes queries, keys and values::
 
         x ─> dense ─┬─> queries [batch, length, heads, h] ─┐ rotated, if positions are rotary
                     ├─> keys ──────────────────────────────┤
@@ -223,7 +225,17 @@ class CrossAttention(MultiHeadAttention):
 
     def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
                   source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attends to what `project_source` returned; see `call`."""
+        """Attends to a source that is projected once and used for many targets; see `call`.
+
+        Args:
+            inputs: `[batch, length, model_dim]`, the target.
+            keys_and_values: what `project_source` returned.
+            source_mask: boolean `[batch, source_length]`, False at positions to ignore; None: attend everywhere.
+            training: whether dropout is applied.
+
+        Returns:
+            `[batch, length, model_dim]`.
+        """
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))

@@ -43,7 +43,7 @@ class _AddedPositions(base_layer.BaseLayer):
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: Any, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Adds the positions from `start` on; keeps nothing."""
+        """Adds the positions from `start` on, `[batch, n, model_dim]`; the cache stays as it is."""
         return self(inputs, start=start), cache
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -54,6 +54,7 @@ class NoPositions(_AddedPositions):
     """Adds nothing, for networks with rotary positions; only applies the dropout of the input."""
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
+        """Returns zeros `[length, model_dim]`."""
         del start
         return keras.ops.zeros((length, model_dim))
 
@@ -77,6 +78,7 @@ class LearnedPositions(_AddedPositions):
             initializer=keras.initializers.RandomNormal(stddev=0.02))
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
+        """Returns the trained vectors `[length, model_dim]` of the positions from `start` on."""
         return keras.ops.slice(self.table, (start, 0), (length, model_dim))
 
 
@@ -87,6 +89,7 @@ class SinusoidalPositions(_AddedPositions):
     """
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
+        """Returns the waves `[length, model_dim]` at the positions from `start` on; `model_dim` is even."""
         num_waves = model_dim // 2
         frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
         angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]

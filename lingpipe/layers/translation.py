@@ -81,7 +81,7 @@ class EncoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with another source."""
+        """Returns the nest with a new source `[batch, source_length, model_dim]`."""
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
@@ -144,7 +144,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with another target."""
+        """Returns the nest with a new target `[batch, target_length, model_dim]`."""
         x = inputs['target']
         attended = self.attention(self.attention_norm(x), training=training)
         x += self.attention_dropout(attended, training=training)

@@ -40,10 +40,11 @@ def beam_search(next_log_probs: Callable, state: Any, batch_size: int, max_lengt
     """Searches the sequence with the best length-normalised log probability.
 
     The score of a sequence Y, including its end, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,
-    equation 14, without the coverage of attention). Every step considers the `beam_size` best continuations of all
-    beginnings. Those that end are stored, and the best of the others continue. An example is done when no beginning can
-    beat the best sequence that has ended. A beam of 1 is greedy: it is done with its first end. All shapes are static,
-    so that it compiles for any accelerator.
+    equation 14, without the coverage of attention). A beginning is a hypothesis that has not ended. Every step takes
+    the `2 * beam_size` best continuations of all beginnings. Those of the best `beam_size` that end are stored, and the
+    best `beam_size` of those that do not end continue. An example is done when no beginning can beat the best sequence
+    that has ended. A beam of 1 is greedy: it is done with its first end. All shapes are static, so that it compiles for
+    any accelerator.
 
     Args:
         next_log_probs: function from (tokens `[batch_size, beam_size, max_length]`, position scalar, rows

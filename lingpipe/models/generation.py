@@ -88,7 +88,7 @@ class Generator:
         prompt ─> prefill (one call, all positions) ─> token ─> step ─> token ─> step ─> ...
 
     The two compiled functions have static shapes. A network only has positions up to `context_length`. When a text gets
-    longer, its last half context is read again as the new start, and generation continues from there.
+    longer, its last `context_length // 2` tokens are read again as a new prompt, and generation continues from there.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -146,7 +146,7 @@ class Generator:
 
 
 def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: int) -> Iterator[Any]:
-    """Generates text.
+    """Generates a text in pieces, so that it can be shown while the model writes.
 
     Args:
         generator: `Generator`.

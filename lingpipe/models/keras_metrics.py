@@ -231,7 +231,7 @@ class OfClasses(keras.metrics.Metric):
         self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
 
     def result(self) -> Any:
-        """Returns the number."""
+        """Returns the value of the metric."""
         return self.metric.result()
 
     def get_config(self) -> dict[str, Any]:

@@ -127,9 +127,11 @@ class ModelSurface(keras.Model):
         shown.summary(*args, **kwargs)
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Returns the nest of symbolic outputs `[batch, ...]`, without running the layers."""
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the nest of the shapes of the outputs."""
         return self.pipe.compute_output_shape(input_shape)
 
     def stateless_call(self, trainable_variables: Any, non_trainable_variables: Any, *args: Any,
@@ -188,6 +190,7 @@ class ModelSurface(keras.Model):
 
     @classmethod
     def from_config(cls, config: Any) -> Any:
+        """Makes a model from what `get_config` returned, and creates its weights if it knows its inputs."""
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])
         if specs is not None:

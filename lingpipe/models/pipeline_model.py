@@ -109,6 +109,7 @@ class PipelineModel(model_surface.ModelSurface):
             self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Creates the weights if these are the first inputs, then runs `call`; see `keras.Model`."""
         self._build_for(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -204,7 +205,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Returns the loss function, always the same object, because the pipeline caches its traces by it.
 
         Raises:
-            loss_additivity.NotAdditive: the loss can only be computed on the whole batch.
+            compiled_loss.NotAdditive: the loss can only be computed on the whole batch.
         """
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:

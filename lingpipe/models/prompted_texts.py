@@ -88,7 +88,7 @@ class PromptedTexts:
         read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Raises:
-        ValueError: the body, or the sampling, cannot do it.
+        ValueError: the body does not generate text, or cannot sample with these settings.
     """
 
     def __init__(self, body: Any, tokenizer: Any, context_length: int, sampling: Sampling,

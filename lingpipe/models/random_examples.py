@@ -63,7 +63,10 @@ def tried(function: Callable, *arguments: Any) -> Any:
 
 
 def are_close(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two arrays are equal except for rounding errors, which differences of large numbers keep."""
+    """Returns whether two arrays are equal but for rounding errors, those of the largest element included.
+
+    A small number may be the difference of large ones, and then has their rounding errors.
+    """
     largest = np.abs(other).max(initial=1.0)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
 

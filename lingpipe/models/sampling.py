@@ -27,10 +27,10 @@ class Sampling(NamedTuple):
     num_beams: int = 1
 
     def validate(self) -> 'Sampling':
-        """Returns itself.
+        """Checks the fields and returns itself.
 
         Raises:
-            ValueError: a field cannot work.
+            ValueError: a field is out of its range, or has no effect beside `num_beams`.
         """
         if not 0 <= self.temperature < float('inf'):
             raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set '

@@ -28,7 +28,7 @@ def text_writer(body: Any, tokenizer: Any, input_spec: Any, sampling: Sampling,
         read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Raises:
-        ValueError: the body, or the sampling, cannot do it.
+        ValueError: the body does not generate text, or cannot sample with these settings.
     """
     if reads_sources(input_spec):
         lengths = [input_spec[f'{side}_token_ids'].shape[1] for side in ('encoder', 'decoder')]
