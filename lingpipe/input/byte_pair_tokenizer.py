@@ -56,6 +56,9 @@ class BytePairTokenizer:
 
         Args:
             params: `BytePairTokenizer.Params()`.
+
+        Raises:
+            ValueError: the vocabulary is not for a text classifier.
         """
         _require_classifier(params.keras_hub_class)
         return ['padding_mask', 'token_ids']
@@ -100,6 +103,9 @@ class BytePairTokenizer:
 
         Args:
             sequence_length: number of tokens in a row.
+
+        Raises:
+            ValueError: the vocabulary is not for a text classifier.
         """
         _require_classifier(self.params.keras_hub_class)
         models = hub_tokenizer.import_keras_hub().models
@@ -111,6 +117,9 @@ class BytePairTokenizer:
         Args:
             source_length: number of tokens in a row of sources.
             target_length: number of tokens in a row of targets.
+
+        Raises:
+            ValueError: the vocabulary is not for a sequence-to-sequence model.
         """
         if self.params.keras_hub_class != 'BartTokenizer':
             raise ValueError(f'keras_hub_class={self.params.keras_hub_class!r} belongs to no sequence-to-sequence '

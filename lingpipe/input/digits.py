@@ -27,7 +27,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
 
-    The split is part of the data: most readers who compare another method would use it.
+    The split is fixed, so that other methods can be compared on the same test examples.
 
     Args:
         labels: integer array [num_examples].

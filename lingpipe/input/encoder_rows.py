@@ -63,7 +63,12 @@ class EncoderRows:
         return self._filled(parts, self._start, self._end, self._padding)
 
     def beside(self, parts: Sequence[Sequence[int]], nothing: int) -> np.ndarray:
-        """Returns int32 `[n, sequence_length]`, the value of each token at its place, `nothing` at special tokens."""
+        """Returns int32 `[n, sequence_length]`, the value of each token at its place, `nothing` at special tokens.
+
+        Args:
+            parts: for each row, a value for each of its tokens, such as the number of its class.
+            nothing: the value for special tokens and padding.
+        """
         return self._filled(parts, nothing, nothing, nothing)
 
     def lengths(self, parts: Sequence[Sequence[int]]) -> np.ndarray:

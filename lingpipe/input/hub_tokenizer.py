@@ -58,6 +58,7 @@ class KerasHubTokenizer:
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
+        """Tokens at the start of a text: one, or none if KerasHub adds none."""
         preprocessor = self._load(import_keras_hub().models.CausalLMPreprocessor.from_preset)
         start = preprocessor.tokenizer.start_token_id
         return (start,) if preprocessor.add_start_token and start is not None else ()

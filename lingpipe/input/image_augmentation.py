@@ -201,15 +201,16 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
     """Does `crop_and_flip`, then sets a square of half the image's side to zero.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
-    square may be outside; 16 pixels for the 32 of CIFAR-10.
+    square may be outside; 16 pixels for the 32 of CIFAR-10. Arguments and result are those of `crop_and_flip`.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 
 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resizes images, mirrors every other one, and sets a square to zero, as `crop_flip_and_cut_out` does.
+    """Resizes images, mirrors half of them at random, and sets a square to zero, as `crop_flip_and_cut_out` does.
 
     GPipe (arXiv:1811.06965), section 4, fine-tunes a network of ImageNet for CIFAR-10 and CIFAR-100 in this way.
+    Arguments and result are those of `crop_and_flip`.
     """
     return _cut_out(flip(resize(images, image_size), seeds, image_size), seeds, image_size)
 
@@ -224,7 +225,16 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirrors half of the images, drawn at random; cropped images already have their size."""
+    """Mirrors half of the images, drawn at random; cropped images already have their size.
+
+    Args:
+        images: [batch, image_size, image_size, channels] of any dtype.
+        seeds: int32 [batch, SEED_LENGTH].
+        image_size: height and width of the images, which stay the same.
+
+    Returns:
+        Images of the same shape and dtype.
+    """
     del image_size
     # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)

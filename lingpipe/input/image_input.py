@@ -110,10 +110,12 @@ class ImageInput(base_input.BaseInput):
 
     @property
     def bad_records(self) -> dict[str, str] | None:
+        """Dictionary from the name of each skipped record to its problem; None if records are not checked."""
         return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
 
     @property
     def bad_records_rule(self) -> str:
+        """Words that name the data and say how many bad records may be skipped."""
         return f'{self.params.dataset!r}; {self.params.max_bad_records} may be skipped'
 
     @base_input.without_autograph

@@ -185,6 +185,10 @@ class PixelReader:
     def whole(self, images: tf.Tensor, identifiers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Decodes images for memory, from which `from_decoded` reads them.
 
+        Args:
+            images: string [n].
+            identifiers: string [n], TFDS's identifiers of the examples.
+
         Returns:
             Tuple of the serialized images, and their problems, both string [n].
         """

@@ -8,7 +8,7 @@ batch(examples)        -> (images uint8 [batch, height, width, channels], labels
                            problems [batch]), `examples` being pairs of (reference, seed of the augmentation)
 ```
 
-A problem is an empty string, or names the record that cannot be used and the reason; see `bad_records`.
+A problem is an empty string, or names the record that cannot be used and the reason; see `base_input.describe`.
 """
 
 import functools
@@ -46,7 +46,16 @@ class MemoryExamples:
         return _numbers(len(self._columns[1]), order_seed)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
-        """Looks up the pixels of a whole batch at once."""
+        """Looks up the pixels of a whole batch at once.
+
+        Args:
+            examples: `tf.data.Dataset` of pairs (reference, seed of the augmentation).
+            batch_size: number of examples in a batch.
+            drop_remainder: whether a last batch with fewer examples is left out.
+
+        Returns:
+            `tf.data.Dataset` of batches, as at the top of this module.
+        """
 
         def look_up(numbers, seeds):
             images, labels, problems = (tf.gather(column, numbers) for column in self._columns)
@@ -76,7 +85,7 @@ class MemoryRecords:
         return _numbers(len(self._columns[1]), order_seed)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
-        """Works on some images at a time, in parallel, then batches."""
+        """Works on some images at a time, in parallel, then batches; see `MemoryExamples.batch`."""
 
         def decoded(numbers, seeds):
             images, labels, identifiers = (tf.gather(column, numbers) for column in self._columns)
@@ -117,7 +126,7 @@ class StreamedExamples:
         return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
-        """Works on some images at a time, in parallel, then batches."""
+        """Works on some images at a time, in parallel, then batches; see `MemoryExamples.batch`."""
 
         def decoded(references, seeds):
             images, labels, identifiers = references

@@ -37,6 +37,7 @@ class LabelledInput(record_input.RecordInput):
 
     @property
     def num_classes(self) -> int:
+        """Number of classes."""
         return len(self.class_names)
 
     def evaluation_dataset(self) -> tf.data.Dataset:

@@ -90,10 +90,12 @@ class RecordInput(base_input.BaseInput):
 
     @property
     def bad_records_rule(self) -> str:
+        """Words that name the data and say that any number of bad records may be skipped."""
         return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
 
     @property
     def num_examples(self) -> int:
+        """Number of rows in an epoch."""
         return len(self._columns[0])
 
     def _batches(self, numbers):

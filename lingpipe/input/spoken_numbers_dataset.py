@@ -64,7 +64,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Draws the numbers.
+    """Draws the numbers of both splits, always the same ones.
 
     Returns:
         `{'train': numbers, 'test': numbers}`, lists of integers in the order of their hashes.

@@ -34,7 +34,7 @@ class ByteTokenizer:
         end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
         start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
         stop_ids: the tokens that end a text in generation.
-        pad_id: the token that pads such a row.
+        pad_id: the token that pads a row of `InstructionInput`.
     """
 
     vocab_size = 256
