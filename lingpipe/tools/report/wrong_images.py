@@ -35,8 +35,8 @@ class Found(NamedTuple):
 
     Attributes:
         step: step of the checkpoint.
-        num_examples: how many images were looked at.
-        num_wrong: how many of them were taken for something else.
+        num_examples: how many images were classified.
+        num_wrong: how many of them were misclassified.
         shown: list of the first `WrongImage`s.
     """
 

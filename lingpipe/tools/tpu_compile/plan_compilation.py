@@ -64,11 +64,11 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: tf.Tensor, compiler: tpu_compiler.TpuCompiler,
                    topology: Any, fast: Any = False) -> list:
-    """Compiles every function of a step; equal functions once.
+    """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
 
     Args:
         step: `stage_calls.StepCalls`.
-        num_slots: tensors that the optimizer keeps for each weight.
+        num_slots: number of tensors that the optimizer keeps for each weight.
         compiler: `tpu_compiler.TpuCompiler`.
         topology: see `TpuCompiler.compile`.
         fast: see `TpuCompiler.compile`.

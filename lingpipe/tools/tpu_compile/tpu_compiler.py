@@ -37,7 +37,11 @@ _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x
 
 
 def collectives(text: Any) -> dict:
-    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes."""
+    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes.
+
+    Args:
+        text: the HLO text of a compiled program.
+    """
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -45,7 +49,11 @@ def collectives(text: Any) -> dict:
 
 
 def num_products(text: Any) -> int:
-    """Returns the number of matrix products and convolutions; one in the body of a loop counts once."""
+    """Returns the number of matrix products and convolutions; one in the body of a loop counts once.
+
+    Args:
+        text: the HLO text of a compiled program.
+    """
     return len(_PRODUCT.findall(text))
 
 
@@ -53,6 +61,9 @@ def entry_sizes(text: Any) -> Any:
     """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
+
+    Args:
+        text: the HLO text of a compiled program.
     """
     layout = re.search(r'entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, \w+=|$)', text.split('\n', 1)[0])
     return tuple([_tensor_bytes(*match.groups()) for match in _TENSOR.finditer(part)] for part in layout.groups())
@@ -287,7 +298,7 @@ class TpuCompiler:
 
         Args:
             program: StableHLO as text, as `tpu_compiler.lower` returns it.
-            topology: TPUs to compile for, such as 'v5e:2x2' (see `tpu_topologies`).
+            topology: TPUs to compile for, such as 'v5e:2x2'; see `check_topology`.
             num_devices: number of devices of the topology that run it, those of one replica.
             spmd: whether the compiler is to partition the program over the devices.
             fast: whether to optimise less, which is about three times faster, but programs need more memory.

@@ -122,7 +122,7 @@ from lingpipe.schedules.timeline import RECOMPUTE, Span
 
 
 class ActionTimes:
-    """Observer of an `executor.Execution` that stamps the begin and the end of every call of a stage.
+    """Observer of an `executor.Execution` that stamps the start and the end of every call of a stage.
 
     A call begins when its arguments are on its device and the previous call there has ended, so that waiting does not
     count as work. Its results are passed on after its end has been stamped; otherwise other calls could begin earlier::
@@ -167,7 +167,7 @@ class ActionTimes:
         return [*results, end.op]
 
     def stamps(self) -> Any:
-        """Returns, in the graph being traced, float64 `[calls, 2]`: begin and end of each call, seconds since 1970."""
+        """Returns, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 

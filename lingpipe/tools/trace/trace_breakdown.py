@@ -38,7 +38,11 @@ def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_advice(steps: Any) -> str | None:
-    """Returns the sentence about an input that devices wait for, or None."""
+    """Returns the sentence to print if devices wait too long for input, or None.
+
+    Args:
+        steps: list of `StepTimes`.
+    """
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
