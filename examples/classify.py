@@ -2,7 +2,7 @@
 
     python examples/classify.py --preset=bert_tiny_en_uncased --train=train.csv --test=test.csv --save=tuned
 
-The files have columns `text` and `label`; folders with a folder of text files for each class do too.
+The files have columns `text` and `label`. A folder with a folder of text files for each class works too.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from lingpipe.input import hub_tokenizer, text_classification_input
 
 
 def main(arguments=None):
+    """Fine-tunes a classifier, saves it, and returns its class names and {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
     parser.add_argument('--train', required=True, help='file or folder of labelled texts')

@@ -2,8 +2,8 @@
 
     python examples/lora.py --preset=gemma_2b_en --texts=texts.txt --save=tuned
 
-Each line of the file is a text. The folder `tuned` is a preset of KerasHub, whose kernels have the low-rank parts in
-them: it takes no more memory than the original.
+Each line of the file is a text. The folder `tuned` is a preset of KerasHub. The low-rank parts are merged into its
+kernels, so it takes no more memory than the original.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import lingpipe
 
 
 def main(arguments=None):
+    """Fine-tunes a language model, saves it, and returns {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
     parser.add_argument('--texts', required=True, help='file with a text a line')

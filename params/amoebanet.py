@@ -114,7 +114,7 @@ class AmoebaNetD18x256(_Published):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD18x208(_Published):
-    """AmoebaNet-D(18, 208), 81M parameters: GPipe's Table 1, the largest for one device without GPipe."""
+    """AmoebaNet-D(18, 208), 82M parameters: GPipe's Table 1, the largest for one device without GPipe."""
 
     REDUCTION_SIZE = 208
 
@@ -129,7 +129,7 @@ class AmoebaNetD18x416(_Published):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetD18x544(_Published):
-    """AmoebaNet-D(18, 544), 540M parameters: GPipe's Table 1, two partitions."""
+    """AmoebaNet-D(18, 544), 541M parameters: GPipe's Table 1, two partitions."""
 
     REDUCTION_SIZE = 544
     NUM_PARTITIONS = 2
@@ -203,11 +203,11 @@ class AmoebaNetDCifar10(_Published):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetBCifar10(AmoebaNetB18x512):
-    """AmoebaNet-B(18, 512) of ImageNet trained on for CIFAR-10 at 480 pixels: 99.0 % in GPipe's paper.
+    """AmoebaNet-B(18, 512) of ImageNet, fine-tuned for CIFAR-10 at 480 pixels: 99.0 % in GPipe's paper.
 
-    All weights but those of the two softmax layers are of a run of `AmoebaNetB18x512`, and its hyperparameters hold
-    (arXiv 1811.06965, section 4). Train that first, with --logdir=logs/amoebanet_b, or name its checkpoint in
-    `train.init_from_checkpoint_rules`.
+    All weights but those of the two softmax layers come from a training run of `AmoebaNetB18x512`, and its
+    hyperparameters are used (arXiv 1811.06965, section 4). Train that first, with --logdir=logs/amoebanet_b, or name
+    its checkpoint in `train.init_from_checkpoint_rules`.
     """
 
     START = 'logs/amoebanet_b/train/ckpt-1000912'

@@ -80,7 +80,7 @@ class PydocGPTNeoX(_SmallHubModel):
 
 @model_registry.RegisterSingleTaskModel
 class PydocGPTNeoXLora(PydocGPTNeoX):
-    """The same model, trained on by LoRA of rank 4: the weights of a run of `PydocGPTNeoX` are frozen.
+    """The same model, fine-tuned with LoRA of rank 4: the weights of a training run of `PydocGPTNeoX` are frozen.
 
     Train that first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
     """

@@ -57,7 +57,8 @@ class PydocBytes(base_model_params.SingleTaskModelParams):
 class _Published(base_model_params.SingleTaskModelParams):
     """Transformer-L of GPipe (arXiv 1811.06965, table 1) on the One Billion Word benchmark.
 
-    The paper gives sizes and the batch; the optimizer and its schedule are those of arXiv 1706.03762, section 5.3.
+    The paper gives sizes and the batch. The optimizer and its 4,000 warm-up steps are those of arXiv 1706.03762,
+    section 5.3. The cosine decay after them is ours.
     """
 
     NUM_LAYERS = 3

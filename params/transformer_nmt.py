@@ -53,8 +53,9 @@ class _Published(base_model_params.SingleTaskModelParams):
     """T(L, H, A) of GPipe (arXiv 1811.06965, section 5): L layers on either side, H hidden units, A heads.
 
     The paper's own text, 25 billion pairs in 103 languages, is not public: this reads German and English. It gives
-    sizes and partitions; that heads have size 64 follows from its parameter counts. The threshold of the logits, the
-    optimizer and its schedule are ours (arXiv 1706.03762, section 5.3).
+    sizes and partitions; that heads have size 64 follows from its parameter counts. The optimizer and its 4,000 warm-up
+    steps are those of arXiv 1706.03762, section 5.3. The cosine decay after them and the threshold of the logits are
+    ours.
     """
 
     NUM_LAYERS = 6
