@@ -54,8 +54,8 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
     """What all training runs on ImageNet have in common: the network, its precision and its input.
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
-    gradients and the optimizer are float32. Batch norm normalises over a micro-batch; replicas that share
-    statistics normalise over all of theirs together.
+    gradients and the optimizer are float32. Batch norm normalises over a micro-batch; replicas that share statistics
+    normalise over all of theirs together.
     """
 
     NUM_TRAINING_EXAMPLES = 1_281_167
