@@ -127,7 +127,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             "training and --mode=plan --compile; 'auto': in training 'spmd' if possible, else 'logical_cores' for "
             "replicas that fill the system and have one partition or share statistics, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
-        p.Define('random_seed', None, 'Integer that drop-out and its like depend on; None draws one from Keras.')
+        p.Define('random_seed', None, 'Integer that dropout and its like depend on; None draws one from Keras.')
         return p
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
@@ -244,13 +244,12 @@ class GPipeLayer(model_conversion.ModelConversion):
     def build(self, input_shape: Any) -> None:
         """Cuts the stack and creates every weight on its partition's device.
 
-        It does nothing if the pipeline was made from a Keras model, because `build_from_specs` builds that.
-
         Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of such; its dtype is Keras's default float type.
+            input_shape: shape `(batch, ...)` of the input, or a nest of such. The dtype is that of a Keras model's own
+                inputs, otherwise Keras's default float type.
         """
-        if self.model is None:
-            self.build_from_specs(micro_batches.specs_of_shapes(input_shape))
+        if self.model is None or self._grid is None:
+            self.build_from_specs(self._source.specs_of_shapes(input_shape))
 
     def forget_programs(self) -> None:
         """Drops all traces, so that the next call traces again: attributes of layers may have changed."""

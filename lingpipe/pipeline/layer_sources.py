@@ -1,6 +1,7 @@
 """Sources of a pipeline's layers: Params of a sequence, or a Keras model."""
 
 import functools
+import math
 from typing import Any
 
 import keras
@@ -11,7 +12,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
-from lingpipe.stages import control_flow, random_seeds, stage_layers
+from lingpipe.stages import control_flow, micro_batches, random_seeds, stage_layers
 
 
 class LayersOfParams:
@@ -45,6 +46,10 @@ class LayersOfParams:
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
+
+    def specs_of_shapes(self, shapes: Any) -> Any:
+        """Returns the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
+        return micro_batches.specs_of_shapes(shapes)
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Returns the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
@@ -142,6 +147,11 @@ class LayersOfModel:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return self._graph.input_structure
 
+    def specs_of_shapes(self, shapes: Any) -> Any:
+        """Returns the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
+        return keras.tree.map_structure_up_to(
+            self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
+
     def load_weights(self) -> None:
         """Loads the weights that come with the model, each to its device."""
         if self._origin is not None:
@@ -164,7 +174,8 @@ class LayersOfModel:
     def _require_enough_units(self, p):
         units = self._graph.units
         whole = [unit.name for unit in units if isinstance(unit.layer, keras.Model)]
-        if whole and p.num_partitions * p.num_virtual_stages > len(units):
+        numbers = [size for size in (p.num_partitions, p.num_virtual_stages) if size != 'auto']
+        if whole and math.prod(numbers) > len(units):
             raise ValueError(
                 f'Model {whole[0]!r} stays whole, as one of {len(units)} layers, too few for '
                 f'num_partitions={p.num_partitions}: its call does more than call layers and keras.ops, alike in '

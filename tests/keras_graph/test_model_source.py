@@ -54,6 +54,19 @@ def test_a_function_makes_the_model_with_its_arguments():
     np.testing.assert_allclose(pipe(x), pipe.to_keras()(x), rtol=1e-5)
 
 
+def test_a_pipeline_is_built_by_shapes_with_the_dtypes_of_the_model():
+    pipe = body(lingpipe.KerasModelParams(counting_model)).Instantiate()
+    pipe.build([(4, 6), (4, 3)])
+    ones, numbers = np.ones((4, 6), 'float32'), np.arange(12).reshape(4, 3)
+    np.testing.assert_allclose(pipe([ones, numbers]), pipe.to_keras()([ones, numbers]), rtol=1e-5)
+
+
+def counting_model():
+    inputs, numbers = keras.Input([6]), keras.Input([None], dtype='int32')
+    words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(12, 2)(numbers))
+    return keras.Model([inputs, numbers], keras.layers.Dense(2)(keras.layers.Concatenate()([inputs, words])))
+
+
 def test_an_argument_of_the_function_is_a_field():
     p = body(lingpipe.KerasModelParams(skipping_model))
     p.FromText('model.function.units : 9')
