@@ -72,8 +72,14 @@ def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> C
         num_layers: number of layers.
         batch_size: examples in a mini-batch of one replica.
         most_partitions: the largest number of partitions to consider.
+
+    Raises:
+        ValueError: one device alone needs more stages than there are layers.
     """
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
+    if num_virtual_stages > num_layers:
+        raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
+                         f'needs a layer. Set num_virtual_stages to {num_layers} or less.')
     most_partitions = min(most_partitions, num_layers // num_virtual_stages)
     return Choices(
         _doubling(most_partitions) if p.num_partitions == AUTO else [p.num_partitions],
@@ -87,8 +93,16 @@ def numbers_of_replicas(p: Any, num_devices: int | None) -> list[int]:
     Args:
         p: `GPipeLayer.Params()`.
         num_devices: how many devices there are; None: as many as one pipeline needs.
+
+    Raises:
+        ValueError: there are fewer devices than replicas, each of which needs one or more, as many as 'auto' chooses.
     """
-    return _divisors(num_devices or 1) if p.num_replicas == AUTO else [p.num_replicas]
+    if p.num_replicas == AUTO:
+        return _divisors(num_devices or 1)
+    if p.num_partitions == AUTO and num_devices is not None and p.num_replicas > num_devices:
+        raise ValueError(f'num_replicas={p.num_replicas} is more than the {num_devices} devices: each replica needs a '
+                         f'device. Set num_replicas to {num_devices} or less.')
+    return [p.num_replicas]
 
 
 def an_order(p: Any) -> dict[str, Any]:

@@ -1,6 +1,8 @@
+import keras
 import pytest
 import tensorflow as tf
 
+import lingpipe
 from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.planner import accelerators, comparison, resolution, search
@@ -76,6 +78,43 @@ def test_wrong_fields_are_refused_though_others_are_auto():
     with pytest.raises(ValueError, match='num_micro_batches=0 is not possible'):
         resolution.validate(stacks.body(num_partitions='auto', num_micro_batches=0))
     resolution.validate(stacks.body(**AUTO))
+
+
+def test_more_replicas_than_devices_are_refused():
+    p = stacks.body(**AUTO).Set(num_replicas=4)
+    with pytest.raises(ValueError, match='num_replicas=4 is more than the 2 devices.*Set num_replicas to 2 or less'):
+        lingpipe.plan(p, input_specs=stacks.specs(), num_devices=2)
+
+
+def test_more_virtual_stages_than_layers_of_a_model_are_refused():
+    p = gpipe_layer.GPipeLayer.Params().Set(
+        name='body', model=lingpipe.KerasModelParams(two_layers), schedule='circular', num_virtual_stages=3, **AUTO)
+    with pytest.raises(ValueError, match='num_virtual_stages=3 is more than the 2 layers.*2 or less'):
+        lingpipe.plan(p, input_specs=tf.TensorSpec([8, 4]), num_devices=2)
+
+
+def test_a_part_of_a_model_that_stays_whole_does_not_stop_auto():
+    p = gpipe_layer.GPipeLayer.Params().Set(name='body', model=lingpipe.KerasModelParams(with_a_whole_part), **AUTO)
+    planned = lingpipe.plan(p, input_specs=tf.TensorSpec([8, 4]), num_devices=4)
+    assert planned.params.num_partitions <= 2
+
+
+def two_layers():
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(4), keras.layers.Dense(4)])
+
+
+class Whole(keras.Model):
+    """Reads a weight in its call, which no layer does."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=[], initializer='ones')
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+
+def with_a_whole_part():
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(4), Whole()])
 
 
 def test_an_order_of_ones_own_that_goes_with_no_number_is_refused():
