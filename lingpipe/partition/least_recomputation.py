@@ -35,10 +35,11 @@ class Choice(NamedTuple):
         """Returns, for each operation, whether it is repeated, so that as few bytes as possible are kept.
 
         Args:
-            most_cost: the most that repeating operations may cost.
+            most_cost: the most that repeating operations may cost. If no choice is found in time, nothing is repeated.
         """
-        return self._solve(
+        found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
+        return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
         """Returns, for each operation, whether it is repeated, so that repeating costs as little as possible.

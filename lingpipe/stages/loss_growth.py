@@ -214,6 +214,6 @@ _RULES = {
     **dict.fromkeys(_LINEAR, _first), **dict.fromkeys(_ALIKE, _alike), **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_QUOTIENTS, _quotient), **dict.fromkeys(_POWERS, _power),
     **dict.fromkeys(('Mean', 'Max', 'Min'), _first),
-    **dict.fromkeys(('MatMul', 'BatchMatMul', 'BatchMatMulV2'), _matrix_product),
+    **dict.fromkeys(('MatMul', 'BatchMatMul', 'BatchMatMulV2', 'BatchMatMulV3'), _matrix_product),
     **dict.fromkeys(('StridedSlice', 'GatherV2'), _element),
     'Fill': _filled, 'Sum': _sum, 'L2Loss': _half_square_sum, 'Prod': _first, 'Einsum': _einsum}

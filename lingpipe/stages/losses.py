@@ -39,9 +39,16 @@ class LossAndStates:
 
     Attributes:
         results: dictionary from name to the function of a state's sums that returns its number.
+
+    Raises:
+        ValueError: the loss is a sum, whose share of each micro-batch depends on the rows of the whole batch.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, State]) -> None:
+        if is_sum(loss_fn):
+            raise ValueError(
+                f"The loss {type(loss_fn).__name__} has reduction='sum', for which states cannot be computed as well. Set "
+                "reduction='sum_over_batch_size', or leave the states out.")
         self._metrics, self._states = as_metrics(loss_fn), states
         self.results = {name: state.result for name, state in states.items()}
 

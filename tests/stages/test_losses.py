@@ -95,6 +95,11 @@ def test_what_a_keras_loss_masks_itself_is_not_divided_by():
     assert float(total / weight) == pytest.approx(float(loss(y_true, outputs)), rel=1e-6)
 
 
+def test_states_beside_a_loss_that_is_a_sum_are_refused():
+    with pytest.raises(ValueError, match="MeanSquaredError has reduction='sum'.*Set reduction='sum_over_batch_size'"):
+        losses.LossAndStates(keras.losses.MeanSquaredError(reduction='sum'), {})
+
+
 @pytest.mark.parametrize('is_weighted', [False, True])
 def test_a_loss_that_is_a_sum_grows_with_the_batch_as_in_keras(is_weighted, assert_close):
     random, loss = np.random.default_rng(0), keras.losses.MeanSquaredError(reduction='sum')
