@@ -5,7 +5,7 @@
 
 A row is a GPT model on R pipelines of K devices: the columns `global_batch` (sequences), `micro_batch`, `hidden_size`,
 `heads`, `layers`, `sequence_length`, `data_parallel` (R), `pipeline_parallel` (K) and `milliseconds`. Rows of vTrain's
-(Bang et al., MICRO 2024) are meant. Its model, by its source, has 50,257 tokens, an output layer of its own, drop-out,
+(Bang et al., MICRO 2024) are meant. Its model, by its source, has 50,257 tokens, an output layer of its own, dropout,
 and weights, gradients and activations in half precision, beside which Adam keeps weights and two slots in float32. Each
 block is recomputed inside of its backward pass::
 
@@ -208,7 +208,7 @@ def _table(rows, row_plans, found):
     cells = [[*value, *_cells(found[own], least[own])] for value, own in _groups(rows, columns)]
     cells.append([*['all'] * len(columns), *_cells(found, least)])
     return common.markdown_table(
-        [*columns, 'rows', 'mean absolute error', 'mean error', 'largest', 'least possible / measured'], cells)
+        [*columns, 'rows', 'mean absolute error', 'mean error', 'largest', 'lower bound / measured'], cells)
 
 
 def _groups(rows, columns):

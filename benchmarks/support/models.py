@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 def _amoebanet():
-    """AmoebaNet-D(L, D) without drop-out, drop path and auxiliary head: the same numbers however it is cut."""
+    """AmoebaNet-D(L, D) without dropout, drop path and auxiliary head: the same numbers however it is cut."""
     batch_size = _BATCH_SIZE.value or 256
     shape = [batch_size, _IMAGE_SIZE.value, _IMAGE_SIZE.value, 3]
     return Problem(

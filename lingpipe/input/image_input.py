@@ -46,8 +46,8 @@ class ImageInput(base_input.BaseInput):
         p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
         p.Define(
             'shuffle_buffer_size', None,
-            'How many encoded images wait for being drawn where the data are read from files (in memory all are '
-            'shuffled); None: all of a dataset of up to '
+            'Encoded images in the shuffle buffer, if the data are read from files (in memory all are shuffled); '
+            'None: all of a dataset of up to '
             f'{image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define(
             'cache', None,
@@ -55,7 +55,7 @@ class ImageInput(base_input.BaseInput):
             'if they are of one size, or resized to one, and take at most '
             f'{image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
-        p.Define('fuse_decode_and_crop', True, 'Whether of a JPEG only the part is decoded that is cut out of it.')
+        p.Define('fuse_decode_and_crop', True, 'Whether only the part of a JPEG that is cut out is decoded.')
         p.Define(
             'interpolation', None,
             "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the "
@@ -68,7 +68,7 @@ class ImageInput(base_input.BaseInput):
         p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
         p.Define(
             'data_service', None,
-            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the batches of the training; "
+            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the training batches; "
             'None: this process does.')
         p.Define(
             'max_bad_records', 100,

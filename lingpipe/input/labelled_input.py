@@ -21,13 +21,13 @@ class LabelledInput(record_input.RecordInput):
     def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this input; see `RecordInput.Params`."""
         p = super().Params()
-        p.Define('label_field', 'label', 'Field of what is to be told: the name of a class, a text or an integer, or '
+        p.Define('label_field', 'label', 'Field of the label: the name of a class, a text or an integer, or '
                                          "as many as there are tokens; 'label' of text folders is the name of the "
                                          'folder.')
         p.Define('class_names', None, 'Names of the classes in the order of their numbers; None: those of the TFDS '
                                       'feature, else the labels of class_files, sorted (by value if all are integers).')
         p.Define('class_files', None, 'Files, as `files`, whose labels are the classes; None: `files`, in training '
-                                      'alone. Evaluation needs those of the training.')
+                                      'alone. Evaluation needs the files of the training run.')
         return p
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -48,8 +48,8 @@ class LabelledInput(record_input.RecordInput):
         """
         if self._has_own_classes:
             raise ValueError(f'class_names: the classes {self.class_names} were read from the records to be evaluated, '
-                             'so their numbers may not be those of the training. Set class_names, or class_files to '
-                             'the files of the training.')
+                             'so their numbers may not be those of the training run. Set class_names, or class_files '
+                             'to the files of the training run.')
         return super().evaluation_dataset()
 
     def _labels_of(self, record):
@@ -87,7 +87,7 @@ class LabelledInput(record_input.RecordInput):
                 continue
         if not labels:
             raise ValueError(f'class_files: {p.class_files!r} holds no label in the field {p.label_field!r}. Give the '
-                             'files of the training.')
+                             'files of the training run.')
         return labels
 
 

@@ -41,7 +41,7 @@ class MaskedLMInput(record_input.RecordInput):
         """Returns the InstantiableParams of this input; see `RecordInput.Params`."""
         p = super().Params().Set(name='masked_lm_input')
         p.Define('text_field', 'text', 'Field of the text.')
-        p.Define('mask_rate', 0.15, 'Part of the tokens of a row that are to be guessed, rounded up.')
+        p.Define('mask_rate', 0.15, 'Fraction of the tokens of a row that the model has to predict, rounded up.')
         return p
 
     @staticmethod

@@ -100,7 +100,7 @@ class TextInput(base_input.BaseInput):
                  'In evaluation, tokens of each sequence that are shown but were counted before; '
                  'more cost time, and spare tokens a prediction from next to nothing.')
         p.Define('shuffle_buffer_size', _DEFAULT_SHUFFLE_BUFFER_SIZE,
-                 'How many documents wait for being drawn where the data are read from files.')
+                 'Documents in the shuffle buffer, if the data are read from files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
         return p

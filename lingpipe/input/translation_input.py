@@ -118,7 +118,7 @@ class TranslationInput(base_input.BaseInput):
         p.Define('source_length', 128, 'Number of tokens that a source is filled up to.')
         p.Define('target_length', 128, 'Number of tokens that a target, with its end, is filled up to.')
         p.Define(
-            'shuffle_buffer_size', 10_000, 'How many pairs wait for being drawn where the data are read from files.')
+            'shuffle_buffer_size', 10_000, 'Pairs in the shuffle buffer, if the data are read from files.')
         p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
                  f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
         return p

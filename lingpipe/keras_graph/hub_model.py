@@ -195,7 +195,7 @@ def _task_class(hub, head, backbone_class):
 
 
 def _token_classifier(backbone, arguments):
-    """Puts one linear layer on every position, after drop-out (BERT, arXiv 1810.04805, section 5.3).
+    """Puts one linear layer on every position, after dropout (BERT, arXiv 1810.04805, section 5.3).
 
     The backbone is called as a whole, so that the model has all weights of the preset, even those that no position
     reads.

@@ -169,7 +169,8 @@ class Operation(AmoebaNetLayer):
         if params.operation not in OPERATIONS:
             see_all = 'amoebanet_operations.OPERATIONS'
             nearest = spelling.did_you_mean(str(params.operation), OPERATIONS, see_all=see_all)
-            raise ValueError(f'Operation.operation is {params.operation!r}, which is none{nearest} Set it to one.')
+            raise ValueError(f'Operation.operation is {params.operation!r}, no operation of AmoebaNet{nearest} '
+                             'Set it to one of these.')
 
     def build(self, input_shape: Any) -> None:
         self.pooling = self._make_pooling()

@@ -53,7 +53,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
         p.Define('atten_dropout_prob', 0.0,
-                 "Drop-out of the attention weights; with it Keras's fused kernel is not used.")
+                 "Dropout of the attention weights; with it Keras's fused kernel is not used.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 

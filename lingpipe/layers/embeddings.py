@@ -20,7 +20,7 @@ class _AddedPositions(base_layer.BaseLayer):
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
-        p.Define('input_dropout_prob', 0.0, 'Drop-out of what goes into the first block.')
+        p.Define('input_dropout_prob', 0.0, 'Dropout of what goes into the first block.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:

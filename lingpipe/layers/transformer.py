@@ -26,7 +26,7 @@ class FeedForward(base_layer.BaseLayer):
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
         p.Define('is_gated', False, 'Whether a second product gates the hidden layer.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
-        p.Define('relu_dropout_prob', 0.0, 'Drop-out of the hidden layer.')
+        p.Define('relu_dropout_prob', 0.0, 'Dropout of the hidden layer.')
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
@@ -78,7 +78,7 @@ class TransformerBlock(base_layer.BaseLayer):
         p = super().Params()
         p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
         p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
-        p.Define('residual_dropout_prob', 0.0, 'Drop-out of both branches before they are added.')
+        p.Define('residual_dropout_prob', 0.0, 'Dropout of both branches before they are added.')
         p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
         return p
 

@@ -137,7 +137,7 @@ class BaseTask:
         del inputs, targets, read
         return {}
 
-    def sample(self, training_input: Any, read: Callable) -> None:
+    def sample(self, training_input: Any, read: Callable) -> str | None:
         """Shows what the model does so far; printed and written to TensorBoard with every evaluation during training.
 
         Args:
@@ -148,8 +148,9 @@ class BaseTask:
             A short text, such as one that a language model wrote; None if there is nothing to show.
         """
         del training_input, read
+        return None
 
-    def report(self, training_input: Any, read: Callable) -> None:
+    def report(self, training_input: Any, read: Callable) -> str | None:
         """Shows what the model has learnt; printed once at the end of training.
 
         Args:
@@ -160,6 +161,7 @@ class BaseTask:
             A few lines of text; None if there is nothing to show.
         """
         del training_input, read
+        return None
 
     def metric_names(self, targets: Any) -> set:
         """Finds the names of all metrics by tracing only them and `loss`, before the first step is built.
@@ -190,7 +192,7 @@ def train_params() -> Any:
     p.Define('clip_gradient_norm_to_value', 0.0, 'Largest global norm of the gradients; 0 does not clip.')
     p.Define('l2_regularizer_weight', 0.0, 'Half of this times the sum of squares of all kernels is added to the loss.')
     p.Define('ema_decay', 0.0, 'Decay of the moving average of the weights that evaluation uses; 0 keeps none.')
-    p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and drop-out.')
+    p.Define('random_seed', 0, 'Seed of initial weights, input order, augmentation and dropout.')
     p.Define('steps_per_loop', 20, 'Training steps in one call of the compiled function.')
     p.Define('input_timeout_seconds', 600.0, 'Longest wait for a batch of the input; then the process names the input '
                                              'and ends, with exit code 75; 0: no limit.')

@@ -12,7 +12,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from lingpipe import schedules
 from lingpipe.partition import layer_memory, memory_model
+from lingpipe.planner.plans import KINDS
 
+COLOURS = {
+    'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
+LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
+          'boundary': 'boundary activations', 'working': 'working activations'}
+_INK, _LIMIT = '#202020', '#c02020'
+_MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
+_LEAST_BAR, _MOST_BAR = 3, 48
 _UNITS = {'': 1, 'b': 1, **{f'{letter}b': 1000 ** power for power, letter in enumerate('kmgt', 1)},
           **{f'{letter}ib': 1024 ** power for power, letter in enumerate('kmgt', 1)}}
 
@@ -121,18 +129,6 @@ def to_text(num_bytes: int) -> Any:
         if num_bytes >= size:
             return f'{num_bytes / size:,.2f} {unit}'
     return f'{num_bytes / 1024:,.2f} KiB'
-
-
-from lingpipe.planner.plans import KINDS
-
-COLOURS = {
-    'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
-LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
-           'boundary': 'boundary activations',
-           'working': 'working activations'}
-_INK, _LIMIT = '#202020', '#c02020'
-_MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
-_LEAST_BAR, _MOST_BAR = 3, 48
 
 
 def png(plan: Any, title: str, width: Any = 1200, height: Any = 480) -> Any:

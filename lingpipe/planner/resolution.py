@@ -132,7 +132,7 @@ def resolved(p: Any, plan: plans.Plan) -> Any:
 
 
 def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
-                 memory_limit: Any = None, num_slots: tf.Tensor = 2, profile_device: str | None = None,
+                 memory_limit: Any = None, num_slots: float = 2, profile_device: str | None = None,
                  num_devices: int | None = None) -> plans.Setting:
     """Makes the `Setting` that all plans of a model have in common.
 

@@ -111,7 +111,7 @@ def sentence(plan: Any, device_name: Any, alternative: Any = None) -> Any:
 
 def _numbers(plan):
     source = ('measured times of layers' if plan.setting.layer_times else
-              f"at {plan.setting.accelerator.name}'s peaks, the least possible")
+              f"at {plan.setting.accelerator.name}'s peaks: a lower bound")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
     parameters = partition_summary.parameters_in_words(plan.partitions)
     return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'

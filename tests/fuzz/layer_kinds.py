@@ -1,4 +1,4 @@
-"""Layers of Keras that work on any features: products, norms, drop-out, merges, regularizers, wrappers."""
+"""Layers of Keras that work on any features: products, norms, dropout, merges, regularizers, wrappers."""
 
 from tests.fuzz.kinds import is_exact, is_float, is_image, is_sequence, kind
 

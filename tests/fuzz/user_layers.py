@@ -89,7 +89,7 @@ class Noise(layers.Layer):
 
 
 class AlwaysOn(layers.Dropout):
-    """Drops out in inference too, as Monte Carlo drop-out does."""
+    """Drops out in inference too, as Monte Carlo dropout does."""
 
     def call(self, inputs, training=False):
         return super().call(inputs, training=True)

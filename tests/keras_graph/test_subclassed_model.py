@@ -11,7 +11,7 @@ layers = keras.layers
 
 
 class Encoder(keras.Model):
-    """Layers called in an order of its own, one of them twice, with operations, a nested model and drop-out between
+    """Layers called in an order of its own, one of them twice, with operations, a nested model and dropout between
     them."""
 
     def __init__(self, **kwargs):

@@ -115,8 +115,8 @@ def test_none_is_the_identity_unless_shapes_require_a_convolution():
 
 
 def test_unknown_operation_names_the_nearest():
-    with pytest.raises(ValueError,
-                       match="Operation.operation is 'max_pool_3', which is none; did you mean max_pool_3x3"):
+    with pytest.raises(ValueError, match="Operation.operation is 'max_pool_3', no operation of AmoebaNet; did "
+                                         'you mean max_pool_3x3'):
         make_operation('max_pool_3', (2, 5, 5, 4), filters=4)
 
 

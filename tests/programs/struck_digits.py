@@ -42,7 +42,7 @@ def _strike(step, index, labels):
 
 @model_registry.RegisterSingleTaskModel
 class StruckDigits(tiny_digits.TinyDigits):
-    """TinyDigits, with everything that workers have to agree on: batch norm of groups of two, drop-out, clipping,
+    """TinyDigits, with everything that workers have to agree on: batch norm of groups of two, dropout, clipping,
     averages."""
 
     INPUT = StruckInput

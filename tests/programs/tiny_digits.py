@@ -43,7 +43,7 @@ class SlowInput(image_input.ImageInput):
 
 @model_registry.RegisterSingleTaskModel
 class TinyDigits(base_model_params.SingleTaskModelParams):
-    """Two dense layers with batch norm and drop-out between them, on the handwritten digits."""
+    """Two dense layers with batch norm and dropout between them, on the handwritten digits."""
 
     INPUT = image_input.ImageInput
 

@@ -47,7 +47,7 @@ def train(experiment, logdir, servers, **overrides):
 
 class Digits(tiny_digits.TinyDigits):
     """Batch norm, clipping, regularisers, moving averages, momentum, a schedule and a Keras metric, but no
-    drop-out."""
+    dropout."""
 
     NUM_MICRO_BATCHES = 2
 

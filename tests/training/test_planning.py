@@ -50,11 +50,11 @@ def test_without_accelerator_and_memory_the_plan_says_what_is_needed(tiny):
     assert planned.sentence.startswith('Needs ') and 'limit' not in str(planned).splitlines()[0]
 
 
-def test_what_real_steps_take_stands_beside_the_least_possible(tiny):
+def test_what_real_steps_take_stands_beside_the_lower_bound(tiny):
     planned = lingpipe.plan(tiny.params(), 'a100')
     least, about = str(planned).split('\n\n')[1].splitlines()[1:]
     seconds = planned.plan.about_time
-    assert 'at a100\'s peaks, the least possible' in least
+    assert 'at a100\'s peaks: a lower bound' in least
     assert about == (f'About {1e3 * seconds:.3g} ms ({1e3 * seconds / 1.1:.3g} ms to {1e3 * seconds / 0.9:.3g} ms) at '
                      f'what a100 was seen to reach, {32 / seconds:,.4g} examples/s')
 

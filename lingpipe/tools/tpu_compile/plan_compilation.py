@@ -62,7 +62,7 @@ class CompiledDevice(NamedTuple):
         return self.total <= self.limit and not self.refused
 
 
-def compile_stages(step: stage_calls.StepCalls, num_slots: tf.Tensor, compiler: tpu_compiler.TpuCompiler,
+def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: Any, fast: Any = False) -> list:
     """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.schedules.timeline import RECOMPUTE, Span
+
 _NUM_TRIES = 20
 
 
@@ -116,9 +118,6 @@ def _host(device):
 def _time_of(host):
     with tf.device(host):
         return float(tf.timestamp())
-
-
-from lingpipe.schedules.timeline import RECOMPUTE, Span
 
 
 class ActionTimes:

@@ -10,6 +10,10 @@ from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE
 
 _LARGE_PERCENT = 5
+_LARGE_SHARE = 10
+_LARGE_RECOMPUTE_PERCENT = 15
+_UNEQUAL = 1.1
+_MOST_DOUBLINGS = 5
 
 
 def input_percent(steps: list) -> Any:
@@ -147,12 +151,6 @@ def _means(measured, group_of):
         for action, seconds in durations.items():
             groups.setdefault(group_of(action), []).append(seconds)
     return {action: statistics.fmean(groups[group_of(action)]) for action in measured[0]}
-
-
-_LARGE_SHARE = 10
-_LARGE_RECOMPUTE_PERCENT = 15
-_UNEQUAL = 1.1
-_MOST_DOUBLINGS = 5
 
 
 def advice(steps: list, batch_size: Any, num_cores: Any = None) -> list[str]:
