@@ -47,8 +47,8 @@ class LossAndStates:
     def __init__(self, loss_fn: Callable, states: Mapping[str, State]) -> None:
         if is_sum(loss_fn):
             raise ValueError(
-                f"The loss {type(loss_fn).__name__} has reduction='sum', for which states cannot be computed as well. Set "
-                "reduction='sum_over_batch_size', or leave the states out.")
+                f"The loss {type(loss_fn).__name__} has reduction='sum', for which states cannot be computed as well. "
+                "Set reduction='sum_over_batch_size', or leave the states out.")
         self._metrics, self._states = as_metrics(loss_fn), states
         self.results = {name: state.result for name, state in states.items()}
 
