@@ -104,7 +104,7 @@ def _axes(x, y):
     for value in ticks(x.least, x.greatest):
         if value == int(value):
             yield element('text', f'{int(value):,}', x=x(value), y=_HEIGHT - 8, class_='soft middle')
-    yield element('text', 'step', x=_LEFT - 6, y=_HEIGHT - 8, class_='soft end')
+    yield element('text', 'step', x=2, y=_HEIGHT - 8, class_='soft')  # apart from the first number
 
 
 def rows(names: Sequence[str], blocks: Sequence[Block], extent: float, colours: dict[str, str], name: str,
