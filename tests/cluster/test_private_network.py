@@ -126,20 +126,22 @@ def test_an_address_that_is_not_of_one_network_here_is_refused(host, reason):
 
 
 @needs_a_network
-def test_a_pipeline_trains_over_networks_of_their_own(tmp_path):
-    config, _ = configs()
-    (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': config.jobs}))
-    chief, worker = [subprocess.Popen(
-        [sys.executable, str(ROOT / 'run.py'), '--model=tiny_digits', '--logdir=logs', '--cluster=pipeline',
-         '--cluster_spec=cluster.json', '--cluster_network=private', f'--task={task}',
+@pytest.mark.parametrize('cluster, tasks', [('pipeline', ['chief', 'worker']), ('parameter_server', ['chief', 'ps', 'worker'])])
+def test_a_cluster_trains_over_networks_of_their_own(cluster, tasks, tmp_path):
+    jobs = {job: [address] for job, address in zip(tasks, cluster_config.free_addresses(len(tasks)))}
+    (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': jobs}))
+    chief, *servers = processes = [subprocess.Popen(
+        [sys.executable, str(ROOT / 'run.py'), '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}',
+         '--cluster_spec=cluster.json', '--cluster_network=private', f'--task={job}:0',
          '--model_params_override=train.max_steps=2'],
         cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(ROOT / 'tests/programs')}, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT) for task in ('chief:0', 'worker:0')]
+        stderr=subprocess.STDOUT) for job in tasks]
     try:
         printed = chief.communicate(timeout=200)[0]
         assert chief.returncode == 0 and 'Final Test after 2 steps' in printed, printed
-        assert 'worker:0 has ended' in worker.communicate(timeout=60)[0]
+        for server, job in zip(servers, tasks[1:]):
+            assert f'{job}:0 has ended' in server.communicate(timeout=60)[0]
     finally:
-        for process in (chief, worker):
+        for process in processes:
             process.kill()
             process.wait()
