@@ -167,8 +167,10 @@ def _default_of(module):
 
 def _unknown_error(name):
     models = ListModels().models
-    names = [*models, *(key.rpartition('.')[0] for key in models)]
-    return LookupError(f'There is no experiment {name!r}{spelling.did_you_mean(name, names)} --mode=list names all.')
+    here = [path.stem for path in pathlib.Path().glob('*.py')]
+    names = [*models, *(key.rpartition('.')[0] for key in models), *here]
+    return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows those of '
+                       f'{_MODELS_PACKAGE}; a module of the current folder has its own name.')
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:

@@ -120,9 +120,10 @@ def test_module_without_a_default_lists_its_experiments(folder):
 @pytest.mark.parametrize(('name', 'offered'), [
     *[(name, 'did you mean params.vision.DeepNet')
       for name in ('params.vision.DeepNe', 'params.vison.DeepNet', 'vision.DeepNet', 'params.vision.DeepNet.SIZE')],
+    ('unlistd', 'did you mean unlisted?'),
     *[(name, 'did you mean params.vision')
       for name in ('params.visionn', 'vision', 'params.vision.made', 'params..vision')],
-    *[(name, 'the nearest of 8 are: ') for name in ('nothing_like_it', '', '.', 'os.path.join.x', 'a b')]])
+    *[(name, 'the nearest of 9 are: ') for name in ('nothing_like_it', '', '.', 'os.path.join.x', 'a b')]])
 def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, offered):
     write(folder, 'params/vision.py', experiments('Net', 'DeepNet', default='Net'))
     write(folder, 'params/text.py', experiments('Transformer', *'ABC'))
@@ -130,8 +131,8 @@ def test_wrong_name_offers_the_nearest_of_modules_and_experiments(folder, name, 
     with pytest.raises(LookupError) as error:
         model_registry.GetClass(name)
     message = str(error.value)
-    assert message.startswith(f'There is no experiment {name!r}; {offered}') and message.endswith(
-        ' --mode=list names all.')
+    assert message.startswith(f'There is no model {name!r}; {offered}') and message.endswith(
+        ' --mode=list shows those of params; a module of the current folder has its own name.')
     assert message.count('params.') - name.count('params.') <= 5
 
 

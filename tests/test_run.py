@@ -24,7 +24,7 @@ GREEDY = '--model=tiny_digits.GreedyDigits'
 ERRORS = {
     'a model that is not there': (
         ['--model=params.amoebanet.AmoebaNetD18x257', '--logdir=x'],
-        "There is no experiment 'params.amoebanet.AmoebaNetD18x257'; did you mean params.amoebanet.AmoebaNetD18x256 or "),
+        "There is no model 'params.amoebanet.AmoebaNetD18x257'; did you mean params.amoebanet.AmoebaNetD18x256 or "),
     'a field that is not there': (
         [TINY, '--logdir=x', '--model_params_override=train.max_step=5'],
         'train.max_step is not a parameter; did you mean train.max_steps?'),
@@ -440,7 +440,7 @@ def test_an_interrupted_training_run_says_how_to_resume(outcomes):
             f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
             'Run the same command again to resume from there.')
         assert 'Traceback' not in outcome.err
-    assert f'resuming from step {stopped_at(runs.terminated)},' in runs.interrupted.out
+    assert f'resuming from step {stopped_at(runs.terminated)} of' in runs.interrupted.out
 
 
 def test_a_stopped_training_run_fails_only_where_it_is_asked_to(outcomes):

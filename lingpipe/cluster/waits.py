@@ -99,8 +99,8 @@ class Wait:
 
     def _warning(self, waited):
         setting = f' ({self._setting})' if self._setting else ''
-        limit = f' This process ends after {self._seconds:g} s{setting}.' if self._seconds else ''
-        return f'Waiting for {self.what} since {waited:.3g} s.{self._more()}{limit}'
+        limit = f' If this takes {self._seconds:g} s, the process ends{setting}.' if self._seconds else ''
+        return f'Still waiting for {self.what} after {waited:.3g} s.{self._more()}{limit}'
 
     def _last_sentence(self):
         setting = f' ({self._setting}={self._seconds:g})' if self._setting else ''

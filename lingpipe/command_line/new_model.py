@@ -70,7 +70,7 @@ def write(words: Sequence[str]) -> str:
     _check_is_new(module, parts[0], path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_TEXT.format(module=module, folder=parts[-1], name=_class_name(parts[-1])), encoding='utf-8')
-    return f'{path}\nTrain it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
+    return f'Wrote {path}. Train it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
 
 
 def _check_is_new(module, first, path):

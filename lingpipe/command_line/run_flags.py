@@ -29,7 +29,8 @@ _MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
 _FLAGS_OF_SLICES = ('task',)
 
 flags.DEFINE_string(
-    'model', None, "Model: a module of params ('params.amoebanet'), or a class in one ('params.amoebanet.X').")
+    'model', None, "Model: a module of LingPipe ('params.amoebanet') or of the current folder ('my_model' for "
+    "my_model.py), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
     'mode', 'train', list(MODES), 'What to do; a mode as the first word does the same.')
 flags.DEFINE_string(

@@ -62,6 +62,8 @@ def text(words: Sequence[str]) -> str:
     Args:
         words: the words after the command.
     """
+    if words and words[0] == 'new':
+        return f'{program()} new MODULE\n\n' + _row('new', _PURPOSE_OF_NEW)
     given = [word.removeprefix('--mode=') for word in words]
     mode = next((name for name in given if name in run_flags.MODES), None)
     topics = [topic for topic in TOPICS if mode is None or not topic.modes or mode in topic.modes]
@@ -86,7 +88,10 @@ def _text_of(topic):
 
 def _help_of(flag):
     default = f' Default: {flag.default}.' if flag.default not in (None, '', False) else ''
-    return ' '.join(flag.help.split()) + default
+    words = ' '.join(flag.help.split())
+    if getattr(flag.parser, 'enum_values', None):  # absl joins them to one long word
+        words = words.replace('|', ' | ', len(flag.parser.enum_values) - 1)
+    return words + default
 
 
 def _row(name, words):

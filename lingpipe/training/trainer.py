@@ -171,10 +171,14 @@ class Trainer:
         print(analysis)
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
+        max_steps = self._params.train.max_steps
         print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
               'micro-batches, '
-              + (f'resuming from step {self._step}' if newest else 'starting')
-              + f', {self._params.train.max_steps} steps, log directory {self._logdir.path}', flush=True)
+              + (f'resuming from step {self._step} of {max_steps}' if newest else f'starting, {max_steps} steps')
+              + f', log directory {self._logdir.path}', flush=True)
+        if self._step >= max_steps > 0:
+            print(f'Nothing is left to train: step {self._step} has reached train.max_steps={max_steps}. To continue, '
+                  'raise train.max_steps.', flush=True)
         if self._profile.is_over(self._step):
             logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
                             'later steps.', self._params.train.profile_steps, self._step)

@@ -32,8 +32,8 @@ def told(monkeypatch):
 def test_a_wait_is_warned_of_by_name_and_then_ended(told, caplog):
     with waits.Wait('a pigeon', .4, 'train.pigeon_seconds', details=lambda: 'It rains.'):
         assert told.event.wait(30)
-    assert [record.getMessage().split(' since ')[0] for record in caplog.records][:1] == ['Waiting for a pigeon']
-    assert caplog.records[0].getMessage().endswith(' s. It rains. This process ends after 0.4 s (train.pigeon_seconds).')
+    assert [record.getMessage().split(' after ')[0] for record in caplog.records][:1] == ['Still waiting for a pigeon']
+    assert caplog.records[0].getMessage().endswith(' s. It rains. If this takes 0.4 s, the process ends (train.pigeon_seconds).')
     assert len(told) == 1
     assert told[0].startswith('Waited 0.4 s for a pigeon (train.pigeon_seconds=0.4). It rains. Check that its ')
 

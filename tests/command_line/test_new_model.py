@@ -26,7 +26,7 @@ def run(tmp_path):
 def test_a_new_model_trains_as_it_was_written(run, tmp_path):
     code, out, err = run('new', 'my_model')
     assert code == 0, err
-    assert out.splitlines()[0] == 'my_model.py'
+    assert out.startswith('Wrote my_model.py. ')
     command = re.search('`lingpipe (.*)`', out)[1].split()
     code, out, err = run(*command)
     assert code == 0, err
@@ -37,7 +37,7 @@ def test_a_new_model_trains_as_it_was_written(run, tmp_path):
 def test_a_new_model_can_lie_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = new_model.write(['params.small_net'])
-    assert text.startswith('params/small_net.py\n') and '--model=params.small_net ' in text
+    assert text.startswith('Wrote params/small_net.py. ') and '--model=params.small_net ' in text
     assert 'class SmallNet(' in (tmp_path / 'params/small_net.py').read_text()
 
 

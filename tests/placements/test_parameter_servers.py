@@ -103,7 +103,7 @@ def test_true_weights_are_found_and_no_step_loses_its_count(results_of, tmp_path
 def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_path, assert_close):
     """Each of the two resumes from checkpoints of the other."""
     texts = results_of('digits')
-    assert 'resuming from step 2, 3 steps' in texts[1] and 'resuming from step 3, 5 steps' in texts[2]
+    assert 'resuming from step 2 of 3' in texts[1] and 'resuming from step 3 of 5' in texts[2]
     in_turns, alone = newest_values(tmp_path / 'sync_then_alone'), newest_values(tmp_path / 'alone')
     assert in_turns.keys() == alone.keys() and in_turns['global_step'] == 5
     assert any(name.startswith('moving_average/')
@@ -111,14 +111,14 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert_close(in_turns, alone)
     steps, of_one_machine = (dict(curve(tmp_path / name / 'train', 'auc')) for name in ('sync', 'alone'))
     assert [steps[step] for step in (1, 2, 3)] == pytest.approx([of_one_machine[step] for step in (1, 2, 3)], rel=1e-5)
-    assert 'resuming from step 3, 5 steps' in texts[6]
+    assert 'resuming from step 3 of 5' in texts[6]
     assert_close(newest_values(tmp_path / 'sync_of_workers'), alone)
     assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
 
 def test_weights_in_rows_over_servers_are_trained_as_whole_ones(results_of, tmp_path, assert_close):
     texts = results_of('rows')
-    assert 'resuming from step 3, 5 steps' in texts[1], texts
+    assert 'resuming from step 3 of 5' in texts[1], texts
     in_rows, whole = newest_values(tmp_path / 'rows'), newest_values(tmp_path / 'whole')
     assert in_rows.keys() == whole.keys() and in_rows['global_step'] == 5
     assert_close(in_rows, whole)

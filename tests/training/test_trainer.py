@@ -90,7 +90,7 @@ def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_
     assert tiny.trainer(remote, eval__interval_steps=4).run() == {}
     assert f'Stopped by SIGINT at step 8; checkpoint {remote}/train/ckpt-8. Run the same ' in capsys.readouterr().out
     assert tiny.trainer(remote, eval__interval_steps=4).run() == finished.results
-    assert f'resuming from step 8, 12 steps, log directory {remote}\n' in capsys.readouterr().out
+    assert f'resuming from step 8 of 12, log directory {remote}\n' in capsys.readouterr().out
     assert_same_checkpoint(f'{remote}/train/ckpt-12', finished.logdir / 'train/ckpt-12')
     assert sorted(os.listdir(finished.logdir)) == sorted(tf.io.gfile.listdir(remote))
     with tf.io.gfile.GFile(f'{remote}/best/best.json') as best:
@@ -133,7 +133,7 @@ def test_a_run_resumes_with_replicas_in_place_of_micro_batches(tiny, finished, t
 
 def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
     again = tiny.train(copied)
-    assert 'resuming from step 12, 12 steps' in capsys.readouterr().out
+    assert 'resuming from step 12 of 12' in capsys.readouterr().out
     assert again.results == finished.results
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
 
