@@ -13,6 +13,7 @@ multiply the learning rate by n: the linear scaling rule (Goyal et al., arXiv 17
 batches that grow with n. Each run has its own processes, one run after the other.
 """
 
+import math
 import pathlib
 from typing import NamedTuple
 
@@ -186,11 +187,15 @@ def main(unused_argv):
         lines = {name: [found[name, count][0] for count in counts] for name in names.values()}
         pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
             lines, counts, x_title='workers', y_title=_MODELS[_MODEL.value].BETTER))
-    rows = [[name, count, f'{result:.2f}', f'{staleness:.2f}'] for (name, count), (result, staleness) in found.items()]
+    rows = [[name, count, _text(result), _text(staleness)] for (name, count), (result, staleness) in found.items()]
     common.report(
         common.markdown_table(['training', 'workers', _MODELS[_MODEL.value].METRIC, 'mean staleness'], rows),
         f'{_MODEL.value}: {_MODELS[_MODEL.value].BETTER}, after {_num_examples():,} examples; mean of '
         f'{len(_SEEDS.value)} seeds.')
+
+
+def _text(number):
+    return 'diverged' if math.isnan(number) else f'{number:.2f}'
 
 
 def _num_examples():

@@ -40,7 +40,7 @@ def png(lines, sizes, x_title, y_title, width=760, height=400):
     """Draws one line a series.
 
     Args:
-        lines: dictionary from name to its values, one a size.
+        lines: dictionary from name to its values, one a size; what is not a number is left out.
         sizes: list of what stands along the bottom.
         x_title: what the sizes are.
         y_title: what the values are.
@@ -50,11 +50,15 @@ def png(lines, sizes, x_title, y_title, width=760, height=400):
     Returns:
         Bytes of a PNG file.
     """
-    chart = _Chart([value for values in lines.values() for value in values], len(sizes), width, height)
+    finite = {name: [(index, value) for index, value in enumerate(values) if math.isfinite(value)]
+              for name, values in lines.items()}
+    chart = _Chart([value for values in finite.values() for _, value in values], len(sizes), width, height)
     _axes(chart, sizes, x_title, y_title)
     names_so_far = []
-    for colour, (name, values) in zip(_COLOURS, lines.items(), strict=False):
-        points = [(chart.x(index), chart.y(value)) for index, value in enumerate(values)]
+    for colour, (name, values) in zip(_COLOURS, finite.items(), strict=False):
+        points = [(chart.x(index), chart.y(value)) for index, value in values]
+        if not points:
+            continue
         chart.draw.line(points, colour, 3)
         for x, y in points:
             chart.draw.ellipse([x - 4, y - 4, x + 4, y + 4], colour)

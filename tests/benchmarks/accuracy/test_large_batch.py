@@ -43,6 +43,17 @@ def test_lines_rise_with_their_values_and_lie_as_far_apart(load_benchmark):
     assert stays[2] < falls[2] - 100
 
 
+def test_a_line_ends_where_training_diverged(load_benchmark):
+    chart, nan = load_benchmark('support.line_chart'), float('nan')
+    sizes = [1, 2, 3]
+    picture = chart.png({'ends': [90.0, 60.0, nan], 'never began': [nan] * 3}, sizes, 'batch', '%')
+    ends, missing = (np.asarray(Image.open(io.BytesIO(picture)).convert('RGB')) == ImageColor.getrgb(colour)
+                     for colour in chart._COLOURS[:2])
+    columns = np.flatnonzero(ends.all(-1).any(0))
+    assert columns.size and not missing.all(-1).any()
+    assert columns.max() < chart._Chart([60.0, 90.0], 3, 760, 400).x(1) + 60  # its name is behind its last point
+
+
 def test_the_scale_has_round_numbers_around_all_values(load_benchmark):
     chart = load_benchmark('support.line_chart')._Chart([93.4, 99.2], 2, 400, 300)
     assert (chart.least, chart.greatest, chart.unit) == (92.0, 100.0, 2.0)
