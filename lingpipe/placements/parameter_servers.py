@@ -20,8 +20,6 @@ from lingpipe.training import errors, optimization, placement, planning, trainer
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
 LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
-_OF_OTHERS = (
-    tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 _PROGRAMS = {
     ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
 
@@ -290,9 +288,9 @@ def losses_in_words(servers: Any) -> Iterator[Any]:
     """Turns errors that the end of another process causes, also during a checkpoint, into a `LostWorkerError`."""
     try:
         yield
-    except (*_OF_OTHERS, errors.TrainingError) as error:
+    except (tf.errors.OpError, errors.TrainingError) as error:
         root = error.__cause__ if isinstance(error, errors.TrainingError) else error
-        if not isinstance(root, _OF_OTHERS):
+        if not (isinstance(root, tf.errors.CancelledError) or errors.is_lost_machine(root)):
             raise
         silent = servers.silent_tasks()
         raise errors.LostWorkerError(

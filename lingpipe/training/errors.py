@@ -12,7 +12,9 @@ _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-_OTHER_PROCESS = 'Unable to find a context_id matching'  # a restarted worker, which does not know this program
+_OF_LOST = (
+    'Unable to find a context_id matching',  # a restarted worker, which does not know this program
+    'Unable to parse request')  # gRPC's words for a request that was cut off with its connection
 _LESS_MEMORY = {'none': 'stage', 'selective': 'stage', 'stage': 'layer'}
 
 
@@ -101,7 +103,7 @@ def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
 
 def is_lost_machine(error: Any) -> bool:
     """Returns whether an error means that another machine, or its program, was lost: a restart can fix it."""
-    return isinstance(error, _LOST) or _OTHER_PROCESS in str(error)
+    return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 
 def machine(error: Any) -> str:

@@ -100,6 +100,7 @@ def test_a_lost_worker_is_named_with_what_to_do():
 @pytest.mark.parametrize('error, is_lost', [
     (tf.errors.AbortedError(None, None, 'x'), True), (tf.errors.DeadlineExceededError(None, None, 'x'), True),
     (tf.errors.InvalidArgumentError(None, None, 'Unable to find a context_id matching the specified one (7)'), True),
+    (tf.errors.InternalError(None, None, 'Unable to parse request'), True), (tf.errors.InternalError(None, None, 'x'), False),
     (tf.errors.InvalidArgumentError(None, None, 'a shape'), False),
     (tf.errors.ResourceExhaustedError(None, None, 'x'), False)])
 def test_only_what_a_restart_can_mend_counts_as_a_lost_machine(error, is_lost):
