@@ -69,7 +69,7 @@ def test_a_training_input_that_blocks_is_named(
     tiny.only_train(tmp_path, train__input_timeout_seconds=1.0)
     assert stall.sentence()
     assert '(train.input_timeout_seconds=1). ' in stall.sentence()
-    assert 'Waiting for a batch of ImageInput(' in caplog.text
+    assert 'Still waiting for a batch of ImageInput(' in caplog.text
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_is_not_written_is_named(
     monkeypatch.setattr(tf.train.CheckpointManager, 'save', lambda *args, **kwargs: stall.block() or save(*args, **kwargs))
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0)
     assert stall.sentence()
-    assert f'Waiting for checkpoint {tmp_path}/train/ckpt-12 to be written since' in caplog.text
+    assert f'Still waiting for checkpoint {tmp_path}/train/ckpt-12 to be written after' in caplog.text
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
