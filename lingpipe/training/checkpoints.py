@@ -62,16 +62,20 @@ def read_newest(directory: str, read: Callable) -> tuple | None:
 def complete(directory: Any) -> Any:
     """Returns the paths of the complete checkpoints of a folder, the newest first.
 
-    A listed checkpoint without files does not count.
+    A listed checkpoint without files does not count. Nor does one without an index before one that has it: TensorFlow
+    deletes old checkpoints before it takes them off the list, the index first.
 
     Raises:
         TrainingError: there are checkpoints, but the list of the complete ones is missing or damaged, or names other
             files.
     """
-    listed, names = _listed(directory), _names_in(directory)
+    listed, names = _listed(directory), set(_names_in(directory))
     prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
-    found = [path for path in listed if os.path.basename(path) in prefixes]
     present = sorted((name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)), key=step_of)
+    with_index = {position for position, path in enumerate(listed) if f'{os.path.basename(path)}.index' in names}
+    newest = max(with_index, default=-1)
+    found = [path for position, path in enumerate(listed) if os.path.basename(path) in prefixes
+             and (position in with_index or position > newest)]
     if present and not found and _NONE_YET not in map(os.path.basename, listed):
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To "

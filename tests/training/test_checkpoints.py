@@ -1,3 +1,5 @@
+import pathlib
+
 import pytest
 import tensorflow as tf
 
@@ -12,6 +14,16 @@ def test_a_list_of_ten_thousand_names_lists_its_folder_once(tmp_path, monkeypatc
     monkeypatch.setattr(tf.io.gfile, 'listdir', lambda path: listed.append(path) or listdir(path))
     assert checkpoints.complete(str(tmp_path)) == [str(tmp_path / 'ckpt-1')]
     assert len(listed) == 1
+
+
+def test_a_checkpoint_that_is_being_deleted_does_not_count(tmp_path):
+    """A process was killed between two files, before it wrote the list without the checkpoint."""
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=tf.Variable(1)), str(tmp_path), 3, checkpoint_name='ckpt')
+    oldest, middle, newest = (manager.save(checkpoint_number=step) for step in (1, 2, 3))
+    pathlib.Path(f'{oldest}.index').unlink()
+    assert checkpoints.complete(str(tmp_path)) == [newest, middle]
+    pathlib.Path(f'{newest}.index').unlink()  # damaged, and named as such when it is read
+    assert checkpoints.complete(str(tmp_path)) == [newest, middle]
 
 
 @pytest.mark.parametrize('name', ['ckpt-', 'model', 'ckpt-' + '9' * 30])
