@@ -4,8 +4,8 @@
     python -m benchmarks.speed.auto_choice --model=amoebanet --counts=2,4,8
 
 The planner measures the layers on one core, and simulates. Then each setting trains in a separate process, bound to two
-cores; the processes take turns, a measured step each. Processes differ from each other by several per cent: --rounds starts new
-ones.
+cores; the processes take turns, a measured step each. Processes differ from each other by several per cent: --rounds
+starts new ones.
 """
 
 import contextlib

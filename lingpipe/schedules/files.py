@@ -24,7 +24,7 @@ from typing import Any
 from lingpipe import text_files
 from lingpipe.schedules import cells
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.schedules.schedule_type import Schedule
+from lingpipe.schedules.schedule_type import SCHEDULES, Schedule
 
 _LONGEST_CELL = 60  # that an error shows
 _MOST_BYTES = 2 * 2**20  # a quarter of a million actions
@@ -62,9 +62,13 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
         A `Schedule`.
 
     Raises:
-        ValueError: a cell is not an action, an action is missing or occurs twice, a stage is on two devices, a device
-            has no stage, an I has no W, or the devices would wait for each other forever.
+        ValueError: the name is that of one of LingPipe's schedules, a cell is not an action, an action is missing or
+            occurs twice, a stage is on two devices, a device has no stage, an I has no W, or the devices would wait for
+            each other forever.
     """
+    if name in SCHEDULES:
+        raise ValueError(f'name={name!r} is that of a schedule of LingPipe, whose order would replace this one. Choose '
+                         'another name.')
     rows = [[cell for cell in row if cell is not None and str(cell).strip()] for row in rows]
     written = [[each for position, cell in enumerate(row) for each in _parse(cell, name, device, position)]
                for device, row in enumerate(rows)]

@@ -126,7 +126,8 @@ def test_an_address_that_is_not_of_one_network_here_is_refused(host, reason):
 
 
 @needs_a_network
-@pytest.mark.parametrize('cluster, tasks', [('pipeline', ['chief', 'worker']), ('parameter_server', ['chief', 'ps', 'worker'])])
+@pytest.mark.parametrize('cluster, tasks', [
+    ('pipeline', ['chief', 'worker']), ('parameter_server', ['chief', 'ps', 'worker'])])
 def test_a_cluster_trains_over_networks_of_their_own(cluster, tasks, tmp_path):
     jobs = {job: [address] for job, address in zip(tasks, cluster_config.free_addresses(len(tasks)))}
     (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': jobs}))

@@ -1,7 +1,9 @@
 import itertools
+import types
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from lingpipe.partition.least_recomputation import Choice
 
@@ -55,6 +57,11 @@ def test_no_choice_that_fits_takes_less_time(seed):
         assert of(choice.costs, repeated) == min(fitting)
     else:
         assert bytes_kept(choice, repeated) == min(size for _, size in possible(choice))
+
+
+def test_nothing_is_repeated_where_no_choice_is_found_in_time(monkeypatch):
+    monkeypatch.setattr(scipy.optimize, 'milp', lambda *unused, **options: types.SimpleNamespace(x=None))
+    assert not drawn(0).least_bytes(0.0).any() and not drawn(0).least_cost(0.0).any()
 
 
 def test_what_a_repeated_operation_reads_is_kept_or_repeated():

@@ -171,3 +171,8 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         schedules.from_csv(tmp_path / 'own.csv')
     assert len(str(caught.value)) < 1000
+
+
+def test_an_order_of_ones_own_cannot_have_the_name_of_a_schedule():
+    with pytest.raises(ValueError, match="name='zb_v' is that of a schedule of LingPipe.*Choose another name"):
+        schedules.from_lists([['0F0', '0B0']], name='zb_v')

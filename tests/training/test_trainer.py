@@ -133,7 +133,9 @@ def test_a_run_resumes_with_replicas_in_place_of_micro_batches(tiny, finished, t
 
 def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
     again = tiny.train(copied)
-    assert 'resuming from step 12 of 12' in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert 'resuming from step 12 of 12' in printed
+    assert 'Nothing is left to train: step 12 has reached train.max_steps=12. To continue, raise' in printed
     assert again.results == finished.results
     assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
 
