@@ -211,21 +211,35 @@ def _taken_in(training, first):
 
 
 def _port_taken(cluster):
-    """Only one process starts, with a port that this one holds."""
-    with socket.create_server(('', 0)) as taken, tempfile.TemporaryDirectory() as folder:
-        jobs = {'worker': [f'127.0.0.1:{taken.getsockname()[1]}', '127.0.0.1:1']}
+    """Only one process starts, with a port that this one holds for a while."""
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(('', 0)) as holder:
+        jobs = {'worker': [f'127.0.0.1:{holder.getsockname()[1]}', '127.0.0.1:1']}
         jobs |= {} if cluster == struck_training.MULTI_WORKER else {'chief': ['127.0.0.1:2'], 'ps': ['127.0.0.1:3']}
         if cluster == struck_training.PIPELINE:
             del jobs['ps']
         config = json.dumps({'cluster': jobs, 'task': {'type': 'worker', 'index': 0}})
         begin = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, *struck_training.training_command(cluster, folder), f'--cluster={cluster}'],
-            env=struck_training.environment() | {'TF_CONFIG': config}, capture_output=True, text=True,
-            timeout=_SECONDS_TO_END)
-        assert 'cannot serve at port' in done.stderr, done.stderr
-        return [cluster, _PORT_TAKEN, f'{time.monotonic() - begin:.1f}', '-', 0,
-            f'ends with exit code {done.returncode}']
+        with subprocess.Popen(
+                [sys.executable, *struck_training.training_command(cluster, folder), f'--cluster={cluster}'],
+                env=struck_training.environment() | {'TF_CONFIG': config}, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+            noticed = _moment_of(worker, 'cannot serve at port') - begin
+            time.sleep(_PAUSE.value)
+            holder.close()
+            free = time.monotonic()
+            serves = _moment_of(worker, 'worker:0 (serves at|at .* waits for all)') - free
+            worker.kill()
+        return [cluster, _PORT_TAKEN, f'{noticed:.1f}', f'{serves:.1f}', 0, 'starts once it is free']
+
+
+def _moment_of(process, pattern):
+    """Returns when a process prints such a line."""
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if re.search(pattern, line):
+            return time.monotonic()
+    raise RuntimeError(f'The process ended without a line {pattern!r}: {"".join(printed)}')
 
 
 def main(unused_argv):

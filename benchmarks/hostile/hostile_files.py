@@ -39,7 +39,6 @@ def outcomes(kind, cases):
         yield [outcome.kind, outcome.reason]
 
 
-
 def _all_outcomes(kind, cases):
     """Yields triples of a case, the kind of its outcome and its reason; a process that dies is replaced."""
     while cases:

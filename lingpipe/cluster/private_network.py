@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lingpipe.cluster import child_process, cluster_config
+from lingpipe.cluster import child_process, cluster_config, ports
 
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of unshare(2)
 _SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
@@ -100,6 +100,7 @@ def enter(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig:
 
     Raises:
         ValueError: the system allows no such network, or this machine does not have the address of the task.
+        RuntimeError: the port of this task stays taken.
     """
     if not can_have_private_network():
         raise ValueError(
@@ -139,11 +140,11 @@ def _listener(config: cluster_config.ClusterConfig) -> socket.socket:
         if not any(socket.inet_pton(family, str(place[0]))):
             raise ValueError(f'--cluster_network=private: {config.address} of {config.task} means every network of '
                              'this machine. Give the address of one in the cluster of every process.')
-        return socket.create_server(place[:2], family=family)
+        return ports.once_free(config, lambda: socket.create_server(place[:2], family=family))
     except OSError as error:
         raise ValueError(
             f'--cluster_network=private: {config.task} cannot listen at {config.address} ({error.strerror}). Give an '
-            'address of this machine whose port is free (ip address; ss -ltnp) in the cluster of every process.'
+            'address of this machine (ip address) in the cluster of every process.'
         ) from error
 
 

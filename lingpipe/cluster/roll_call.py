@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from lingpipe.cluster import cluster_config, server, watchdog
+from lingpipe.cluster import cluster_config, ports, watchdog
 
 _GREETING = 'lingpipe '
 _SECONDS_TO_ANSWER = 1.
@@ -39,10 +39,10 @@ def answer(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig
         `ClusterConfig` of the workers that train together, with the new index of this worker.
 
     Raises:
-        RuntimeError: the port is taken.
+        RuntimeError: the port stays taken.
     """
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(server.listening(config))
+        listener = stack.enter_context(ports.listening(config))
         callers: list[socket.socket] = []
         while True:
             for ready in select.select([listener, *callers], [], [])[0]:

@@ -10,12 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.cluster import cluster_config, messages
+from lingpipe.cluster import cluster_config, messages, ports
 
 _ENDED, _SIGNAL = range(2)
 _SECONDS_TO_NOTICE = .2
@@ -44,8 +44,9 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
 
     Raises:
-        RuntimeError: the port is taken; the message says what to do.
+        RuntimeError: the port stays taken; the message says what to do.
     """
+    ports.check(config)  # before signals are caught, so that a signal ends this wait
     events: queue.SimpleQueue[int] = queue.SimpleQueue()
     _catch_signals(events)
     server = _start(config, num_cpu_devices, use_gpus, use_all_cores)
@@ -77,8 +78,6 @@ def _next(events, seconds):
 
 
 def _start(config, num_cpu_devices, use_gpus, use_all_cores):
-    _, port = cluster_config.host_and_port(config.address)
-    check_port(config)
     devices = {'CPU': num_cpu_devices} | ({} if use_gpus else {'GPU': 0})
     threads = {} if use_all_cores else {
         'intra_op_parallelism_threads': 1, 'inter_op_parallelism_threads': max(2, num_cpu_devices)}
@@ -87,40 +86,7 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
         return tf.distribute.Server(
             tf.train.ClusterSpec(config.jobs), job_name=config.task_type, task_index=config.task_index, config=settings)
     except tf.errors.UnknownError as error:
-        raise RuntimeError(_port_in_words(config, port, str(error).splitlines()[0])) from error
-
-
-def check_port(config: cluster_config.ClusterConfig) -> None:
-    """Raises RuntimeError if a server cannot listen; TensorFlow only says 'Could not start gRPC server'.
-
-    Args:
-        config: `ClusterConfig`.
-    """
-    listening(config).close()
-
-
-def listening(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Returns a socket that listens at the port of this process, on all networks.
-
-    Args:
-        config: `ClusterConfig`.
-
-    Raises:
-        RuntimeError: the port is taken; the message says what to do.
-    """
-    _, port = cluster_config.host_and_port(config.address)
-    dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
-    everywhere = dualstack if socket.has_dualstack_ipv6() else {}
-    try:
-        return socket.create_server(('', port), **everywhere)
-    except OSError as error:
-        raise RuntimeError(_port_in_words(config, port, os.strerror(error.errno or 0))) from error
-
-
-def _port_in_words(config, port, reason):
-    return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
-            f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
-            'TF_CONFIG).')
+        raise RuntimeError(ports.in_words(config, str(error).splitlines()[0])) from error
 
 
 def _await_end(config, target, events):

@@ -158,7 +158,7 @@ def _enter_private_network():
     try:
         config = cluster_config.read(FLAGS.cluster_spec, task=FLAGS.task, mode=FLAGS.cluster)
         os.environ['TF_CONFIG'] = private_network.enter(config).to_json()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         sys.exit(f'Error: {error}')
     FLAGS.cluster_spec = FLAGS.task = None  # now those of TF_CONFIG
 

@@ -34,7 +34,7 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
         ValueError: params cannot work.
         TrainingError: the log directory cannot be read or written to.
         ConnectionError: the workers that answer are too few.
-        RuntimeError: the port of this worker is taken.
+        RuntimeError: the port of this worker stays taken.
     """
     worker_training.validate(params)
     if config.is_chief:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import cluster_config, server, watchdog
+from lingpipe.cluster import cluster_config, ports, watchdog
 from lingpipe.private_api import eager_context
 
 PROCESSES = '/job:worker/'
@@ -27,13 +27,13 @@ def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> 
 
     Args:
         config: `ClusterConfig`.
-        timeout_seconds: how long workers may take to start.
+        timeout_seconds: how long workers may take to start, and the port of the chief to be free.
 
     Raises:
         ConnectionError: workers cannot be reached; the message names them.
-        RuntimeError: the port of this chief is taken.
+        RuntimeError: the port of this chief stays taken.
     """
-    server.check_port(config)
+    ports.check(config, timeout_seconds)
     # The chief has no stages, but TensorFlow would take the memory of its GPUs.
     tf.config.set_visible_devices([], 'GPU')
     wait_for_all(config, timeout_seconds)

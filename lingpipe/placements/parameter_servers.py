@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import server, watchdog
+from lingpipe.cluster import ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
@@ -245,7 +245,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
     Raises:
         ValueError: params cannot work.
-        RuntimeError: the port of this chief is taken.
+        RuntimeError: the port of this chief stays taken.
     """
     body = params.task.body
     resolution.validate(body)
@@ -253,7 +253,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     numbers = body.num_partitions, body.num_replicas
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
     device_kinds.use_virtual_devices(num_devices)  # CPU devices: evaluation needs them if there are no GPUs
-    server.check_port(config)
+    ports.check(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
     servers = ParameterServers(config, update, max_staleness, timeout_seconds, batches_from)

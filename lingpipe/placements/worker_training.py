@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import server, watchdog
+from lingpipe.cluster import ports, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -92,12 +92,12 @@ def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
 
     Raises:
         ValueError: params cannot work.
-        RuntimeError: the port of this worker is taken.
+        RuntimeError: the port of this worker stays taken.
     """
     body = params.task.body
     validate(params)
     num_devices, on_cpu = local.set_up(body, kind)
-    server.check_port(config)
+    ports.check(config)
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
     joined = workers.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)

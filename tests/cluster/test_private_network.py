@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -43,6 +44,10 @@ class Task:
     def answer(self):
         """Returns its next line."""
         return self._process.stdout.readline().strip()
+
+    def warning(self):
+        """Returns the next line that it writes to standard error."""
+        return self._process.stderr.readline()
 
     def do(self, *words):
         """Lets it do something, and returns what it says then."""
@@ -100,6 +105,17 @@ def test_a_task_listens_at_its_own_address_alone(start):
     port = task.config.address.rpartition(':')[2]
     listening = subprocess.run(['ss', '-Hltn', f'sport = :{port}'], capture_output=True, text=True, check=True).stdout
     assert [line.split()[3] for line in listening.splitlines()] == [task.config.address]
+
+
+@needs_a_network
+def test_an_address_that_is_taken_is_waited_for():
+    config = configs()[0]
+    with socket.create_server(cluster_config.host_and_port(config.address)):
+        task = Task(config)
+        warning = task.warning()
+    assert f'cannot serve at port {config.address.rpartition(":")[2]} (Address already in use)' in warning
+    assert json.loads(task.answer())[1] == ['lo']
+    task.kill()
 
 
 @needs_a_network

@@ -19,13 +19,13 @@ def test_workers_that_do_not_answer_are_named():
                                         'that each is running')
 
 
-def test_a_chief_whose_port_is_taken_says_so_and_reaches_no_worker():
+def test_a_chief_whose_port_stays_taken_says_so_and_reaches_no_worker():
     with socket.create_server(('127.0.0.1', 0)) as taken, socket.create_server(('127.0.0.1', 0)) as worker:
         worker.settimeout(0.5)
         port, other = taken.getsockname()[1], worker.getsockname()[1]
         jobs = {'chief': [f'127.0.0.1:{port}'], 'worker': [f'127.0.0.1:{other}']}
         with pytest.raises(RuntimeError,
                            match=f'^chief:0 cannot serve at port {port} .* or give this task another port'):
-            hosts.connect(cluster_config.ClusterConfig(jobs, 'chief', 0))
+            hosts.connect(cluster_config.ClusterConfig(jobs, 'chief', 0), timeout_seconds=0)
         with pytest.raises(TimeoutError):
             worker.accept()

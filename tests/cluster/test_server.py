@@ -49,11 +49,24 @@ def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, numb
     assert worker.wait(timeout=60) == 0
 
 
-def test_a_port_that_is_taken_is_named(start):
+def test_a_server_names_a_port_that_is_taken_and_waits_for_it(start):
     host, _, port = start.jobs['worker'][0].rpartition(':')
     with socket.create_server((host, int(port))):
-        _, err = start('worker', 0).communicate(timeout=120)
-    assert f'Error: worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
+        worker = start('worker', 0)
+        worker.await_error_line('WARNING:absl:worker:0 cannot serve')
+    assert worker.stdout.readline().startswith('worker:0 serves at ')
+    worker.kill()
+    _, err = worker.communicate()
+    assert f'worker:0 cannot serve at port {port} (Address already in use). See which process holds it' in err
+
+
+def test_a_signal_ends_the_wait_for_a_port(start):
+    host, _, port = start.jobs['worker'][0].rpartition(':')
+    with socket.create_server((host, int(port))):
+        worker = start('worker', 0)
+        worker.await_error_line('WARNING:absl:worker:0 cannot serve')
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=20) == -signal.SIGTERM
 
 
 def test_stopped_and_killed_servers_are_found_silent(start):

@@ -33,7 +33,4 @@ if __name__ == '__main__':
     if this.is_chief:
         lead(this)
     else:
-        try:
-            server.serve(this, num_cpu_devices=2)
-        except RuntimeError as refused:
-            sys.exit(f'Error: {refused}')
+        server.serve(this, num_cpu_devices=2)

@@ -1,0 +1,44 @@
+"""A port that is taken is named and waited for."""
+
+import errno
+import logging
+import socket
+import threading
+import time
+
+import pytest
+
+from lingpipe.cluster import cluster_config, ports
+
+
+@pytest.fixture(name='taken')
+def taken_fixture():
+    """Yields a socket that listens, and the configuration of a worker whose port it holds."""
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        address = f'127.0.0.1:{taken.getsockname()[1]}'
+        yield taken, cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0)
+
+
+def test_a_port_is_used_once_it_is_free(taken, caplog):
+    holder, config = taken
+    threading.Timer(.5, holder.close).start()
+    with caplog.at_level(logging.WARNING), ports.listening(config, seconds=30) as listener:
+        assert f'127.0.0.1:{listener.getsockname()[1]}' == config.address
+    [record] = caplog.records
+    assert 'worker:0 cannot serve at port' in record.getMessage() and 'waits, 30 s at most' in record.getMessage()
+
+
+def test_a_port_that_stays_taken_is_an_error(taken):
+    with pytest.raises(RuntimeError, match='Address already in use.*or give this task another port'):
+        ports.check(taken[1], seconds=.1)
+
+
+def test_other_errors_are_not_waited_for(taken, monkeypatch):
+    monkeypatch.setattr(time, 'sleep', lambda unused_seconds: pytest.fail('waited'))
+    monkeypatch.setattr(socket, 'create_server', _deny)
+    with pytest.raises(RuntimeError, match='Permission denied'):
+        ports.check(taken[1])
+
+
+def _deny(*unused_arguments, **unused_settings):
+    raise PermissionError(errno.EACCES, 'Permission denied')
