@@ -7,13 +7,14 @@ import tensorflow as tf
 from lingpipe import text_tables
 from lingpipe.partition import balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import picture
+from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
     'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
     "of partition_by='flops'.")
 _MIB = 2**20
+_LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
 def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str:
@@ -64,12 +65,12 @@ def _shapes(outputs):
     return ', '.join(str(tuple(spec.shape[1:])) for spec in tf.nest.flatten(outputs))
 
 
-def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
+def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
     """Describes a plan.
 
     Args:
         plan: `Plan`.
-        device_name: name of a device, such as 'v3'.
+        device_name: name of an accelerator, such as 'v3', or None.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
 
     Returns:
@@ -78,13 +79,14 @@ def describe_plan(plan: Any, device_name: Any, alternative: Any = None) -> str:
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
-def partition_table(plan: Any) -> Any:
+def partition_table(plan: plans.Plan) -> str:
     """Returns the table with one row for each partition."""
     limit = plan.setting.memory_limit
     titles, counts = partition_summary.parameter_columns(plan.partitions)
-    header = ['partition', 'device', 'from .. to', 'layers', *titles, 'GFLOPs', *KINDS, 'total MiB']
+    unit, size = _unit(max(part.flops for part in plan.partitions))
+    header = ['partition', 'device', 'from .. to', 'layers', *titles, f'{unit} an example', *KINDS, 'total MiB']
     rows = [[index, plan.schedule.device_of(index), partition_summary.span(part.layer_names), len(part.layer_names),
-             *numbers, part.flops / 1e9, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
+             *numbers, part.flops / size, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
             for index, (part, *numbers) in enumerate(zip(plan.partitions, *counts))]
     if limit:
         header += ['limit MiB', 'fits']
@@ -94,19 +96,34 @@ def partition_table(plan: Any) -> Any:
     return text_tables.table(header, rows)
 
 
-def sentence(plan: Any, device_name: Any, alternative: Any = None) -> Any:
+def _unit(most_flops):
+    return ('GFLOPs', 1e9) if most_flops >= _LEAST_GFLOPS * 1e9 else ('MFLOPs', 1e6)
+
+
+def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
     """Returns the verdict: whether the model fits, and if not, what would help."""
-    devices = f'{_replicas(plan)}{plan.schedule.num_devices} × {device_name}'
-    if plan.setting.memory_limit is None:
-        return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {devices} with {_how(plan)}.'
+    limit = plan.setting.memory_limit
+
+    def devices(count):
+        return _devices(count, device_name, limit)
+
+    where = _replicas(plan) + devices(plan.schedule.num_devices)
+    if limit is None:
+        return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {where} with {_how(plan)}.'
+    largest = _largest(plan, devices(1))
     if plan.fits:
-        return f'Fits on {devices} with {_how(plan)}{_largest(plan, device_name)}.'
-    too_much = picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)
-    remedy = (f'It fits on {alternative.schedule.num_devices} × {device_name} with {_how(alternative)}.'
+        return f'Fits on {where} with {_how(plan)}{largest}.'
+    too_much = picture.to_text(max(plan.device_bytes) - limit)
+    remedy = (f'It fits on {devices(alternative.schedule.num_devices)} with {_how(alternative)}.'
               if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
-    return (f'Does not fit on {devices} with {_how(plan)}: the fullest lacks {too_much}{_largest(plan, device_name)}. '
-            f'{remedy}')
+    return f'Does not fit on {where} with {_how(plan)}: the fullest lacks {too_much}{largest}. {remedy}'
+
+
+def _devices(count, name, limit):
+    if name:
+        return f'{count} × {name}'
+    return f'{count} device{"s" * (count > 1)}' + (f' of {picture.to_text(limit)}' if limit else '')
 
 
 def _numbers(plan):
@@ -116,8 +133,8 @@ def _numbers(plan):
     parameters = partition_summary.parameters_in_words(plan.partitions)
     return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
-            f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device without a '
-            f'limit{_about(plan)}')
+            f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device with '
+            f'memory for all{_about(plan)}')
 
 
 def _about(plan):
@@ -142,11 +159,11 @@ def _how(plan):
     return f'M={plan.schedule.num_micro_batches}, recompute={plan.recompute}{schedule}{limit}'
 
 
-def _largest(plan, device_name):
+def _largest(plan, device):
     found = picture.largest_depth(plan)
     if found is None:
         return ''
-    return (f'; the largest that fits on 1 × {device_name} is L={found.largest} (L: how many {found.kind} repeat, here '
+    return (f'; the largest that fits on {device} is L={found.largest} (L: how many {found.kind} repeat, here '
             f'{found.num_now})')
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.planner import accelerators, comparison, picture, resolution, search
+from lingpipe.planner import accelerators, comparison, picture, plans, resolution, search
 from lingpipe.training import experiment, inspection, optimization
 
 _DEFAULT_SLOTS = 2
@@ -18,11 +18,12 @@ class Planned:
         plan: `Plan`.
         compared: list of the best `Plan`s among those that 'auto' allows, best first.
         params: the given params, with numbers in place of 'auto'.
-        device_name: name of a device.
+        device_name: name of an accelerator, or None.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
-    def __init__(self, compared: list, params: Any, device_name: Any, alternative: Any) -> None:
+    def __init__(self, compared: list, params: Any, device_name: str | None,
+                 alternative: plans.Plan | None) -> None:
         self.plan, self.compared = compared[0], compared
         self.params, self.device_name, self.alternative = params, device_name, alternative
 
@@ -35,7 +36,7 @@ class Planned:
         """Says whether the model fits, and if not, what would help."""
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
-    def png(self) -> Any:
+    def png(self) -> bytes:
         """Returns the picture of the devices' memory, as the bytes of a PNG file."""
         return picture.png(self.plan, self.sentence.split('; ')[0].replace('×', 'x'))  # the font has no ×
 
@@ -78,8 +79,7 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
     compared = search.find_plans(settings, body, num_devices)
     chosen = compared[0]
     alternative = None if chosen.fits else search.fewest_devices(chosen.setting, body, 1024)
-    name = accelerator or (f'{picture.to_text(setting.memory_limit)} device' if setting.memory_limit else 'device')
-    return Planned(compared, _with_body(params, chosen), name, alternative)
+    return Planned(compared, _with_body(params, chosen), accelerator, alternative)
 
 
 def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:

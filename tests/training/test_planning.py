@@ -16,7 +16,7 @@ def test_a_plan_counts_the_input_and_slots_of_an_experiment(tiny):
     assert slots == 2 * weights  # momentum and a moving average
     assert planned.plan.setting.stack.batch_size == 32
     assert str(planned).splitlines()[2].split()[:3] == ['0', '0', 'flatten_0']
-    assert planned.sentence == 'Fits on 2 × 1.00 GiB device with M=2, recompute=stage.'
+    assert planned.sentence == 'Fits on 2 devices of 1.00 GiB with M=2, recompute=stage.'
 
 
 def test_what_was_auto_is_a_number_in_the_params_of_the_plan(tiny):
@@ -42,7 +42,7 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would(tiny):
     planned = lingpipe.plan(params, device_memory=memory)
     assert not planned.plan.fits
     assert f'the fullest lacks {(one - memory) / 1024:.2f} KiB' in planned.sentence
-    assert ' It fits on 2 × ' in planned.sentence and 'no, ' in str(planned)
+    assert ' It fits on 2 devices of ' in planned.sentence and 'no, ' in str(planned)
 
 
 def test_without_accelerator_and_memory_the_plan_says_what_is_needed(tiny):
@@ -74,7 +74,7 @@ def test_the_picture_is_a_png(tiny):
 def test_the_trainer_resolves_auto(tiny, tmp_path, capsys):
     trainer = tiny.trainer(tmp_path, task__body__num_micro_batches='auto', train__max_steps=1)
     trainer.run()
-    assert "'auto': num_micro_batches=1. Fits on 2 × " in capsys.readouterr().out
+    assert "'auto': num_micro_batches=1. Fits on 2 devices of " in capsys.readouterr().out
     written = (tmp_path / 'control/params.txt').read_text()
     assert {line.split(' : ')[0] for line in written.splitlines() if "'auto'" in line} == {
         'task.body.tpu_route', 'task.body.gradient_sum'}
@@ -93,7 +93,7 @@ def test_a_training_run_decides_everything_by_measured_layers(tiny, tmp_path, ca
 def test_devices_that_one_pipeline_does_not_need_run_others(tiny):
     planned = lingpipe.plan(tiny.params(task__body__num_replicas='auto'), num_devices=6)
     assert (planned.params.task.body.num_partitions, planned.params.task.body.num_replicas) == (2, 3)
-    assert planned.sentence.startswith('Needs ') and ' of 3 replicas of 2 × device with M=2' in planned.sentence
+    assert planned.sentence.startswith('Needs ') and ' of 3 replicas of 2 devices with M=2' in planned.sentence
 
 
 def test_replicas_share_the_batch_and_the_slots_and_wait_for_the_sums(tiny):
