@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lingpipe import text_tables
 from lingpipe.planner import picture
-from lingpipe.planner.plans import Plan
+from lingpipe.planner.plans import EQUALLY_FAST, Plan
 from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE, StepTimes
 
 _MIB = 2**20
@@ -40,10 +40,10 @@ def reason(plan: Plan, first: Plan) -> str:
     """
     if not plan.fits:
         return f'lacks {picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)}'
-    slower = plan.step_time / first.step_time - 1
-    if slower <= 0.01:
+    if plan.step_time <= EQUALLY_FAST * first.step_time:
         more = 'more devices' if _num_devices(plan) > _num_devices(first) else 'more memory'
         return f'as fast, but needs {more}'
+    slower = plan.step_time / first.step_time - 1
     mine, its = _parts(plan), _parts(first)
     what = max(mine, key=lambda name: mine[name] - its[name])
     return f'{slower:.1%} slower: {what} {1e3 * (mine[what] - its[what]):.3g} ms longer'

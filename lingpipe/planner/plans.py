@@ -13,6 +13,8 @@ from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
 _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
+# Plans whose steps take at most this many times as long as the fastest count as equally fast.
+EQUALLY_FAST = 1.01
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 

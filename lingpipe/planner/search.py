@@ -28,8 +28,6 @@ NUM_SHOWN = 5  # plans that are compared in a table
 _MOST_ACTIONS = 2**15
 _DEFAULT_MOST_PARTITIONS = 1024
 _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
-# Plans whose steps take at most this many times as long as the fastest count as equally fast.
-_EQUALLY_FAST = 1.01
 
 
 class Choices(NamedTuple):
@@ -137,7 +135,7 @@ def best(candidates: Any) -> plans.Plan:
     if not fitting:
         return min(candidates, key=lambda plan: max(plan.device_bytes))
     least = min(plan.step_time for plan in fitting)
-    return min((plan for plan in fitting if plan.step_time <= _EQUALLY_FAST * least),
+    return min((plan for plan in fitting if plan.step_time <= plans.EQUALLY_FAST * least),
                key=lambda plan: (plan.setting.num_replicas * plan.schedule.num_devices, max(plan.device_bytes)))
 
 
