@@ -19,7 +19,7 @@ _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'cs
 _DELIMITERS = {'csv': ',', 'tsv': '\t'}
 FORMATS = sorted(set(_FORMATS.values()))
 _NUM_SHOWN = 60
-_LARGEST_CSV_FIELD = 2**31 - 1  # fits into C's long on every platform; Python's own limit is 128 KiB
+_LARGEST_CSV_FIELD = 2**26  # characters, for which csv needs four bytes each; Python's own limit is 2**17
 
 
 @dataclasses.dataclass(frozen=True)

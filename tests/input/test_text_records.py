@@ -78,6 +78,13 @@ def test_what_follows_a_bad_csv_row_is_read(tmp_path):
     assert bad.problem and good.fields == {'text': 'c', 'label': '2'}
 
 
+def test_a_csv_field_without_end_is_a_bad_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_records, '_LARGEST_CSV_FIELD', 10)
+    path = write(tmp_path / 'a.csv', f'text,label\n{"x" * 11},1\nb,2\n')
+    bad, good = text_records.from_files(path)
+    assert bad.problem == 'is no CSV (field larger than field limit (10)).' and good.fields == {'text': 'b', 'label': '2'}
+
+
 def test_a_folder_is_read_as_keras_reads_it(tmp_path):
     for name in ('poor/b.txt', 'poor/a.txt', 'fine/deep/c.txt', 'fine/d.txt', '.git/e.txt'):
         write(tmp_path / name, f'text of {name}')
