@@ -19,6 +19,7 @@ _libc = ctypes.CDLL(None)
 _VARIABLE = 'LINGPIPE_HEARTBEAT'
 _TURN = 'LINGPIPE_TURN'
 _SECONDS_BETWEEN_BEATS = 1
+_beating: list[threading.Thread] = []
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -115,7 +116,13 @@ def beat_for_parent() -> None:
     """Starts to send heartbeats to the parent, if the parent listens; from then on the parent expects them."""
     pipe = os.environ.pop(_VARIABLE, None)
     if pipe is not None:
-        threading.Thread(target=_beat, args=(int(pipe),), name='heartbeat', daemon=True).start()
+        _beating.append(threading.Thread(target=_beat, args=(int(pipe),), name='heartbeat', daemon=True))
+        _beating[-1].start()
+
+
+def is_supervised() -> bool:
+    """Returns whether a parent restarts this process when it ends with TRY_AGAIN."""
+    return bool(_beating)
 
 
 def _beat(pipe):

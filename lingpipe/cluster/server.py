@@ -15,11 +15,14 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.cluster import cluster_config, messages, ports
+from lingpipe.cluster import child_process, cluster_config, messages, ports
 
-_ENDED, _SIGNAL = range(2)
+_ENDED, _SIGNAL, _WORN = range(3)
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
+_SECONDS_BETWEEN_LOOKS = 2
+# TensorFlow keeps threads and some MiB of each chief that was lost, of its variables too for ten minutes.
+_MOST_LOST_CHIEFS = 3
 _SECONDS_TO_LEAVE = 1  # for the chief to close its session, which it cannot do once the server has ended
 _SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 _DANGER = ('The servers of TensorFlow have no passwords and no encryption, and listen on every network of a machine: '
@@ -29,7 +32,7 @@ _ADVICE = ('Let only the machines of the cluster reach these ports (private netw
 
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
-          use_all_cores: bool = False) -> NoReturn:
+          use_all_cores: bool = False, restarts: bool = False) -> NoReturn:
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Without a chief,
@@ -37,11 +40,15 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU device has one thread, as
     virtual devices do.
 
+    With `restarts`, the process ends with `child_process.TRY_AGAIN` when the third chief is lost: TensorFlow never
+    frees all that belonged to a lost chief. The next chief takes as long to start as this process.
+
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
         num_cpu_devices: number of devices into which the CPU is split, one for each stage that the chief places here.
         use_gpus: whether to lend the GPUs of this machine too.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
+        restarts: whether a parent restarts this process.
 
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
@@ -52,15 +59,19 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     server = _start(config, num_cpu_devices, use_gpus, use_all_cores)
     devices = f'{num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}'
     print(f'{config.task} serves at {config.address} with {devices}.', flush=True)
-    threading.Thread(target=_await_end, args=(config, server.target, events), name='end', daemon=True).start()
+    is_over = threading.Event()
+    threading.Thread(target=_await_end, args=(config, server.target, is_over, events), name='end', daemon=True).start()
+    if restarts:
+        threading.Thread(target=_count_chiefs, args=(config, is_over, events), name='chiefs', daemon=True).start()
     while (event := _next(events, _SECONDS_BETWEEN_CATCHES)) is None:
         _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
     if event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
         _next(events, _SECONDS_TO_FINISH)
-    print(f'{config.task} has ended.', flush=True)
+    print(f'{config.task} restarts, to free what TensorFlow keeps of {_MOST_LOST_CHIEFS} chiefs that were lost.'
+          if event == _WORN else f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(child_process.TRY_AGAIN if event == _WORN else 0)
 
 
 def _catch_signals(events):
@@ -89,11 +100,35 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
         raise RuntimeError(ports.in_words(config, str(error).splitlines()[0])) from error
 
 
-def _await_end(config, target, events):
+def _await_end(config, target, is_over, events):
     with contextlib.suppress(tf.errors.OpError):
         messages.wait_for(config, messages.ENDED, target)
+        is_over.set()
         time.sleep(_SECONDS_TO_LEAVE)
         events.put(_ENDED)
+
+
+def _count_chiefs(config, is_over, events):
+    """Looks whether the chief is there: a chief that ends training says so before its port closes."""
+    [address], num_lost, was_there = config.jobs['chief'], 0, False
+    while num_lost < _MOST_LOST_CHIEFS:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        is_there = _listens(address)
+        num_lost += was_there and is_there is False
+        was_there = was_there if is_there is None else is_there
+    if not is_over.wait(_SECONDS_TO_LEAVE):
+        events.put(_WORN)
+
+
+def _listens(address):
+    """Returns whether a process listens; None: its host cannot be reached."""
+    try:
+        socket.create_connection(cluster_config.host_and_port(address), timeout=1).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> None:

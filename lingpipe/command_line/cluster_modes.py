@@ -45,7 +45,9 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
         _train_as_worker(params, datasets, given, config, started)
     elif not config.is_chief:
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
-        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus)
+        # With replacements a chief on standby connects at once, and would find no worker.
+        restarts = child_process.is_supervised() and not given.replace_after_seconds
+        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus, restarts=restarts)
     else:
         train = _train_with_parameter_servers
         if given.cluster == cluster_config.PIPELINE:

@@ -4,10 +4,11 @@ import contextlib
 import pathlib
 import signal
 import socket
+import time
 
 import pytest
 
-from lingpipe.cluster import cluster_config, server, watchdog
+from lingpipe.cluster import child_process, cluster_config, server, watchdog
 from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
@@ -67,6 +68,18 @@ def test_a_signal_ends_the_wait_for_a_port(start):
         worker.await_error_line('WARNING:absl:worker:0 cannot serve')
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=20) == -signal.SIGTERM
+
+
+def test_a_server_that_has_lost_three_chiefs_asks_for_a_restart(start):
+    worker = start('worker', 0, 'restarts')
+    worker.stdout.readline()
+    for _ in range(3):
+        assert worker.poll() is None
+        with socket.create_server(cluster_config.host_and_port(start.jobs['chief'][0])) as chief:
+            chief.accept()[0].close()
+        time.sleep(1)
+    assert worker.wait(timeout=20) == child_process.TRY_AGAIN
+    assert worker.stdout.read() == 'worker:0 restarts, to free what TensorFlow keeps of 3 chiefs that were lost.\n'
 
 
 def test_stopped_and_killed_servers_are_found_silent(start):

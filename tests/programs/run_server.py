@@ -33,4 +33,5 @@ if __name__ == '__main__':
     if this.is_chief:
         lead(this)
     else:
-        server.serve(this, num_cpu_devices=2)
+        server._SECONDS_BETWEEN_LOOKS = .1
+        server.serve(this, num_cpu_devices=2, restarts='restarts' in sys.argv)
