@@ -48,7 +48,7 @@ def RegisteredTypes() -> list[str]:
     return sorted(f'type/{key}' for key in _registered)
 
 
-def fresh_params(cls: Any) -> Any:
+def fresh_params(cls: type) -> Any:
     """Returns new Params of the class `cls`, or None if the class has none."""
     if not isinstance(cls, type):
         return None
@@ -89,7 +89,7 @@ class KnownObjects:
         if isinstance(known, type) and issubclass(known, enum.Enum):
             self._enums.setdefault(known.__name__, {})[key] = known
 
-    def find(self, key: str) -> Any:
+    def find(self, key: str) -> type:
         """Returns the object of a `module/Name` key.
 
         Raises:

@@ -76,7 +76,7 @@ def rebuild(value: Any, new_children: list[Any]) -> Any:
     return rebuilt
 
 
-def item_suffix(container: Any, key: Any) -> str:
+def item_suffix(container: Any, key: int | str) -> str:
     """Returns the step of a path into the item `key` of `container`: `[3]`, `['key']` or `[field]`."""
     return f'[{key}]' if is_record(container) else f'[{key!r}]'
 

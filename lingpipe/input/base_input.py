@@ -73,6 +73,9 @@ class BaseInput:
     example_name = 'examples'
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
     bad_records_rule = ''
+    input_spec: Any
+    training_dataset: Callable[..., tf.data.Dataset]
+    evaluation_dataset: Callable[..., tf.data.Dataset]
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

@@ -49,7 +49,7 @@ def num_bytes_of_weights(preset: str) -> int:
                if presets.check_file_exists(preset, name))
 
 
-def require_few_layers(config: Any) -> None:
+def require_few_layers(config: dict[str, Any]) -> None:
     """Refuses a configuration with more layers than any model has.
 
     Args:

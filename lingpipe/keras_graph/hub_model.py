@@ -84,7 +84,7 @@ class KerasHubModel(model_source.KerasModelSource):
             raise ValueError(f'input.tokenizer makes the tokens of {found.__name__}, but {type(model).__name__} takes '
                              f'those of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
-    def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
+    def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
         """Writes a preset that plain KerasHub loads, including the tokenizer of training."""
         if not hasattr(model, 'save_to_preset'):
             return []
@@ -125,7 +125,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'({error}). See help(keras_hub.models.{p.backbone}).') from error
 
 
-def preset_preprocessor(preset: str | None, model: keras.Model) -> Any:
+def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
     """Returns the preprocessor that a preset has for a task; None if it has none.
 
     Args:

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -116,7 +116,7 @@ def _layers_by_path(model, named):
     return found
 
 
-def _matching(field: str, patterns: Any, names: Collection[str]) -> list[str]:
+def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
     """Returns the names that expressions of a field match."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f"{field}={patterns!r} is no list of regular expressions. Write it like {field}=['.*/bias'].")

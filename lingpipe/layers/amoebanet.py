@@ -38,7 +38,7 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
         """Maps images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
         return self.batch_norm(self.convolution(inputs), training=training)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return self.convolution.compute_output_shape(input_shape)
 
 
@@ -74,7 +74,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         self.dense = _dense(self, p.num_classes)
         self.dense.build((shape[0], p.full_filters))
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> tuple:
         """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
         if not training:
             return inputs
@@ -122,7 +122,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         logits = _logits(self.dense(self.dropout(features, training=training)))
         return (logits, *auxiliary_logits) if auxiliary_logits else logits
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         out_shape, _, *auxiliary_shapes = input_shape
         logits_shape = (out_shape[0], self.params.num_classes)
         return (logits_shape, *auxiliary_shapes) if auxiliary_shapes else logits_shape

@@ -220,7 +220,7 @@ class Operation(AmoebaNetLayer):
             x = batch_norm(convolution(x), training=training)
         return x
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return strided_shape(input_shape, self.params.strides, self.params.filters)
 
 
@@ -256,7 +256,7 @@ class FactorizedReduction(AmoebaNetLayer):
         halves = [self.even_convolution(x), self.odd_convolution(_without_first_pixels(_pad_to_even(x)))]
         return self.batch_norm(keras.ops.concatenate(halves, axis=-1), training=training)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return strided_shape(input_shape, 2, self.params.filters)
 
 

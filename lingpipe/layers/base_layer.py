@@ -22,7 +22,7 @@ _PRIORITY_OF_FUNCTIONS = 50  # of the variable creator of a tf.function
 class LayerParams(hyperparams.InstantiableParams):
     """Params of a layer, whose dtype policy also applies to the layers inside it."""
 
-    def Instantiate(self, **kwargs: Any) -> Any:
+    def Instantiate(self, **kwargs: Any) -> 'BaseLayer':
         with default_policy(self.dtype_policy):
             return super().Instantiate(**kwargs)
 

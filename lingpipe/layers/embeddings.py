@@ -42,11 +42,11 @@ class _AddedPositions(base_layer.BaseLayer):
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 
-    def decode(self, inputs: tf.Tensor, cache: Any, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Adds the positions from `start` on, `[batch, n, model_dim]`; the cache stays as it is."""
         return self(inputs, start=start), cache
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return input_shape
 
 
@@ -124,7 +124,7 @@ class TokenEmbedding(base_layer.BaseLayer):
         self.table = self.add_weight(
             name='table', shape=(p.vocab_size, p.model_dim), initializer=keras.initializers.RandomNormal(stddev=stddev))
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any) -> tf.Tensor:
         """Maps tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
         tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model passes floats
         vectors = keras.ops.take(self.table, tokens, axis=0)
@@ -132,12 +132,12 @@ class TokenEmbedding(base_layer.BaseLayer):
             vectors *= math.sqrt(self.params.model_dim)
         return keras.ops.cast(vectors, self.compute_dtype)
 
-    def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, previous: Any = None) -> tf.Tensor:
         if self.params.padding_id is None:
             return previous
         return keras.ops.not_equal(inputs, self.params.padding_id)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return *input_shape, self.params.model_dim
 
 
@@ -239,12 +239,12 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         if self.params.use_bias:
             self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any) -> tf.Tensor:
         """Maps `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
         logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
         if self.params.use_bias:
             logits += self.bias
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return *input_shape[:-1], self.params.vocab_size

@@ -85,7 +85,7 @@ class ResNetConvolution(ResNetLayer):
         x = self.batch_norm(self.convolution(x), training=training)
         return keras.ops.relu(x) if self.params.relu else x
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         batch, height, width, _ = input_shape
         strides = self.params.strides
         return batch, -(-height // strides), -(-width // strides), self.params.filters
@@ -120,7 +120,7 @@ class ResNetStem(ResNetLayer):
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         shape = self.convolution.compute_output_shape(input_shape)
         return self.pooling.compute_output_shape(shape) if self.pooling else shape
 
@@ -173,7 +173,7 @@ class ResNetBlock(ResNetLayer):
             x = convolution(x, training=training)
         return keras.ops.relu(x + (self.shortcut(inputs, training=training) if self.shortcut else inputs))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         for convolution in self.convolutions:
             input_shape = convolution.compute_output_shape(input_shape)
         return input_shape
@@ -202,7 +202,7 @@ class ResNetHead(base_layer.BaseLayer):
         logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Any) -> tuple:
         return input_shape[0], self.params.num_classes
 
 

@@ -105,7 +105,7 @@ class TransformerBlock(base_layer.BaseLayer):
         for layer in (self.attention_norm, self.attention, self.feed_forward_norm, self.feed_forward):
             layer.build(input_shape)
 
-    def call(self, inputs: Any, mask: tf.Tensor | None = None, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
         """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
         return self._transform(inputs + self.attention_dropout(attended, training=training), training)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.input import base_input
 from lingpipe.layers import base_layer
 from lingpipe.models import keras_metrics
 from lingpipe.pipeline import gpipe_layer
@@ -24,7 +25,7 @@ class BaseTask:
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         """Returns the InstantiableParams of this task, with `body`, `train` and `eval`."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
@@ -37,13 +38,13 @@ class BaseTask:
         p.Define('eval', eval_params(), 'How the task is evaluated.')
         return p
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams) -> None:
         self.params = params
         self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
         self.loss_and_metrics = losses.LossAndStates(
             self.loss, keras_metrics.make_states(params.metrics, self.metric_arguments))
 
-    def loss(self, targets: Any, outputs: Any) -> Any:
+    def loss(self, targets: Any, outputs: Any) -> dict[str, Any]:
         """Computes the metrics of one micro-batch.
 
         Args:
@@ -110,7 +111,8 @@ class BaseTask:
         labels, weights, *_ = targets
         return labels, outputs, weights
 
-    def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, Any]:
+    def baselines(self, train_input_params: hyperparams.InstantiableParams,
+                  evaluation_input: base_input.BaseInput) -> dict[str, Any]:
         """Computes the results of a simple method, to be shown next to the metrics of the trained model.
 
         Args:
@@ -137,7 +139,7 @@ class BaseTask:
         del inputs, targets, read
         return {}
 
-    def sample(self, training_input: Any, read: Callable) -> str | None:
+    def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
         """Shows what the model does so far; printed and written to TensorBoard with every evaluation during training.
 
         Args:
@@ -150,7 +152,7 @@ class BaseTask:
         del training_input, read
         return None
 
-    def report(self, training_input: Any, read: Callable) -> str | None:
+    def report(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
         """Shows what the model has learnt; printed once at the end of training.
 
         Args:
@@ -182,7 +184,7 @@ class BaseTask:
             tf.function(self.loss_and_metrics, autograph=False).get_concrete_function(*specs).structured_outputs)
 
 
-def train_params() -> Any:
+def train_params() -> hyperparams.Params:
     """Returns the Params of training, with Lingvo's names if Lingvo has them."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
@@ -215,7 +217,7 @@ def train_params() -> Any:
     return p
 
 
-def eval_params() -> Any:
+def eval_params() -> hyperparams.Params:
     """Returns the Params of evaluation."""
     p = hyperparams.Params()
     p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')

@@ -35,8 +35,8 @@ class _Beams(NamedTuple):
         return self.log_probs.shape[1] == 1
 
 
-def beam_search(next_log_probs: Callable, state: Any, batch_size: int, max_length: int, end_id: Any,
-                beam_size: int = 4, length_penalty: Any = 0.6) -> Any:
+def beam_search(next_log_probs: Callable, state: Any, batch_size: int, max_length: int, end_id: int,
+                beam_size: int = 4, length_penalty: float = 0.6) -> tuple:
     """Searches the sequence with the best length-normalised log probability.
 
     The score of a sequence Y, including its end, is log P(Y) / ((5 + |Y|) / 6)^length_penalty (GNMT, arXiv 1609.08144,

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.models import random_examples
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import keras_backend, keras_losses
 from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage_layers
 
@@ -27,7 +28,8 @@ class NotAdditive(Exception):
     """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
 
 
-def kinds_of(compile_loss: Any, y_true: Any, outputs: Any, sample_weight: Any, variables: list[keras.Variable]) -> list:
+def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
+             variables: list[keras.Variable]) -> list:
     """Finds the kind of each of the losses that a model was compiled with.
 
     Keras's own losses are known to compute each example separately. Any other loss is tested on a few random examples,
@@ -65,7 +67,7 @@ def _kind_of_reduction(loss):
     return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
 
 
-def kind_of(loss: Any, y_true: Any, outputs: Any, is_weighted: bool, variables: list) -> Kind:
+def kind_of(loss: keras.Loss, y_true: Any, outputs: Any, is_weighted: bool, variables: list) -> Kind:
     """Finds the `Kind` of one loss; see `kinds_of`.
 
     Args:
@@ -176,14 +178,14 @@ class CompiledLoss:
         kinds: list of `compiled_loss.Kind`, one per loss.
     """
 
-    def __init__(self, compile_loss: Any, structure: boundary.Structure | None, kinds: list) -> None:
+    def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure | None, kinds: list) -> None:
         self._compile_loss = compile_loss
         self._structure = structure
         self._parts = [_as_sum(part.loss) if kind is Kind.SUM else losses.as_metrics(part.loss)
                        for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     @property
-    def num_losses(self) -> Any:
+    def num_losses(self) -> int:
         """Number of losses that are summed."""
         return len(self._parts)
 
@@ -200,7 +202,7 @@ class CompiledLoss:
         names = [part.name for part in self._compile_loss._flat_losses]
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
-    def weights(self, targets: Targets, outputs: Any) -> Any:
+    def weights(self, targets: Targets, outputs: Any) -> list[tf.Tensor]:
         """Returns, for each loss, the weight that its mean divides by.
 
         Args:
@@ -224,13 +226,13 @@ class CompiledLoss:
         return recording(y_true, outputs, sample_weight), found
 
 
-def no_loss(targets: Any, outputs: Any) -> Any:
+def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
     """The loss of a model that is compiled without one: only the losses that its layers add count."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
 
-def pack_targets(y_true: Any, sample_weight: Any, num_rows: Any) -> Any:
+def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
     """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
@@ -239,7 +241,7 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: Any) -> Any:
     return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
 
 
-def with_shares(targets: Any, weights: Any) -> Targets:
+def with_shares(targets: Targets, weights: Any) -> Targets:
     """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the mini-batch."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
@@ -262,7 +264,7 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
     return mean if share is None else total * share
 
 
-def weights_of_batch(pipe: Any, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
+def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
     """Computes the weight that the mean of each loss over a mini-batch divides by.
 
     A mask passes through a model from the inputs to the outputs without using weights. So the model and its losses are

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.input import tokenization
 from lingpipe.models.sampling import Sampling
+from lingpipe.pipeline import gpipe_layer
 
 
 class IncrementalDecoder:
@@ -44,7 +45,7 @@ class IncrementalDecoder:
             with tf.device(stage.device):
                 self.caches.append([_make_cache(layer, batch_size, length) for layer in stage.layers])
 
-    def forward(self, tokens: Any, start: tf.Tensor) -> Any:
+    def forward(self, tokens: Any, start: tf.Tensor) -> tf.Tensor:
         """Computes the outputs of the next positions in evaluation mode.
 
         Args:
@@ -97,7 +98,7 @@ class Generator:
         read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, body: Any, context_length: int, sampling: Sampling,
+    def __init__(self, body: gpipe_layer.GPipeLayer, context_length: int, sampling: Sampling,
                  read: Callable = variable_placement.read_variable) -> None:
         if context_length < 2:
             raise ValueError(f'context_length is {context_length}, but a token and the next need 2. Choose a larger '
@@ -108,7 +109,7 @@ class Generator:
         self._prefill = tf.function(self._prefill_and_choose, autograph=False)
         self._step = tf.function(self._step_and_choose, autograph=False)
 
-    def tokens(self, prompt: Any) -> Iterator[Any]:
+    def tokens(self, prompt: list[int]) -> Iterator[Any]:
         """Generates tokens without end.
 
         Args:
@@ -145,7 +146,8 @@ class Generator:
             return self._sampling.choose(logits[:, place], tf.stack([tf.constant(self._sampling.seed, tf.int32), draw]))
 
 
-def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: int) -> Iterator[Any]:
+def text_pieces(generator: Generator, tokenizer: Any, prompt: str,
+                num_tokens: int) -> Iterator[Any]:
     """Generates a text in pieces, so that it can be shown while the model writes.
 
     Args:

@@ -23,15 +23,16 @@ class HubPipelineModel(pipeline_model.PipelineModel):
     """
 
     @property
-    def preprocessor(self) -> Any:
+    def preprocessor(self) -> keras.Layer:
         """The task's preprocessor; None if it takes tensors."""
         return self.source.preprocessor
 
-    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1, verbose: Any = 'auto',
-            callbacks: Any = None, validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
-            class_weight: Any = None, sample_weight: Any = None, initial_epoch: int = 0,
-            steps_per_epoch: int | None = None, validation_steps: int | None = None,
-            validation_batch_size: int | None = None, validation_freq: int = 1) -> Any:
+    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1,
+            verbose: int | str = 'auto', callbacks: Any = None, validation_split: float = 0.0,
+            validation_data: Any = None, shuffle: bool = True, class_weight: Any = None,
+            sample_weight: Any = None, initial_epoch: int = 0, steps_per_epoch: int | None = None,
+            validation_steps: int | None = None, validation_batch_size: int | None = None,
+            validation_freq: int = 1) -> Any:
         """Trains on raw examples; see `keras.Model.fit` and KerasHub's tasks."""
         if self.preprocessor is not None:
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split, validation_data)
@@ -45,7 +46,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
             sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
 
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = 'auto',
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = 'auto',
                  sample_weight: Any = None, steps: int | None = None, callbacks: Any = None, return_dict: bool = False,
                  **cache: Any) -> Any:
         """Evaluates raw examples; see `keras.Model.evaluate`. Validation data from `fit` are already preprocessed."""
@@ -53,7 +54,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             x, y, sample_weight, batch_size = self._batches(x, y, sample_weight, batch_size), None, None, None
         return super().evaluate(x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict, **cache)
 
-    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = 'auto', steps: int | None = None,
+    def predict(self, x: Any, batch_size: int | None = None, verbose: int | str = 'auto', steps: int | None = None,
                 callbacks: Any = None) -> Any:
         """Computes the outputs for raw examples; see `keras.Model.predict`."""
         if self.preprocessor is not None:
@@ -102,7 +103,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         x, y, sample_weight = self._preprocessed(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
-    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> list[float]:
         """Evaluates a batch of raw examples; see `keras.Model.test_on_batch`."""
         return super().test_on_batch(*self._preprocessed(x, y, sample_weight), return_dict)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.models import base_task
 
 
@@ -14,7 +15,7 @@ class ImageClassifier(base_task.BaseTask):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.eval.Set(best_metric='accuracy', best_is_largest=True)
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all classes (arXiv 1512.00567, section 7).')
@@ -30,7 +31,7 @@ class ImageClassifier(base_task.BaseTask):
             raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '
                              f'logits. Give the head num_classes={training_input.num_classes}.')
 
-    def loss(self, targets: Any, outputs: Any) -> Any:
+    def loss(self, targets: Any, outputs: Any) -> dict[str, tuple]:
         """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
         labels, weights = targets
         logits, *auxiliary = tf.nest.flatten(outputs)
@@ -43,7 +44,7 @@ class ImageClassifier(base_task.BaseTask):
             'loss': (tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total), total),
             'accuracy': (tf.math.divide_no_nan(tf.reduce_sum(correct * weights), total), total)}
 
-    def metric_arguments(self, targets: Any, outputs: Any) -> Any:
+    def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
         """Returns labels, the main logits and weights; see `BaseTask.metric_arguments`."""
         return super().metric_arguments(targets, tf.nest.flatten(outputs)[0])
 

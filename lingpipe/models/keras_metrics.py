@@ -68,7 +68,7 @@ class MetricState:
         arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`.
     """
 
-    def __init__(self, params: Any, arguments: Callable) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:
         self._params, self._arguments = params, arguments
         self._metric: Any = None
 
@@ -208,7 +208,7 @@ class OfClasses(keras.metrics.Metric):
     """
 
     def __init__(self, metric: keras.metrics.Metric, class_id: int | None = None, name: str | None = None,
-                 dtype: Any = None) -> None:
+                 dtype: str | None = None) -> None:
         super().__init__(name=name or metric.name, dtype=dtype)
         self.metric, self.class_id = metric, class_id
 
@@ -230,7 +230,7 @@ class OfClasses(keras.metrics.Metric):
             labels, probabilities = labels[..., wanted], probabilities[..., wanted]
         self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
 
-    def result(self) -> Any:
+    def result(self) -> tf.Tensor:
         """Returns the value of the metric."""
         return self.metric.result()
 

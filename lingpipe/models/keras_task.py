@@ -22,12 +22,12 @@ class KerasTask(base_task.BaseTask):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('loss', None, 'KerasParams of a Keras loss, as KerasParams(keras.losses.MeanSquaredError).')
         return p
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams) -> None:
         _require_loss(params.loss)
         self._keras_loss = params.loss.Instantiate()
         if self._keras_loss.reduction not in ('sum_over_batch_size', 'mean', _WEIGHTED_MEAN):

@@ -1,16 +1,18 @@
 """Language models: predicting every next token."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.models import base_task, generation, text_writers
 from lingpipe.models.sampling import Sampling
 
 
-def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> Any:
+def smoothed_cross_entropy(nats: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tf.Tensor:
     """Adds a share of the cross-entropy of the uniform distribution (arXiv 1512.00567, section 7).
 
     Args:
@@ -27,7 +29,7 @@ def smoothed_cross_entropy(nats: Any, logits: Any, label_smoothing: float) -> An
     return (1 - label_smoothing) * nats + label_smoothing * uniform
 
 
-def weighted_mean(values: Any, weights: Any, total: Any) -> Any:
+def weighted_mean(values: Any, weights: Any, total: tf.Tensor) -> tf.Tensor:
     """Returns the sum of values times weights over `total`; 0 if that is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total)
 
@@ -50,7 +52,7 @@ class NGramModel:
         vocab_size: number of different tokens.
     """
 
-    def __init__(self, tokens: Any, order: Any, vocab_size: int) -> None:
+    def __init__(self, tokens: np.ndarray, order: int, vocab_size: int) -> None:
         if vocab_size ** order >= 2 ** 63:
             raise ValueError(f'order={order} is too large for runs of tokens below {vocab_size}. Choose a smaller '
                              'order.')
@@ -61,7 +63,7 @@ class NGramModel:
                 codes, counts if length == order else self._continuations(runs[length][0], length, codes), vocab_size)
             for length, (codes, counts) in enumerate(runs, 1)]
 
-    def bits(self, tokens: Any) -> Any:
+    def bits(self, tokens: np.ndarray) -> np.ndarray:
         """Returns -log2 p of every token after those before it, float64 `[length]`."""
         probabilities = np.full(len(tokens), 1 / self._vocab_size)
         for length, level in enumerate(self._levels, 1):
@@ -129,7 +131,7 @@ class LanguageModel(base_task.BaseTask):
     """
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.eval.Set(best_metric='bits_per_byte')
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
@@ -141,7 +143,7 @@ class LanguageModel(base_task.BaseTask):
         p.Define('sample_length', 100, 'Largest number of tokens to write; 0: none.')
         return p
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams) -> None:
         super().__init__(params)
         self._sampler: Any = None
 
@@ -178,7 +180,7 @@ class LanguageModel(base_task.BaseTask):
                 'larger tokens would be lost. Use the tokenizer that the model was made for, or a body of '
                 f'{vocab_size} logits.')
 
-    def sample(self, training_input: Any, read: Any) -> str | None:
+    def sample(self, training_input: Any, read: Callable) -> str | None:
         """Returns a text that the model wrote, always with the same random numbers, so that texts can be compared."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and text_writers.reads_sources(training_input.input_spec):
@@ -192,7 +194,7 @@ class LanguageModel(base_task.BaseTask):
         return p.sample_prompt + ''.join(
             generation.text_pieces(self._sampler, tokenizer, p.sample_prompt, p.sample_length))
 
-    def baselines(self, train_input_params: Any, evaluation_input: Any) -> Any:
+    def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, float]:
         """Returns the bits per byte of an n-gram model of the same training text, if `n_gram_order` is set."""
         order, tokenizer = self.params.n_gram_order, evaluation_input.tokenizer
         if not order:

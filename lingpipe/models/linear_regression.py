@@ -1,5 +1,6 @@
 """Regression with the mean squared error, and a comparison of the weights with the true ones."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from lingpipe.models import base_task
 class LinearRegression(base_task.BaseTask):
     """Predicts numbers by a body that ends in a `keras.layers.Dense`; for the report it must be the only layer."""
 
-    def loss(self, targets: tuple, outputs: Any) -> Any:
+    def loss(self, targets: tuple, outputs: Any) -> dict[str, tuple]:
         """Returns the metric 'loss', the mean squared error.
 
         Args:
@@ -23,7 +24,7 @@ class LinearRegression(base_task.BaseTask):
         total = tf.reduce_sum(weights)
         return {'loss': (tf.math.divide_no_nan(tf.reduce_sum(squares * weights), total), total)}
 
-    def report(self, training_input: Any, read: Any) -> Any:
+    def report(self, training_input: Any, read: Callable) -> str | None:
         """Returns a table of the weights and the true ones, if the input knows these; None for several layers."""
         if len(self.body.stack) > 1:
             return None

@@ -1,7 +1,7 @@
 """The interface of a pipelined model: the layers, names, weights and files of the plain model inside it."""
 
 import re
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -99,14 +99,14 @@ class ModelSurface(keras.Model):
         return getattr(self.source, 'input_spec', None)
 
     @property
-    def metrics(self) -> Any:
+    def metrics(self) -> list[keras.Metric]:
         """The model's own metrics, then those of its layers, each once."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
         found = self._get_own_metrics() + [metric for layer in layers for metric in layer.metrics]
         return list({id(metric): metric for metric in found}.values())
 
     @property
-    def losses(self) -> Any:
+    def losses(self) -> list[tf.Tensor]:
         """Losses that layers added in the last call, and weight regularisers, each on the device of its variable."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
@@ -134,8 +134,8 @@ class ModelSurface(keras.Model):
         """Returns the nest of the shapes of the outputs."""
         return self.pipe.compute_output_shape(input_shape)
 
-    def stateless_call(self, trainable_variables: Any, non_trainable_variables: Any, *args: Any,
-                       return_losses: bool = False, **kwargs: Any) -> Any:
+    def stateless_call(self, trainable_variables: list, non_trainable_variables: list,
+                       *args: Any, return_losses: bool = False, **kwargs: Any) -> tuple:
         """Runs the layers on given values, in sequence and without micro-batches; see `keras.Layer.stateless_call`."""
         return self._plain_model().stateless_call(
             trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
@@ -176,7 +176,7 @@ class ModelSurface(keras.Model):
                 f'none there that fit, such as {told[2]!r}. Give a file that this model, or one like it, has saved; '
                 'with skip_mismatch=True these layers keep what they have.') from error
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
 
         Raises:
@@ -189,7 +189,7 @@ class ModelSurface(keras.Model):
                 'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
 
     @classmethod
-    def from_config(cls, config: Any) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes a model from what `get_config` returned, and creates its weights if it knows its inputs."""
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])

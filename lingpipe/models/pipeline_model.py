@@ -3,6 +3,7 @@
 import functools
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -41,21 +42,21 @@ class PipelineModel(model_surface.ModelSurface):
         **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
     """
 
-    def __new__(cls, pipe: Any = None, **unused: Any) -> 'PipelineModel':
+    def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
         """Makes a `HubPipelineModel` of a KerasHub task, so that raw texts and images are preprocessed."""
         if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
             from lingpipe.models import hub_pipeline_model
             cls = hub_pipeline_model.HubPipelineModel
         return super().__new__(cls)
 
-    def __init__(self, pipe: Any, **kwargs: Any) -> None:
+    def __init__(self, pipe: keras.Layer, **kwargs: Any) -> None:
         super().__init__(pipe, **kwargs)
         self._kept = types.SimpleNamespace(losses={}, generation=None)
 
     def compile(self, optimizer: Any = 'rmsprop', loss: Any = None, loss_weights: list | None = None,
                 metrics: list | None = None, weighted_metrics: list | None = None,
                 run_eagerly: bool = False,
-                steps_per_execution: int = 1, jit_compile: Any = 'auto', auto_scale_loss: bool = True) -> None:
+                steps_per_execution: int = 1, jit_compile: bool | str = 'auto', auto_scale_loss: bool = True) -> None:
         """Configures training, as `keras.Model.compile` does.
 
         Args:
@@ -92,7 +93,7 @@ class PipelineModel(model_surface.ModelSurface):
     def jit_compile(self, value: Any) -> None:
         self.pipe.set_jit_compile(bool(value))
 
-    def make_train_function(self, force: bool = False) -> Any:
+    def make_train_function(self, force: bool = False) -> Callable:
         """Refuses weights that the optimizer does not know; see `keras.Model.make_train_function`."""
         self._refuse_new_weights()
         return super().make_train_function(force)
@@ -102,7 +103,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._refuse_overridden_steps()
         return super().make_predict_function(force)
 
-    def compile_from_config(self, config: Any) -> None:
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was when it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
@@ -120,7 +121,7 @@ class PipelineModel(model_surface.ModelSurface):
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
-    def train_step(self, data: Any) -> Any:
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Trains on one batch, with the loss inside the last partition if it can be summed over micro-batches.
 
         See `keras.Model.train_step`. Any other loss, and an overridden `compute_loss`, is computed on the whole batch,
@@ -144,7 +145,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
-    def test_step(self, data: Any) -> Any:
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Evaluates one batch; see `keras.Model.test_step`."""
         if self._overrides('call'):
             return super().test_step(data)

@@ -10,6 +10,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import tokenization
 from lingpipe.models import pipelined_generation
 from lingpipe.models.sampling import LoopSampler, Sampling
+from lingpipe.pipeline import gpipe_layer
 
 
 class StackTask:
@@ -22,7 +23,7 @@ class StackTask:
         sampler: `LoopSampler`.
     """
 
-    def __init__(self, body: Any, sampler: LoopSampler) -> None:
+    def __init__(self, body: gpipe_layer.GPipeLayer, sampler: LoopSampler) -> None:
         self._layers = body.stack
         self.variables, self.sampler = body.variables, sampler
 
@@ -91,7 +92,7 @@ class PromptedTexts:
         ValueError: the body does not generate text, or cannot sample with these settings.
     """
 
-    def __init__(self, body: Any, tokenizer: Any, context_length: int, sampling: Sampling,
+    def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: Any, context_length: int, sampling: Sampling,
                  read: Callable = variable_placement.read_variable) -> None:
         self._tokenizer, self._context_length = tokenizer, context_length
         self._task, self._sampler = _task_of(body, sampling)

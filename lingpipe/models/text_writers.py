@@ -7,8 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
+from lingpipe.input import hub_tokenizer
 from lingpipe.models import pipelined_generation, prompted_texts
 from lingpipe.models.sampling import Sampling
+from lingpipe.pipeline import gpipe_layer
 
 
 def reads_sources(input_spec: Any) -> bool:
@@ -16,8 +18,8 @@ def reads_sources(input_spec: Any) -> bool:
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 
-def text_writer(body: Any, tokenizer: Any, input_spec: Any, sampling: Sampling,
-                read: Callable = variable_placement.read_variable) -> Any:
+def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, input_spec: Any,
+                sampling: Sampling, read: Callable = variable_placement.read_variable) -> Any:
     """Returns `TargetTexts` for a model that reads sources, else `PromptedTexts`.
 
     Args:
@@ -50,8 +52,8 @@ class TargetTexts:
         read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, body: Any, tokenizer: Any, source_length: int, target_length: int, sampling: Sampling,
-                 read: Callable = variable_placement.read_variable) -> None:
+    def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
+                 target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
         self._task, self._tokenizer = body.model, tokenizer
         self._source_length, self._target_length = source_length, target_length
         self._preprocessor = tokenizer.seq_2_seq_preprocessor(source_length, target_length)

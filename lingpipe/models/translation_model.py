@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.layers import translation
 from lingpipe.models import base_task, beam_search, language_model
@@ -22,14 +23,14 @@ class Translator:
         read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
-    def __init__(self, task: 'TranslationModel', tokenizer: Any, input_spec: dict,
+    def __init__(self, task: Any, tokenizer: Any, input_spec: dict,
                  read: Callable = variable_placement.read_variable) -> None:
         self._tokenizer, self._source_length = tokenizer, input_spec['source'].shape[1]
         target_length = input_spec['target'].shape[1]
         self._function = tf.function(
             lambda source: task.translate(source, target_length, read=read)[0][0], autograph=False)
 
-    def __call__(self, text: Any) -> Any:
+    def __call__(self, text: Any) -> str:
         """Returns the translation of a text.
 
         Raises:
@@ -48,7 +49,7 @@ class TranslationModel(base_task.BaseTask):
     """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by beam search."""
 
     @classmethod
-    def Params(cls) -> Any:
+    def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
         p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
@@ -57,7 +58,7 @@ class TranslationModel(base_task.BaseTask):
         p.Define('sample_source', None, 'Text that is translated with every evaluation during training; None: none.')
         return p
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: hyperparams.InstantiableParams) -> None:
         super().__init__(params)
         self._translator: Any = None
 
@@ -81,7 +82,7 @@ class TranslationModel(base_task.BaseTask):
         return {'loss': (mean(smoothed, weights, total), total), 'log_perplexity': (mean(nats, weights, total), total),
                 'accuracy': (mean(correct, weights, total), total)}
 
-    def decoding_metrics(self, inputs: Any, targets: Any, read: Any) -> Any:
+    def decoding_metrics(self, inputs: Any, targets: Any, read: Callable) -> dict[str, tuple]:
         """Translates a batch with and without a beam; see `BaseTask.decoding_metrics`.
 
         Returns:
@@ -97,7 +98,7 @@ class TranslationModel(base_task.BaseTask):
                 tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))
         return metrics
 
-    def sample(self, training_input: Any, read: Any) -> Any:
+    def sample(self, training_input: Any, read: Callable) -> str:
         """Translates `sample_source`; see `BaseTask.sample`."""
         text = self.params.sample_source
         if text is None:
@@ -106,8 +107,8 @@ class TranslationModel(base_task.BaseTask):
             self._translator = Translator(self, training_input.tokenizer, training_input.input_spec, read)
         return f'{text} -> {self._translator(text)}'
 
-    def translate(self, source: Any, max_length: int, beam_size: int | None = None,
-                  read: Callable = variable_placement.read_variable) -> Any:
+    def translate(self, source: tf.Tensor, max_length: int, beam_size: int | None = None,
+                  read: Callable = variable_placement.read_variable) -> tuple:
         """Translates; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
 
         Args:

@@ -57,7 +57,7 @@ class DeviceFunctions:
         return self._functions[key][0]
 
 
-def scaled(unused_variables: Any, tensors: Any, factor: Any) -> Any:
+def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
     """Multiplies tensors by a scalar, as a function for `DeviceFunctions`.
 
     Args:

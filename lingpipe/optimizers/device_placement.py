@@ -91,7 +91,7 @@ def _reset(accumulators):
         accumulator.value.assign(tf.zeros_like(accumulator.value))
 
 
-def place(optimizer: keras.optimizers.Optimizer) -> Any:
+def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Otherwise it would do all of it on the first device. Its own methods compute the same as before: the update, weight
@@ -119,7 +119,8 @@ def place(optimizer: keras.optimizers.Optimizer) -> Any:
     return optimizer
 
 
-def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: Any, iterations: Any) -> None:
+def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variables: list[keras.Variable],
+                 learning_rate: tf.Tensor, iterations: tf.Tensor) -> None:
     """Updates, decays and constrains variables inside a program that cannot read the optimizer's own variables.
 
     Args:
@@ -135,7 +136,7 @@ def apply_values(optimizer: Any, gradients: Any, variables: Any, learning_rate: 
     optimizer._device_placement.apply_values(gradients, variables, learning_rate, iterations)
 
 
-def slots_of(optimizer: Any, variable: keras.Variable) -> list[keras.Variable]:
+def slots_of(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:
     """Returns the list of the slots of a variable in a placed optimizer."""
     return optimizer._device_placement.slots_of(variable)
 

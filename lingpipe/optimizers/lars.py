@@ -38,8 +38,8 @@ class LARS(keras.optimizers.Optimizer):
         ValueError: a number is out of range, or `skip_list` is a single text.
     """
 
-    def __init__(self, learning_rate: float = 0.01, momentum: Any = 0.9, weight_decay: Any = 1e-4, eeta: Any = 0.001,
-                 epsilon: Any = 0.0, nesterov: bool = False,
+    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-4,
+                 eeta: float = 0.001, epsilon: float = 0.0, nesterov: bool = False,
                  skip_list: Any = ('batch_norm', 'evonorm', 'bias'), name: str = 'lars', **kwargs: Any) -> None:
         # Keras's own weight decay stays None: it would not pass through the momentum.
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -87,7 +87,7 @@ class LARS(keras.optimizers.Optimizer):
         trust = ops.where(ops.logical_and(weight_norm > 0, gradient_norm > 0), trust, 1.0)
         return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         """Returns the config from which `from_config` makes an equal optimizer, without slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,

@@ -26,8 +26,8 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         minimum_fraction: floor, as a fraction of r.
     """
 
-    def __init__(self, initial_learning_rate: Any, warmup_steps: int, decay_steps: int, decay_rate: Any,
-                 minimum_fraction: Any = 0.0) -> None:
+    def __init__(self, initial_learning_rate: float, warmup_steps: int, decay_steps: int, decay_rate: float,
+                 minimum_fraction: float = 0.0) -> None:
         self.initial_learning_rate = initial_learning_rate
         self.warmup_steps = warmup_steps
         self.decay_steps = decay_steps
@@ -41,7 +41,7 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warming = step / max(self.warmup_steps, 1)
         return self.initial_learning_rate * ops.where(step < self.warmup_steps, warming, decayed)
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, float]:
         """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
@@ -69,8 +69,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: the warm-up is longer than the training run.
     """
 
-    def __init__(self, initial_learning_rate: Any, warmup_steps: float, max_steps: Any, end_learning_rate: Any = 1e-4,
-                 power: Any = 2.0) -> None:
+    def __init__(self, initial_learning_rate: float, warmup_steps: float, max_steps: int,
+                 end_learning_rate: float = 1e-4, power: float = 2.0) -> None:
         if not 0 <= warmup_steps <= max_steps:
             raise ValueError(f'WarmupPolynomialDecay: warmup_steps={warmup_steps!r} must be from 0 to '
                              f'max_steps={max_steps!r}. Make the warm-up shorter or the training longer.')
@@ -87,7 +87,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warming = self.initial_learning_rate * step / max(self.warmup_steps, 1)
         return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, float]:
         """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
@@ -112,7 +112,8 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         ValueError: a boundary is inside the warm-up.
     """
 
-    def __init__(self, initial_learning_rate: Any, warmup_steps: int, boundaries: list, decay_rate: Any = 0.1) -> None:
+    def __init__(self, initial_learning_rate: float, warmup_steps: int, boundaries: list,
+                 decay_rate: float = 0.1) -> None:
         if any(boundary < warmup_steps for boundary in boundaries):
             raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the '
                              f'end of the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it '
@@ -129,7 +130,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         factor = ops.where(step < self.warmup_steps, warming, ops.power(float(self.decay_rate), num_falls))
         return self.initial_learning_rate * factor
 
-    def get_config(self) -> Any:
+    def get_config(self) -> dict[str, Any]:
         """Returns the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}
@@ -152,7 +153,7 @@ _LARS_RATES = {16_384: LarsRate(10.0, 5), 32_768: LarsRate(25.0, 5), 65_536: Lar
 _LARGEST_LARS_RATE = LarsRate(35.6, 40)
 
 
-def linearly_scaled(learning_rate: Any, batch_size: int, base_batch_size: int = 256) -> Any:
+def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int = 256) -> float:
     """Scales a learning rate in proportion to the batch (arXiv 1706.02677, section 2.1).
 
     Args:

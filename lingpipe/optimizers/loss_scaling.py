@@ -1,23 +1,22 @@
 """Dynamic loss scaling for float16: gradients that are too small are scaled up, and steps that overflow are skipped."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-def is_scaling(optimizer: Any) -> bool:
+def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether an optimizer scales the loss by a factor that changes during training."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def scale_of(optimizer: Any) -> Any:
+def scale_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
     """Returns the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
-def unscaled(optimizer: Any) -> Any:
+def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 

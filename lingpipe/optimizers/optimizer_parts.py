@@ -1,6 +1,5 @@
 """The slots and methods of a Keras optimizer, and which of them a pipeline cannot run."""
 
-from typing import Any
 
 import keras
 
@@ -21,7 +20,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
     return getattr(type(optimizer), method) not in stock
 
 
-def refuse_own_scaling(optimizer: Any) -> None:
+def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
     """Raises ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -42,7 +41,7 @@ def refuse_own_scaling(optimizer: Any) -> None:
             'None, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')
 
 
-def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: Any) -> None:
+def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
     """Raises ValueError if an optimizer works on all weights at once instead of weight by weight.
 
     Args:
@@ -56,7 +55,7 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: Any
             f'{place} updates them one by one. Choose another, such as SGD, Adam or AdamW.')
 
 
-def parts_of(optimizer: keras.optimizers.Optimizer) -> Any:
+def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
     """Lists the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras.
 
     Args:
@@ -93,7 +92,7 @@ def _slots(optimizer):
             if isinstance(slot, keras.Variable) and slot is not weight]
 
 
-def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: Any) -> None:
+def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
     """Raises ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
 
     Args:

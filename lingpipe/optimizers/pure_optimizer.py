@@ -45,7 +45,7 @@ class PureOptimizer:
             optimizer, [slot for slots in self._slots.values() for slot in slots], 'one program for all cores')
         optimizer_parts.refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
-    def slots(self, variable: Any) -> list[keras.Variable]:
+    def slots(self, variable: keras.Variable) -> list[keras.Variable]:
         """Returns the list of Keras variables that the optimizer keeps for a weight."""
         return self._slots[id(variable)]
 
@@ -59,7 +59,7 @@ class PureOptimizer:
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 
     def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
-               learning_rate: Any) -> Any:
+               learning_rate: Any) -> tuple:
         """Computes the update of one weight.
 
         Args:

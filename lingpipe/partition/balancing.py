@@ -234,8 +234,8 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     return Cut(ends, times, memory, costs)
 
 
-def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int], memory: Any = None,
-                 memory_limit: float | None = None) -> list[int]:
+def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int],
+                 memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
     """Returns the end indices with the shortest simulated step within the memory limit.
 
     Args:

@@ -147,7 +147,7 @@ class LayersOfModel:
         """Nest of `tf.TensorSpec` of what the model takes."""
         return self._graph.input_structure
 
-    def specs_of_shapes(self, shapes: Any) -> Any:
+    def specs_of_shapes(self, shapes: list) -> Any:
         """Returns the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
         return keras.tree.map_structure_up_to(
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)

@@ -14,7 +14,7 @@ PROCESSES = '/job:worker/'
 SECONDS_BETWEEN_TRIES = 0.2
 
 
-def connect(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
+def connect(config: cluster_config.ClusterConfig, timeout_seconds: float = watchdog.SECONDS_TO_CONNECT) -> None:
     """Makes the devices of all workers available to this program, the chief.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
@@ -84,7 +84,7 @@ def count() -> Any:
     return len(kinds[0] or kinds[1])
 
 
-def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT) -> None:
+def wait_for_all(config: cluster_config.ClusterConfig, timeout_seconds: float = watchdog.SECONDS_TO_CONNECT) -> None:
     """Waits until all workers answer. TensorFlow itself would wait without end, and not name the missing worker.
 
     Args:
@@ -104,7 +104,7 @@ def wait_for_all(config: Any, timeout_seconds: Any = watchdog.SECONDS_TO_CONNECT
         time.sleep(SECONDS_BETWEEN_TRIES)
 
 
-def silent_workers(config: Any) -> list[str]:
+def silent_workers(config: cluster_config.ClusterConfig) -> list[str]:
     """Returns the workers that do not answer: they refuse connections, or do not compute.
 
     Args:
@@ -118,7 +118,7 @@ def _closed(config):
     return [name for name in _workers(config) if not _is_open(config.address_of(name))]
 
 
-def in_words(config: Any, names: Any) -> str:
+def in_words(config: cluster_config.ClusterConfig, names: list[str]) -> str:
     """Returns the names of processes with their addresses.
 
     Args:

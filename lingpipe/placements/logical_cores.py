@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.placements import tpu_replicas
 
@@ -27,7 +29,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         make_assignment: the function `make` of `tpu_replicas.assign_cores`.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
                  make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
         super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=False)
         self.devices = [device_name(index) for index in range(num_stages)]
@@ -38,15 +40,15 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return CoreTrainProgram(task, train_params, self)
 
-    def evaluate(self, function: Any, batch: Any) -> Any:
+    def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
         """Evaluates a batch on every replica, and divides the sums of all by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     @property
-    def count(self) -> Any:
+    def count(self) -> int:
         return self.num_replicas
 
-    def run(self, function: Any, arguments: Any) -> Any:
+    def run(self, function: Callable, arguments: tuple) -> Any:
         """Builds a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
@@ -110,7 +112,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         ValueError: layers compute in float16.
     """
 
-    def __init__(self, task: Any, train_params: Any, cores: LogicalCores) -> None:
+    def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: LogicalCores) -> None:
         self._reads = device_functions.DeviceFunctions(_read)
         self._restores = device_functions.DeviceFunctions(_restore_unless)
         with cores.active():

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import ports, watchdog
+from lingpipe.cluster import cluster_config, ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
@@ -63,8 +63,8 @@ class ParameterServers(placement.Placement):
         ValueError: `update` or `max_staleness` is not possible.
     """
 
-    def __init__(self, config: Any, update: Any = ASYNCHRONOUS, max_staleness: Any = None,
-                 timeout_seconds: Any = 0.0, batches_from: str = server_program.CHIEF,
+    def __init__(self, config: cluster_config.ClusterConfig, update: str = ASYNCHRONOUS, max_staleness: Any = None,
+                 timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF,
                  least_bytes_of_part: int = LEAST_BYTES_OF_PART) -> None:
         _check(update, max_staleness)
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds

@@ -10,7 +10,6 @@
 
 import threading
 import time
-from typing import Any
 
 from lingpipe.cluster import cluster_config, watchdog
 from lingpipe.placements import hosts
@@ -128,5 +127,5 @@ def _listed(config, names):
     return f'{hosts.in_words(config, sorted(names))} {"has" if len(names) == 1 else "have"}'
 
 
-def _say(sentence: Any) -> None:
+def _say(sentence: str) -> None:
     print(sentence, flush=True)

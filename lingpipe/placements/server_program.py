@@ -56,7 +56,7 @@ class RemoteCalls:
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
 
-    def next_answer(self, seconds: Any) -> Any:
+    def next_answer(self, seconds: float) -> float | None:
         """Waits for a call to end.
 
         Args:

@@ -25,6 +25,7 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer, embeddings
 from lingpipe.optimizers import pure_optimizer
+from lingpipe.pipeline import gpipe_layer
 
 _OPTIMIZERS = {
     keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW, keras.optimizers.Adamax,
@@ -51,7 +52,7 @@ def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> i
     return max(1, min(num_servers, num_bytes // least_bytes, variable.shape[0]))
 
 
-def table_of(body: Any) -> keras.Variable | None:
+def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
     """Returns the table in which the body's first layer looks up tokens; None if other layers read it too.
 
     Args:
@@ -141,7 +142,7 @@ class CutWeight:
         """List of triples of the variable of some rows, the first row, and the row after the last one."""
         return [(part, *bounds) for part, bounds in zip(self.parts, self._bounds)]
 
-    def split(self, gradient: Any) -> list:
+    def split(self, gradient: tf.Tensor) -> list:
         """Returns the list of each server's part of a gradient: a tensor, `tf.IndexedSlices`, or None."""
         if gradient is None:
             return [None] * len(self.parts)

@@ -5,12 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import collectives
+from lingpipe.models import base_task
+from lingpipe.partition import balancing
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
 from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
 from lingpipe.stages import losses
-from lingpipe.training import optimization
+from lingpipe.training import optimization, train_program
 
 _HOST = 'CPU:0'
 
@@ -35,7 +38,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         devices: K times the host: a task is built, checkpointed and evaluated there.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
                  make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
         super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=True)
         cores = []
@@ -45,7 +48,8 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         self.grid = [list(row) for row in zip(*cores)]
         self.devices = [_HOST] * num_stages
 
-    def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
+    def program(self, task: base_task.BaseTask, train_params: hyperparams.Params,
+                batch_spec: tuple) -> train_program.TrainProgram:
         return SpmdTrainProgram(task, train_params, self, batch_spec[0])
 
     @property
@@ -53,7 +57,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         """Whether a program is for more than one core."""
         return self.num_stages > 1
 
-    def join(self, slices: Any, dimension: Any) -> Any:
+    def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
         """Joins the variables of all cores in one handle; call it outside the program that uses the handle.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
@@ -80,11 +84,11 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         joined = tf.raw_ops.TPUPartitionedInputV2(inputs=handles, partition_dims=cuts)
         return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
 
-    def read(self, handle: Any, dtype: Any) -> Any:
+    def read(self, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Returns the whole value of a handle from `join`, inside a program."""
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
-    def assign(self, handle: Any, value: Any) -> None:
+    def assign(self, handle: tf.Tensor, value: Any) -> None:
         """Assigns its slice of a new value to every core, inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
@@ -97,7 +101,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
 
     @property
-    def count(self) -> Any:
+    def count(self) -> int:
         return self.num_replicas
 
     def replica_index(self) -> int:
@@ -118,7 +122,8 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         ValueError: layers compute in float16, or layers or params of training are not supported here.
     """
 
-    def __init__(self, task: Any, train_params: Any, cores: SpmdCores, input_specs: Any) -> None:
+    def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: SpmdCores,
+                 input_specs: Any) -> None:
         validate(task.body.params)
         self._pipeline = spmd_pipeline.of_layer(task.body, input_specs, cores.is_partitioned)
         super().__init__(task, train_params, cores)
@@ -142,7 +147,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return self.named_variables
 
     @property
-    def partitions(self) -> Any:
+    def partitions(self) -> list[balancing.Partition]:
         """Rows of the partitions; layers outside the stages count in the first or last row, but run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
@@ -170,7 +175,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return self._row(norm, {'loss': metrics.pop('loss'), **metrics})
 
 
-def validate(body_params: Any) -> None:
+def validate(body_params: hyperparams.Params) -> None:
     """Raises ValueError if params ask for what one program for all cores does not support.
 
     Args:

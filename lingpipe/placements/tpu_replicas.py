@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.input import batch_share
+from lingpipe.models import base_task
 from lingpipe.training import placement, train_program
 
 _DIMENSIONS = 'x, y, z, cores of a chip'
@@ -34,7 +36,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
     return make(topology, computation_shape=shape, num_replicas=math.prod(mesh) // num_stages)
 
 
-def computation_shape(mesh: list[int], num_stages: Any) -> list[int]:
+def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     """Chooses the box of K cores with the shortest paths between stages.
 
     It prefers cores of the same chip, then the box with the shortest sides, whose cores are close to each other::
@@ -76,7 +78,7 @@ class TpuReplicas(placement.Placement):
         is_spmd: whether all cores of a replica run the same program; else each runs its part of a program.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: Any,
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
                  make_assignment: Callable, is_spmd: bool) -> None:
         assignment = assign_cores(topology, num_stages, make_assignment)
         self.num_stages = num_stages
@@ -115,7 +117,8 @@ class TpuReplicas(placement.Placement):
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
 
-def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
+def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
+                 context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Returns a dataset of the rows of a host's replicas, replica by replica; the host reads no other rows.
 
     Args:
@@ -172,13 +175,13 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         ValueError: layers compute in float16.
     """
 
-    def __init__(self, task: Any, train_params: Any, cores: TpuReplicas) -> None:
+    def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: TpuReplicas) -> None:
         if task.body.computes_in_float16:
             raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
         self._cores = cores
         super().__init__(task, train_params)
 
-    def iterate(self, batches: Any) -> Any:
+    def iterate(self, batches: Callable) -> Any:
         return self._cores.distribute(batches)
 
     def _step(self, batch):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
 from lingpipe.optimizers import pure_optimizer
@@ -105,7 +106,7 @@ def _what_to_check(name, error):
             '--tpu=local.')
 
 
-def place(body_params: Any, system: TpuSystem) -> placement.Placement:
+def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
     """Gives every partition of every replica a core of a TPU system.
 
     Args:
@@ -131,7 +132,7 @@ def place(body_params: Any, system: TpuSystem) -> placement.Placement:
     return placement.Placement(system.devices[:num_replicas * num_partitions])
 
 
-def validate(body_params: Any, mode: Any) -> None:
+def validate(body_params: hyperparams.Params, mode: str) -> None:
     """Raises ValueError, before a system is started, if a mode of the command line cannot run on a TPU.
 
     Args:
@@ -153,7 +154,7 @@ def validate(body_params: Any, mode: Any) -> None:
                          "it to 'flops'.")
 
 
-def with_defaults(params: Any) -> Any:
+def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:
     """Returns an experiment's params, with mixed_bfloat16 if they name no precision.
 
     Args:
@@ -172,7 +173,7 @@ def with_defaults(params: Any) -> Any:
     return params
 
 
-def validate_route(params: Any, mode: Any) -> None:
+def validate_route(params: hyperparams.Params, mode: str) -> None:
     """Raises ValueError, before a TPU system is started, if a mode needs what a route cannot do.
 
     Args:
@@ -188,7 +189,7 @@ def validate_route(params: Any, mode: Any) -> None:
         _check_groups(params, p.num_replicas, p.tpu_route if mode == 'train' else _STAGE_PROGRAMS, mode)
 
 
-def resolved(params: Any, mode: Any, mesh: Any) -> Any:
+def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
     """Returns params with a route in place of 'auto', and prints the route and the reason.
 
     The route is 'spmd' if that can train the model, K >= 2 divides the equal layers, and the replicas divide the batch.
@@ -216,7 +217,7 @@ def resolved(params: Any, mode: Any, mesh: Any) -> Any:
     return chosen
 
 
-def choice(params: Any, mesh: Any) -> Any:
+def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
     """Returns params with the route of training in place of 'auto', and a sentence with the route and the reason.
 
     Args:

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import ports, watchdog
+from lingpipe import hyperparams
+from lingpipe.cluster import cluster_config, ports, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -78,7 +79,7 @@ class Follower:
                     'worker:0, says what to do.') from None
 
 
-def join(params: Any, config: Any, kind: Any = None, dog: Any = None) -> Any:
+def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind: Any = None, dog: Any = None) -> Any:
     """Joins the other workers, and chooses the devices of this one.
 
     Args:
@@ -145,7 +146,7 @@ def losses_in_words() -> Iterator[Any]:
             '--max_restarts: training resumes from its newest checkpoint.') from error
 
 
-def validate(params: Any) -> None:
+def validate(params: hyperparams.Params) -> None:
     """Raises ValueError where workers could cut the model differently.
 
     Args:

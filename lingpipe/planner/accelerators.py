@@ -5,7 +5,7 @@ reach a part of these peaks, so times that follow from them are lower bounds. Th
 says what real programs reached. It exists for accelerators with measured steps.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lingpipe import spelling
 from lingpipe.partition import tensor_sizes
@@ -60,7 +60,7 @@ class Accelerator(NamedTuple):
     tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size
     achieved: Achieved | None = None
 
-    def peak_flops(self, dtype: Any) -> Any:
+    def peak_flops(self, dtype: str) -> float:
         """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
         return self.float32_flops if dtype == 'float32' else self.flops
 

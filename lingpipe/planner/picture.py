@@ -5,13 +5,14 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from lingpipe import schedules
 from lingpipe.partition import layer_memory, memory_model
+from lingpipe.planner import plans
 from lingpipe.planner.plans import KINDS
 
 COLOURS = {
@@ -39,7 +40,7 @@ class Depth(NamedTuple):
     largest: int
 
 
-def largest_depth(plan: Any, num_devices: Any = 1) -> Depth | None:
+def largest_depth(plan: plans.Plan, num_devices: int = 1) -> Depth | None:
     """Finds the largest model of the same kind that fits on some devices, with the other settings of a plan.
 
     The models of a family differ in how often layers are repeated: all runs of layers of equal sizes are made longer or
@@ -99,7 +100,7 @@ def _fits(estimate, num_layers, num_devices, limit):
     return False
 
 
-def to_bytes(field: Any, size: int) -> int:
+def to_bytes(field: str, size: int | str) -> int:
     """Reads a size.
 
     Args:
@@ -119,7 +120,7 @@ def to_bytes(field: Any, size: int) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def to_text(num_bytes: int) -> Any:
+def to_text(num_bytes: float) -> str:
     """Returns a size in its largest fitting unit from KiB to TiB, such as '1.50 GiB'.
 
     Args:
@@ -131,7 +132,7 @@ def to_text(num_bytes: int) -> Any:
     return f'{num_bytes / 1024:,.2f} KiB'
 
 
-def png(plan: Any, title: str, width: Any = 1200, height: Any = 480) -> Any:
+def png(plan: plans.Plan, title: str, width: int = 1200, height: int = 480) -> bytes:
     """Draws a plan.
 
     Args:
@@ -184,7 +185,7 @@ def _bars(draw, font, plan, left, right, y):
             draw.text((centre, y(0) + 12), str(device), _INK, font, anchor='mm')
 
 
-def bytes_by_kind(plan: Any, device: int) -> Iterator[tuple[str, int]]:
+def bytes_by_kind(plan: plans.Plan, device: int) -> Iterator[tuple[str, int]]:
     """Yields each of `KINDS` with its bytes on a device.
 
     Args:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lingpipe import schedules
 from lingpipe.partition import balancing, layer_memory, memory_model, stage_costs
+from lingpipe.schedules import schedule_type
 from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
@@ -61,12 +62,13 @@ class PartitionPlan(NamedTuple):
     num_frozen: int = 0
 
     @property
-    def total(self) -> Any:
+    def total(self) -> int:
         """Bytes of all kinds."""
         return sum(getattr(self, kind) for kind in KINDS)
 
 
-def plan_partition(analyses: list, memories: list, num_live: Any, recompute: Any, num_slots: Any, total: Any) -> Any:
+def plan_partition(analyses: list, memories: list, num_live: int, recompute: str, num_slots: float,
+                   total: int) -> PartitionPlan:
     """Sums the layers of one partition.
 
     Args:
@@ -118,7 +120,7 @@ class Setting:
     layer_times: Any = None
     num_replicas: int = 1
 
-    def times(self, micro_batch_size: Any) -> list:
+    def times(self, micro_batch_size: int) -> list:
         """Returns the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
@@ -147,12 +149,12 @@ class Plan:
     timeline: Any
 
     @property
-    def micro_batch_size(self) -> Any:
+    def micro_batch_size(self) -> int:
         """Examples in the largest micro-batch."""
         return micro_batches.most_rows(self.setting.stack.batch_size, self.schedule.num_micro_batches)
 
     @functools.cached_property
-    def device_bytes(self) -> Any:
+    def device_bytes(self) -> list[int]:
         """Bytes of each device, of all its stages."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
@@ -200,12 +202,12 @@ class Plan:
         return 2 * (replicas - 1) / replicas * max(num_bytes) / bandwidth
 
     @property
-    def throughput(self) -> Any:
+    def throughput(self) -> float:
         """Examples per second, of all replicas."""
         return self.setting.num_replicas * self.setting.stack.batch_size / self.step_time
 
     @property
-    def speedup(self) -> Any:
+    def speedup(self) -> float:
         """The throughput over that of one device that has room for everything and recomputes nothing.
 
         Updates of weights are not counted in either.
@@ -219,7 +221,7 @@ class Plan:
         return max(span.end for span in self.timeline.spans)
 
 
-def make_plan(setting: Setting, schedule: Any, recompute: Any, partition_by: Any = 'flops') -> Plan:
+def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
     """Cuts a model for a schedule, and computes the memory of each device and the time of a step.
 
     If the best cut does not fit, the best one of those that fit is taken.

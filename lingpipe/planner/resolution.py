@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.partition import balancing, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
@@ -33,7 +34,7 @@ class LayerStack:
     """
 
     def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, input_specs: Any,
-                 micro_batch_sizes: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
+                 micro_batch_sizes: list[int], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
         self._tensor_size = tensor_size
         self.source = source
         self._input_specs = input_specs
@@ -51,7 +52,7 @@ class LayerStack:
         other.batch_size = batch_size
         return other
 
-    def memories(self, micro_batch_size: Any) -> list:
+    def memories(self, micro_batch_size: int) -> list:
         """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
@@ -60,7 +61,7 @@ class LayerStack:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
         return self._memories[micro_batch_size]
 
-    def least_times(self, micro_batch_size: Any, accelerator: Any, dtype: Any) -> list:
+    def least_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator, dtype: str) -> list:
         """Returns the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
@@ -82,7 +83,7 @@ class LayerStack:
             times.append(LayerTime(seconds, 2 * backward, backward))
         return times
 
-    def achieved_times(self, micro_batch_size: Any, accelerator: Any) -> list:
+    def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator) -> list:
         """Returns the list of `LayerTime` for micro-batches of a size at the speeds that an accelerator reached.
 
         Args:
@@ -93,7 +94,7 @@ class LayerStack:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [roofline.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
 
-    def micro_batch_specs(self, micro_batch_size: Any) -> Any:
+    def micro_batch_specs(self, micro_batch_size: int) -> Any:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
@@ -108,12 +109,12 @@ class LayerStack:
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]
 
 
-def is_open(p: Any) -> bool:
+def is_open(p: hyperparams.Params) -> bool:
     """Returns whether a field of `GPipeLayer.Params()` is 'auto'."""
     return any(p.Get(field) == AUTO for field in search.FIELDS)
 
 
-def resolved(p: Any, plan: plans.Plan) -> Any:
+def resolved(p: hyperparams.Params, plan: plans.Plan) -> hyperparams.Params:
     """Returns a copy of `GPipeLayer.Params()` with the choices of a plan.
 
     Args:
@@ -131,8 +132,8 @@ def resolved(p: Any, plan: plans.Plan) -> Any:
     return p
 
 
-def make_setting(p: Any, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
-                 memory_limit: Any = None, num_slots: float = 2, profile_device: str | None = None,
+def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
+                 memory_limit: int | None = None, num_slots: float = 2, profile_device: str | None = None,
                  num_devices: int | None = None) -> plans.Setting:
     """Makes the `Setting` that all plans of a model have in common.
 
@@ -185,7 +186,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
         num_replicas=num_replicas)
 
 
-def validate(p: Any) -> None:
+def validate(p: hyperparams.Params) -> None:
     """Raises ValueError as `GPipeLayer` would, except for fields that are 'auto'."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}

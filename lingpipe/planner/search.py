@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from lingpipe import schedules
+from lingpipe import hyperparams, schedules
 from lingpipe.pipeline import validation
 from lingpipe.planner import plans
 from lingpipe.stages import micro_batches
@@ -62,7 +62,7 @@ class _Combination(NamedTuple):
     recompute: str
 
 
-def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> Choices:
+def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partitions: int) -> Choices:
     """Returns the `Choices` that params leave open.
 
     Args:
@@ -85,7 +85,7 @@ def choices(p: Any, num_layers: int, batch_size: Any, most_partitions: int) -> C
         list(RECOMPUTE) if p.recompute == AUTO else [p.recompute])
 
 
-def numbers_of_replicas(p: Any, num_devices: int | None) -> list[int]:
+def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
     """Returns the values of R to choose among, 1 first.
 
     Args:
@@ -103,7 +103,7 @@ def numbers_of_replicas(p: Any, num_devices: int | None) -> list[int]:
     return [p.num_replicas]
 
 
-def an_order(p: Any) -> dict[str, Any]:
+def an_order(p: hyperparams.Params) -> dict[str, Any]:
     """Returns values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(p.schedule if isinstance(p.schedule, str) else None, 1)
@@ -111,7 +111,7 @@ def an_order(p: Any) -> dict[str, Any]:
     return {'schedule': 'gpipe' if p.num_virtual_stages == 1 else 'circular'}
 
 
-def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator[plans.Plan]:
+def all_plans(setting: plans.Setting, p: hyperparams.Params, open_choices: Choices) -> Iterator[plans.Plan]:
     """Makes every plan that params allow.
 
     Args:
@@ -125,7 +125,7 @@ def all_plans(setting: plans.Setting, p: Any, open_choices: Choices) -> Iterator
     yield from filter(None, (_plan(each, p) for each in _combinations(setting, p, open_choices)))
 
 
-def best(candidates: Any) -> plans.Plan:
+def best(candidates: list[plans.Plan]) -> plans.Plan:
     """Returns the fastest plan that fits; if none fits, the one that needs the least memory.
 
     Plans whose steps take at most a hundredth longer than the fastest count as equally fast. Among these it takes the
@@ -139,7 +139,7 @@ def best(candidates: Any) -> plans.Plan:
                key=lambda plan: (plan.setting.num_replicas * plan.schedule.num_devices, max(plan.device_bytes)))
 
 
-def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> plans.Plan | None:
+def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
     """Returns the fastest plan for the fewest devices on which the model fits, or None.
 
     Args:
@@ -156,7 +156,8 @@ def fewest_devices(setting: plans.Setting, p: Any, most_partitions: int) -> plan
     return None
 
 
-def find_plans(settings: list[plans.Setting], p: Any, num_devices: int | None = None) -> list[plans.Plan]:
+def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
+               num_devices: int | None = None) -> list[plans.Plan]:
     """Returns the best plans among those that the params leave open, best first.
 
     Args:
@@ -191,7 +192,7 @@ def _choices_of(setting, p, num_devices):
     return found._replace(num_partitions=[number for number in found.num_partitions if is_fixed or number <= most])
 
 
-def find_plan(setting: plans.Setting, p: Any, most_partitions: int | None = None) -> plans.Plan:
+def find_plan(setting: plans.Setting, p: hyperparams.Params, most_partitions: int | None = None) -> plans.Plan:
     """Returns the best of `find_plans` for one setting.
 
     Args:

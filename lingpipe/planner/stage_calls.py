@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import executor, gpipe_layer
-from lingpipe.stages import losses
+from lingpipe.stages import losses, stage_layers
 
 # Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
 # one.
@@ -44,7 +45,7 @@ class StepCalls(NamedTuple):
     values: list
 
 
-def unallocated_pipeline(p: Any, input_specs: Any) -> Any:
+def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
     """Builds a pipeline whose weights are described but not allocated, compiled by XLA.
 
     Args:
@@ -60,7 +61,7 @@ def unallocated_pipeline(p: Any, input_specs: Any) -> Any:
     return pipe
 
 
-def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Any:
+def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
     """Returns the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
 
     Args:
@@ -81,7 +82,7 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
     return step
 
 
-def value_specs(pipe: Any) -> Any:
+def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
     """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
     return [
         stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]

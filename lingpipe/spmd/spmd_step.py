@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe.devices import collectives
 from lingpipe.optimizers import pure_optimizer
 from lingpipe.spmd import spmd_pipeline
 from lingpipe.spmd.spmd_values import SpmdValues
@@ -58,7 +59,7 @@ class SpmdStep:
     """
 
     def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
-                 seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: Any = None,
+                 seed: int = 0, clip_gradient_norm_to_value: float = 0.0, replicas: collectives.Group | None = None,
                  moved: Callable | None = None) -> None:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._results = losses.results_of(loss)

@@ -143,7 +143,7 @@ def _is_from_keras(loss_fn):
     return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
 
 
-def in_float32(output: Any) -> Any:
+def in_float32(output: Any) -> tf.Tensor:
     """Returns a tensor of half precision in float32, as losses and metrics need it, and other tensors unchanged."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output

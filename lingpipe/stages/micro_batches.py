@@ -172,7 +172,7 @@ def num_rows(values: list[tf.Tensor]) -> Any:
     return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
 
 
-def specs(nest: Any, equal: bool) -> Any:
+def specs(nest: Any, equal: bool) -> tuple:
     """Returns the specs of a micro-batch; if sizes differ, its number of rows is None, so that one trace fits all.
 
     Args:

@@ -43,7 +43,7 @@ def model_variables(body: Any) -> dict:
     return dict(named.values())
 
 
-def nested(named: dict[str, Any]) -> Any:
+def nested(named: dict[str, Any]) -> dict[str, Any]:
     """Turns names with slashes into nested dictionaries, the form that TensorFlow's checkpoints track.
 
     Args:
@@ -74,7 +74,7 @@ class WeightReader:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def restore_chosen(self, path: str | None, directory: str) -> Any:
+    def restore_chosen(self, path: str | None, directory: str) -> int:
         """Reads a checkpoint into the model, with moving averages in place of weights if it has them.
 
         Args:
@@ -94,7 +94,7 @@ class WeightReader:
                 f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')
         return int(self._step)
 
-    def restore(self, path: str) -> Any:
+    def restore(self, path: str) -> int:
         """Reads the values of a checkpoint into the model.
 
         Args:

@@ -9,13 +9,12 @@
 import functools
 import os
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, shared_folder
+from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, shared_folder, train_program
 
 
 class Checkpointer:
@@ -42,7 +41,7 @@ class Checkpointer:
         TrainingError: as `checkpoints.complete`.
     """
 
-    def __init__(self, directory: str, program: Any, max_to_keep: int = 5,
+    def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
                  writer: background_writer.BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
         checkpoints.complete(directory)  # CheckpointManager would treat a damaged list as an empty one
@@ -141,7 +140,7 @@ class Checkpointer:
             f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
-    def restore_newest(self) -> Any:
+    def restore_newest(self) -> str:
         """Reads the newest undamaged checkpoint; names the damaged ones, and leaves them unchanged.
 
         Returns:
@@ -173,7 +172,7 @@ def _variable_of(copy):
         return tf.Variable(copy, trainable=False)
 
 
-def _nested_state(program: Any) -> dict:
+def _nested_state(program: train_program.TrainProgram) -> dict:
     """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints.
 
     Args:

@@ -59,7 +59,7 @@ def read_newest(directory: str, read: Callable) -> tuple | None:
     return None, []
 
 
-def complete(directory: Any) -> Any:
+def complete(directory: Any) -> list[str]:
     """Returns the paths of the complete checkpoints of a folder, the newest first.
 
     A listed checkpoint without files does not count. Nor does one without an index before one that has it: TensorFlow
@@ -150,7 +150,7 @@ def remove_unfinished(directory: str) -> None:
             tf.io.gfile.rmtree(tf.io.gfile.join(directory, name))
 
 
-def files_of(path: str) -> Any:
+def files_of(path: str) -> list[str]:
     """Returns the names of the files of a checkpoint, some of which may be missing."""
     folder, name = os.path.split(str(path))
     return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
@@ -163,6 +163,6 @@ def _names_in(folder):
         return []
 
 
-def step_of(path: str) -> Any:
+def step_of(path: str) -> int:
     """Returns the step in a checkpoint's name."""
     return int(str(path).rsplit('-', 1)[1])

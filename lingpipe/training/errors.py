@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.cluster import child_process
 
 EXIT_TRY_AGAIN = child_process.TRY_AGAIN
@@ -30,7 +31,7 @@ class DamagedCheckpointError(TrainingError):
         reason: why, in a few words.
     """
 
-    def __init__(self, path: Any, reason: Any) -> None:
+    def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
         self.path, self.reason = path, reason
 
@@ -52,7 +53,7 @@ def exit_code(error: Any) -> Any:
     return 1
 
 
-def cause(error: Any) -> Any:
+def cause(error: Any) -> str:
     """Returns the cause in an error's message: one line without names of TensorFlow's operations.
 
     The message of an error in a graph first says where the graph was built, and has the cause once for each device.
@@ -68,12 +69,12 @@ def cause(error: Any) -> Any:
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
-def reason(error: Any) -> Any:
+def reason(error: BaseException) -> str:
     """Returns why a file operation of TensorFlow failed, without the path before the reason."""
     return cause(error).rpartition('; ')[2]
 
 
-def in_words(error: tf.errors.OpError, body_params: Any) -> Any:
+def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     """Returns what an error of TensorFlow means for the user, and what to do.
 
     When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
@@ -106,7 +107,7 @@ def is_lost_machine(error: Any) -> bool:
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 
-def machine(error: Any) -> str:
+def machine(error: BaseException) -> str:
     """Returns the name of the machine of an error, to begin a sentence with."""
     task = _REMOTE_TASK.search(str(error))
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'

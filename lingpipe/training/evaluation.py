@@ -7,8 +7,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import hyperparams
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds, variable_placement
+from lingpipe.input import base_input
+from lingpipe.models import base_task
 from lingpipe.stages import losses
 from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
@@ -24,7 +27,7 @@ class Evaluator:
         placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
-    def __init__(self, task: Any, read: Callable = variable_placement.read_variable,
+    def __init__(self, task: base_task.BaseTask, read: Callable = variable_placement.read_variable,
                  placement: Placement | None = None) -> None:
         self._task = task
         self._read = read
@@ -72,7 +75,7 @@ def _as_doubles(tensor):
     return np.asarray(tensor, np.float64)
 
 
-def batches_of(data: Any, train_params: Any) -> Iterator[Any]:
+def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params) -> Iterator[Any]:
     """Yields the batches of an evaluation; if the input gives none in time, the process ends with a message.
 
     Args:
@@ -92,7 +95,8 @@ class CheckpointEvaluation:
         devices: list of device names, one for each partition, for params that name none.
     """
 
-    def __init__(self, params: Any, evaluation_inputs: dict, logdir: str, devices: list[str] | None = None) -> None:
+    def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
+                 devices: list[str] | None = None) -> None:
         self._params = params
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
@@ -138,7 +142,7 @@ class CheckpointEvaluation:
         self._curves[name].scalars(step, metrics)
         self._curves[name].flush()
 
-    def follow(self, timeout_seconds: Any = None) -> None:
+    def follow(self, timeout_seconds: float | None = None) -> None:
         """Evaluates every new checkpoint of a training run, until its last step.
 
         Args:

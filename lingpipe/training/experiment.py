@@ -4,9 +4,10 @@ from typing import Any
 
 import keras
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.cluster import waits
 from lingpipe.input import base_input
+from lingpipe.models import base_task
 from lingpipe.partition import balancing
 from lingpipe.training import initial_weights, optimization, profiling, trackers
 
@@ -17,7 +18,7 @@ _SMALLEST_NUMBERS = {
     'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
 
 
-def validate_training_params(train: Any, evaluation: Any) -> None:
+def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.Params) -> None:
     """Raises ValueError, with a message that says what to do, if a field cannot work.
 
     Args:
@@ -40,7 +41,7 @@ def validate_training_params(train: Any, evaluation: Any) -> None:
                          'for instance, or to 0 for no moving average.')
 
 
-def validate_best_metric(evaluation: Any, metric_names: set) -> None:
+def validate_best_metric(evaluation: hyperparams.Params, metric_names: set) -> None:
     """Raises ValueError if the metric that selects the best checkpoint does not exist.
 
     Args:
@@ -61,7 +62,7 @@ def _check_at_least(field, value, smallest, kind):
                          f'Set it to {smallest} at least.')
 
 
-def build_input(input_params: Any, random_seed: Any = 0) -> Any:
+def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
     """Instantiates an input, with the seed of training if it has none.
 
     Args:
@@ -75,7 +76,8 @@ def build_input(input_params: Any, random_seed: Any = 0) -> Any:
         return p.Instantiate()
 
 
-def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, logdir: str | None = None) -> Any:
+def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] | None = None,
+               logdir: str | None = None) -> base_task.BaseTask:
     """Instantiates the task and creates its weights on the devices of their partitions.
 
     Args:
@@ -96,7 +98,7 @@ def build_task(params: Any, input_spec: Any, devices: list[str] | None = None, l
     return task
 
 
-def body_params(params: Any) -> Any:
+def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
     """Sets missing fields of the body's params: seed, precision, and, with a memory limit, optimizer slots.
 
     Args:
@@ -114,7 +116,7 @@ def body_params(params: Any) -> Any:
     return p
 
 
-def on_one_device(body_params: Any, device: str) -> Any:
+def on_one_device(body_params: hyperparams.Params, device: str) -> hyperparams.Params:
     """Returns a copy of a body's params for one partition on one device.
 
     Args:
@@ -126,7 +128,7 @@ def on_one_device(body_params: Any, device: str) -> Any:
         partition_by='flops', devices=[device])
 
 
-def evaluation_params(params: Any) -> Any:
+def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
     """Returns a copy of an experiment's Params for evaluation only.
 
     Evaluation needs no gradients, slots or stored activations, so the memory limit of training does not apply. Layers

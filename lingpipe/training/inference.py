@@ -1,11 +1,11 @@
 """Use of a trained model: export to Keras and TensorFlow Serving, generation of text, and translation."""
 
 import types
-from typing import Any
 
 import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer
 from lingpipe.models import generation, language_model, text_writers, translation_model
@@ -35,7 +35,7 @@ class Exporter:
         TrainingError: there is no such folder.
     """
 
-    def __init__(self, params: Any, logdir: str) -> None:
+    def __init__(self, params: hyperparams.Params, logdir: str) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         self._params, self._input_spec = params, params.input.cls.InputSpec(params.input)
@@ -117,7 +117,8 @@ class CheckpointGeneration:
         TrainingError: the task is not a language model, or there is no such folder.
     """
 
-    def __init__(self, params: Any, logdir: str, sampling: Sampling, devices: list[str] | None = None) -> None:
+    def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
+                 devices: list[str] | None = None) -> None:
         _require_language_model(params.task.cls)
         self._sampling = sampling.validate()
         self._logdir = logdirs.LogDir(logdir)
@@ -185,7 +186,7 @@ class CheckpointTranslation:
         TrainingError: there is no such folder.
     """
 
-    def __init__(self, params: Any, logdir: str, devices: list[str] | None = None) -> None:
+    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         spec = params.input.cls.InputSpec(params.input)
@@ -193,7 +194,7 @@ class CheckpointTranslation:
         self._reader = checkpoint_contents.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
         self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
 
-    def run(self, text: Any, path: str | None = None) -> Any:
+    def run(self, text: str, path: str | None = None) -> str:
         """Prints and returns the translation of a text.
 
         Args:

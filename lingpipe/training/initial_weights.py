@@ -9,19 +9,19 @@ have a variable, the last one counts.
 """
 
 import re
-from typing import Any
 
 from absl import logging
 
-from lingpipe import spelling
+from lingpipe import hyperparams, spelling
 from lingpipe.cluster import waits
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import checkpoint_contents, errors
 
 _FIELD = 'train.init_from_checkpoint_rules'
 _MODEL = checkpoint_contents.MODEL
 
 
-def validate(train: Any) -> None:
+def validate(train: hyperparams.Params) -> None:
     """Raises ValueError if the fields of training that name initial checkpoints cannot work.
 
     Args:
@@ -59,7 +59,7 @@ def _validate_rule(pattern, name):
         raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
 
 
-def load(train: Any, body: Any) -> None:
+def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
     """Loads a model's own initial weights, then those of checkpoints, and names the newly initialised variables.
 
     Args:

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe import text_tables
+from lingpipe import hyperparams, text_tables
 from lingpipe.partition import balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture, plans
@@ -17,7 +17,7 @@ _MIB = 2**20
 _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
-def model_analysis(body_params: Any, input_spec: Any, devices: list[str]) -> str:
+def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
     """Describes every layer and every partition without allocating a weight or running a layer.
 
     Args:

@@ -44,7 +44,7 @@ _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 
 
 @contextlib.contextmanager
-def hold_lock(file: str, folder: Any) -> Iterator[Any]:
+def hold_lock(file: str, folder: str) -> Iterator[Any]:
     """Holds a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'.
@@ -133,7 +133,7 @@ class LogDir:
                 f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training run '
                 'writes to.')
 
-    def evaluation(self, dataset_name: Any) -> str:
+    def evaluation(self, dataset_name: str) -> str:
         """Returns the folder for evaluations on 'Dev' or 'Test'."""
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
@@ -145,7 +145,7 @@ class LogDir:
         """Returns the text of a file by its path below this folder, or None if there is no such file."""
         return _read_text(tf.io.gfile.join(self.path, *names))
 
-    def write_control(self, params_text: Any, analysis_text: Any) -> None:
+    def write_control(self, params_text: str, analysis_text: str) -> None:
         """Writes the params, the analysis of the model, and the versions of packages."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
@@ -183,7 +183,7 @@ class LogDir:
     def _left_out_file(self):
         return tf.io.gfile.join(self._control, 'left_out.json')
 
-    def read_best(self) -> Any:
+    def read_best(self) -> float | None:
         """Returns the value of the best metric so far, or None."""
         text = _read_text(self._best_file)
         if text is None:
@@ -196,7 +196,7 @@ class LogDir:
             raise errors.TrainingError(f'{self._best_file} has the value {value}, which no metric has. {_REMEDY}')
         return value
 
-    def write_best(self, step: Any, metric: Any, value: Any) -> None:
+    def write_best(self, step: int, metric: str, value: float) -> None:
         """Records the step, metric and value of the checkpoint in 'best'."""
         replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
@@ -257,7 +257,7 @@ def _write_text(file, text):
         stream.write(text)
 
 
-def replace_text(file: str, text: Any) -> None:
+def replace_text(file: str, text: str) -> None:
     """Replaces a file atomically, so that a full disk or a kill leaves the old one complete.
 
     Args:

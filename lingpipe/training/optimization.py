@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.layers import keras_params
 from lingpipe.optimizers import device_functions, device_placement
@@ -17,7 +18,7 @@ _INSTEAD = {
     'gradient_accumulation_steps': 'body.num_micro_batches'}
 
 
-def num_slots(train_params: Any) -> Any:
+def num_slots(train_params: hyperparams.Params) -> int:
     """Counts the tensors that training keeps for each weight, including its moving average.
 
     Args:
@@ -28,7 +29,7 @@ def num_slots(train_params: Any) -> Any:
     return sum(variable.shape == weight.shape for variable in kept) + bool(train_params.ema_decay)
 
 
-def build_optimizer(train_params: Any, variables: list[keras.Variable],
+def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
     """Creates the optimizer with its slots on the devices of their variables.
 
@@ -52,7 +53,7 @@ def build_optimizer(train_params: Any, variables: list[keras.Variable],
     return optimizer
 
 
-def make_optimizer(train_params: Any) -> Any:
+def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimizer:
     """Creates the optimizer that the params of training describe, without slots.
 
     Args:
@@ -107,11 +108,11 @@ class MovingAverage:
             average, value = self._average_of[id(variable)], variable.value.read_value()
             average.assign(_moved(average.read_value(), value, decay))
 
-    def average_of(self, variable: Any) -> tf.Variable:
+    def average_of(self, variable: keras.Variable) -> tf.Variable:
         """Returns the `tf.Variable` with the average of a Keras variable."""
         return self._average_of[id(variable)]
 
-    def read(self, variable: Any) -> Any:
+    def read(self, variable: keras.Variable) -> tf.Tensor:
         """Returns the average of a Keras variable, or its value if it has no average."""
         return self._average_of.get(id(variable), variable.value).read_value()
 

@@ -1,8 +1,11 @@
 """Where an experiment trains: all that a trainer knows about devices, replicas, workers and servers."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
+from lingpipe import hyperparams
+from lingpipe.models import base_task
 from lingpipe.training import train_program
 
 
@@ -30,7 +33,8 @@ class Placement:
         """Returns the context in which a task is built."""
         return contextlib.nullcontext()
 
-    def program(self, task: Any, train_params: Any, batch_spec: Any) -> train_program.TrainProgram:
+    def program(self, task: base_task.BaseTask, train_params: hyperparams.Params,
+                batch_spec: Any) -> train_program.TrainProgram:
         """Returns the `TrainProgram` of a task.
 
         Args:
@@ -40,6 +44,6 @@ class Placement:
         """
         return train_program.TrainProgram(task, train_params)
 
-    def evaluate(self, function: Any, batch: Any) -> Any:
+    def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
         """Builds a function of an evaluation batch on the devices of the task."""
         return function(batch)

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.planner import accelerators, comparison, picture, plans, resolution, search
 from lingpipe.training import experiment, inspection, optimization
 
@@ -22,7 +23,7 @@ class Planned:
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
-    def __init__(self, compared: list, params: Any, device_name: str | None,
+    def __init__(self, compared: list, params: hyperparams.Params, device_name: str | None,
                  alternative: plans.Plan | None) -> None:
         self.plan, self.compared = compared[0], compared
         self.params, self.device_name, self.alternative = params, device_name, alternative
@@ -41,8 +42,8 @@ class Planned:
         return picture.png(self.plan, self.sentence.split('; ')[0].replace('×', 'x'))  # the font has no ×
 
 
-def plan(params: Any, accelerator: str | None = None, device_memory: Any = None, num_devices: Any = None,
-         input_specs: Any = None, num_optimizer_slots: tf.Tensor | None = None,
+def plan(params: hyperparams.Params, accelerator: str | None = None, device_memory: int | str | None = None,
+         num_devices: int | None = None, input_specs: Any = None, num_optimizer_slots: float | None = None,
          profile_device: str | None = None) -> Planned:
     """Plans a model before anything is allocated.
 
@@ -82,7 +83,7 @@ def plan(params: Any, accelerator: str | None = None, device_memory: Any = None,
     return Planned(compared, _with_body(params, chosen), accelerator, alternative)
 
 
-def resolved(params: Any, num_devices: int | None = None, on_cpu: bool = False) -> Any:
+def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
     """Returns params with values in place of 'auto', for the devices of this machine, and prints the values.
 
     With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
@@ -106,7 +107,7 @@ def _chosen(before, after):
     return ', '.join(f'{field}={after.Get(field)!r}' for field in search.FIELDS if before.Get(field) == search.AUTO)
 
 
-def num_local_devices(on_cpu: bool = False) -> Any:
+def num_local_devices(on_cpu: bool = False) -> int:
     """Returns the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
     return next((count for count in found if count), os.cpu_count())

@@ -3,10 +3,10 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.training import errors
 
 
@@ -29,7 +29,7 @@ def steps_of(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def validate(train: Any) -> None:
+def validate(train: hyperparams.Params) -> None:
     """Raises ValueError if the steps to profile do not exist.
 
     Args:

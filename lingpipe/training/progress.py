@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
+from lingpipe.input import base_input
 from lingpipe.training import errors, time_spent
 
 _NUM_NAMED = 5
@@ -23,7 +24,7 @@ _USUAL_WIDTH, _USUAL_HEIGHT = 80, 24
 _LEAST_SHARE = 0.01
 
 
-def count_bad_records(data: Any) -> Any:
+def count_bad_records(data: base_input.BaseInput) -> int | None:
     """Returns the number of bad records that an input has found so far; None if it does not check records.
 
     Args:
@@ -32,7 +33,7 @@ def count_bad_records(data: Any) -> Any:
     return None if data.bad_records is None else len(data.bad_records)
 
 
-def bad_records_text(inputs: dict) -> Any:
+def bad_records_text(inputs: dict) -> str:
     """Returns a text with the first skipped records of each input and the reasons; '' if there are none.
 
     Args:
@@ -65,7 +66,7 @@ class SummaryWriter:
         with self._errors_in_words():
             self._writer = tf.summary.create_file_writer(str(directory))
 
-    def scalars(self, step: Any, values: dict[str, Any]) -> None:
+    def scalars(self, step: int, values: dict[str, Any]) -> None:
         """Writes one point of several curves.
 
         Args:
@@ -76,7 +77,7 @@ class SummaryWriter:
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
-    def text(self, name: str, text: Any, step: Any = 0) -> None:
+    def text(self, name: str, text: str, step: int = 0) -> None:
         """Writes a text of a step, shown in TensorBoard with its spaces kept."""
         with self._errors_in_words(), self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
@@ -108,7 +109,7 @@ class Progress:
         stream: where to write; standard error by default, as tqdm does.
     """
 
-    def __init__(self, max_steps: Any, start_step: Any, examples_per_step: int, example_name: Any,
+    def __init__(self, max_steps: int, start_step: int, examples_per_step: int, example_name: str,
                  interval_seconds: float = 5.0, stream: Any = None) -> None:
         self._stream = stream or sys.stderr
         self._max_steps, self._examples_per_step = max_steps, examples_per_step
@@ -123,7 +124,7 @@ class Progress:
                 dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH,
                 nrows=None if has_width else _USUAL_HEIGHT)  # tqdm hides the bar of a terminal without lines
 
-    def update(self, step: Any, metrics: dict[str, Any], done_steps: Any, seconds: float,
+    def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
         """Shows a new state.
 
@@ -144,7 +145,7 @@ class Progress:
             self._shown = time.monotonic()
             self.write(f'step {step}/{self._max_steps}, {text}')
 
-    def write(self, text: Any) -> None:
+    def write(self, text: str) -> None:
         """Prints a line above the bar, if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
@@ -165,7 +166,7 @@ class Progress:
         return (now - begin) / (step - first_step) * (self._max_steps - step)
 
 
-def format_metric(item: Any) -> Any:
+def format_metric(item: tuple) -> str:
     """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
     name, value = item
     return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
@@ -184,7 +185,7 @@ def _in_percent(shares, least, with_steps=False):
             if share >= least and (with_steps or kind != time_spent.STEPS)]
 
 
-def comparison(dataset: Any, baselines: Any) -> Any:
+def comparison(dataset: str, baselines: dict[str, float]) -> str:
     """Returns the line that says what simple methods reach on a dataset.
 
     Args:

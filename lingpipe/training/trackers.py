@@ -211,7 +211,7 @@ class Trackers:
                                 type(error).__name__, error)
 
 
-def validate(names: Any) -> None:
+def validate(names: Sequence[str]) -> None:
     """Raises ValueError if a name is not that of a tracker.
 
     Args:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe import hyperparams
 from lingpipe.cluster import waits
 from lingpipe.devices import variable_placement
-from lingpipe.input import batch_share
+from lingpipe.input import base_input, batch_share
 from lingpipe.layers import base_layer
+from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.training import checkpoint_contents, optimization
+from lingpipe.training import checkpoint_contents, interruption, optimization
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 
@@ -63,7 +65,7 @@ class TrainProgram:
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
-    def __init__(self, task: Any, train_params: Any) -> None:
+    def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         self._task = task
         self._params = train_params
         self.named_variables = checkpoint_contents.model_variables(task.body)
@@ -113,7 +115,7 @@ class TrainProgram:
         """
         return iter(batches(batch_share.WHOLE))
 
-    def open_input(self, data: Any, step: int) -> Any:
+    def open_input(self, data: base_input.BaseInput, step: int) -> Any:
         """Returns the result of `iterate` for the batches of an input after a step.
 
         Args:
@@ -131,7 +133,7 @@ class TrainProgram:
         """
         return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
 
-    def watching_input(self, data: Any) -> waits.Wait:
+    def watching_input(self, data: base_input.BaseInput) -> waits.Wait:
         """Returns the scope in which the process ends with a message if the input gives `run` no batch in time.
 
         Args:
@@ -149,7 +151,7 @@ class TrainProgram:
     def before_save(self) -> None:
         """Copies trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
 
-    def should_stop(self, interrupted: Any) -> bool:
+    def should_stop(self, interrupted: interruption.Interruption) -> bool:
         """Returns whether to stop; several programs that train together agree on it.
 
         Args:

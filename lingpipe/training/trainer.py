@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import hyperparams
 from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.partition import partition_summary
@@ -53,8 +54,8 @@ class Trainer:
             `train.init_from_checkpoint` cannot be read.
     """
 
-    def __init__(self, params: Any, evaluation_inputs: dict, logdir: Any, placement: Placement | None = None,
-                 started: Any = None, chief: watchdog.Alone | None = None,
+    def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
+                 placement: Placement | None = None, started: Any = None, chief: watchdog.Alone | None = None,
                  mirror: state_mirror.StateMirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)

@@ -11,9 +11,9 @@ If a run has not written something, the page names the command that writes it.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lingpipe import text_tables
+from lingpipe import hyperparams, text_tables
 from lingpipe.planner import picture, plans
 from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools.report import charts, curves, page, wrong_images
@@ -56,7 +56,7 @@ class Report:
         TrainingError: there is no such log directory.
     """
 
-    def __init__(self, params: Any, command: Command) -> None:
+    def __init__(self, params: hyperparams.Params, command: Command) -> None:
         self._command = command
         self._logdir = logdirs.LogDir(command.logdir)
         self._logdir.require()

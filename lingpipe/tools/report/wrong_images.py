@@ -1,12 +1,13 @@
 """Images that a trained classifier misclassifies, found on this machine's processor."""
 
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from lingpipe import hyperparams
 from lingpipe.models import image_classifier
 from lingpipe.training import checkpoint_contents, experiment
 from lingpipe.training import logdir as logdirs
@@ -46,7 +47,7 @@ class Found(NamedTuple):
     shown: list[WrongImage]
 
 
-def shows_images(params: Any) -> bool:
+def shows_images(params: hyperparams.Params) -> bool:
     """Returns whether an experiment classifies images of one or three channels."""
     if not issubclass(params.task.cls, image_classifier.ImageClassifier):
         return False
@@ -63,7 +64,8 @@ def too_expensive(flops: int) -> bool:
     return _LEAST_EXAMPLES * flops > _MOST_FLOPS
 
 
-def find(params: Any, data_params: Any, logdir: logdirs.LogDir, flops: int) -> Found:
+def find(params: hyperparams.Params, data_params: hyperparams.InstantiableParams, logdir: logdirs.LogDir,
+         flops: int) -> Found:
     """Classifies the first images of a dataset with the newest checkpoint.
 
     Args:

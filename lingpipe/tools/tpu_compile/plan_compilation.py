@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lingpipe import text_tables
+from lingpipe import hyperparams, text_tables
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_system
-from lingpipe.planner import stage_calls
+from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses, micro_batches
 from lingpipe.tools.tpu_compile import tpu_compiler
-from lingpipe.training import experiment, optimization
+from lingpipe.training import experiment, optimization, planning
 
 _MIB = 2**20
 _STAGE = re.compile(r'^\d+')
@@ -52,7 +52,7 @@ class CompiledDevice(NamedTuple):
     programs: list
 
     @property
-    def total(self) -> Any:
+    def total(self) -> int:
         """Bytes of all kinds."""
         return self.weights + self.slots + self.gradients + self.waiting + self.at_work + self.temporaries
 
@@ -63,7 +63,7 @@ class CompiledDevice(NamedTuple):
 
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
-                   topology: Any, fast: Any = False) -> list:
+                   topology: str, fast: bool = False) -> list:
     """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
 
     Args:
@@ -199,8 +199,8 @@ def _function_name(call):
     return call.operation.get_attr('f').name
 
 
-def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Callable, optimizer: Any,
-               clip_gradient_norm_to_value: Any = 0.0, ema_decay: Any = 0.0) -> Any:
+def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, target_specs: Any, loss: Callable,
+               optimizer: Any, clip_gradient_norm_to_value: float = 0.0, ema_decay: float = 0.0) -> str:
     """Translates the step for all cores of one pipeline.
 
     Args:
@@ -234,7 +234,7 @@ def lower_spmd(body_params: Any, input_specs: Any, target_specs: Any, loss: Call
     return tpu_compiler.lower(step, state_specs, input_specs, target_specs)
 
 
-def compiled_report(planned: Any, topology: Any, cache_dir: str | None = None) -> str:
+def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
     """Compiles the programs of the devices of a plan, without allocating anything.
 
     With tpu_route='spmd' this is one program for all devices, otherwise the functions of each. 'auto' takes the route
@@ -286,7 +286,8 @@ def _report_of_one_program(plan, params, compiler, topology):
         return f'One program for all cores, by the TPU compiler: {error}'
 
 
-def compile_plan(planned: Any, compiler: tpu_compiler.TpuCompiler, topology: Any, fast: Any = False) -> list:
+def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
+                 fast: bool = False) -> list:
     """Compiles every function of each device.
 
     Args:
@@ -341,7 +342,8 @@ def _of_stage(stage, device):
     return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
 
 
-def compile_program(params: Any, compiler: tpu_compiler.TpuCompiler, topology: Any) -> tpu_compiler.CompiledProgram:
+def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
+                    topology: str) -> tpu_compiler.CompiledProgram:
     """Compiles the training step as one program for all cores.
 
     Args:
@@ -368,7 +370,7 @@ def _task_and_specs(params):
     return task, *micro_batches.specs_of(specs, num_rows)
 
 
-def report_of_program(plan: Any, program: tpu_compiler.CompiledProgram, topology: Any) -> Any:
+def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
     """Returns a table of the planner's and the compiler's figures for a core, and one sentence.
 
     Args:

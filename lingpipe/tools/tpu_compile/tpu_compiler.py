@@ -36,7 +36,7 @@ _FUNCTION_NAME = re.compile(r'func\.func private @([\w.$-]+)')
 _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
 
 
-def collectives(text: Any) -> dict:
+def collectives(text: str) -> dict:
     """Returns a dictionary from each kind of communication between devices to the list of its results' shapes.
 
     Args:
@@ -48,7 +48,7 @@ def collectives(text: Any) -> dict:
     return found
 
 
-def num_products(text: Any) -> int:
+def num_products(text: str) -> int:
     """Returns the number of matrix products and convolutions; one in the body of a loop counts once.
 
     Args:
@@ -57,7 +57,7 @@ def num_products(text: Any) -> int:
     return len(_PRODUCT.findall(text))
 
 
-def entry_sizes(text: Any) -> Any:
+def entry_sizes(text: str) -> tuple:
     """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
@@ -81,7 +81,7 @@ def _tensor_bytes(kind, width, dimensions, order, layout):
     return math.prod(physical) * bits // 8
 
 
-def lower(function: Callable, *specs: Any) -> Any:
+def lower(function: Callable, *specs: Any) -> str:
     """Translates a function to StableHLO.
 
     Args:
@@ -151,13 +151,13 @@ _TOO_MANY_PARAMETERS = 'requires more parameters'
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
 
 
-def topology_memory(topology: Any) -> Any:
+def topology_memory(topology: str) -> int:
     """Returns the bytes that the compiler lets a program use on one device of a topology."""
     kind = topology.split(':')[0]
     return accelerators.find(kind).memory // _DEVICES_OF_AN_ACCELERATOR.get(kind, 1)
 
 
-def topology_mesh(topology: Any) -> Any:
+def topology_mesh(topology: str) -> list[int]:
     """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
 
     For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
@@ -165,8 +165,8 @@ def topology_mesh(topology: Any) -> Any:
     Args:
         topology: a topology that `check_topology` accepts.
     """
-    kind, sizes = topology.split(':')
-    sizes = [int(size) for size in sizes.split('x')]
+    kind, shape = topology.split(':')
+    sizes = [int(size) for size in shape.split('x')]
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
 
 
@@ -175,7 +175,7 @@ def num_devices(topology: str) -> int:
     return _DEVICES[topology]
 
 
-def check_topology(topology: Any, num_devices: int = 1) -> None:
+def check_topology(topology: str, num_devices: int = 1) -> None:
     """Raises ValueError if a topology is not known, or has fewer devices than are wanted.
 
     Args:
@@ -226,7 +226,7 @@ class OutOfTpuMemory(TpuCompileError):
         limit: bytes that the device has.
     """
 
-    def __init__(self, topology: Any, needed: Any, limit: Any) -> None:
+    def __init__(self, topology: str, needed: int, limit: int) -> None:
         super().__init__(
             f'A program for one device of {topology} needs {needed / 2**30:.2f} GiB and there are {limit / 2**30:.2f} '
             'GiB. Use smaller micro-batches, recomputation, or more partitions.')
@@ -257,7 +257,7 @@ class CompiledProgram(NamedTuple):
     hlo: str
 
     @property
-    def hbm(self) -> Any:
+    def hbm(self) -> int:
         """Bytes of the device's memory that the program needs, without its instructions."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
@@ -280,7 +280,7 @@ class TpuCompiler:
         timeout_seconds: how long one program may take.
     """
 
-    def __init__(self, cache_dir: str | None = None, timeout_seconds: Any = 600) -> None:
+    def __init__(self, cache_dir: str | None = None, timeout_seconds: int = 600) -> None:
         _require_packages()
         self._cache_dir = None if cache_dir is None else pathlib.Path(cache_dir)
         self._timeout = timeout_seconds
@@ -292,7 +292,7 @@ class TpuCompiler:
     def __exit__(self, *unused):
         self._stop()
 
-    def compile(self, program: Any, topology: Any = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
+    def compile(self, program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
                 fast: bool = False, num_replicas: int = 1) -> CompiledProgram:
         """Compiles one program.
 
@@ -361,8 +361,8 @@ class TpuCompiler:
             self._worker = None
 
 
-def compile_program(program: Any, topology: Any = 'v5e:2x2', num_devices: Any = 1, spmd: Any = False,
-                    timeout_seconds: Any = 600, fast: Any = False,
+def compile_program(program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
+                    timeout_seconds: int = 600, fast: bool = False,
                     cache_dir: str | None = None) -> CompiledProgram:
     """Compiles one program in a separate process; for several programs, `TpuCompiler` starts the process only once.
 

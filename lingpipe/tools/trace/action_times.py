@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.schedules import schedule_type
+from lingpipe.schedules.actions import Action
 from lingpipe.schedules.timeline import RECOMPUTE, Span
 
 _NUM_TRIES = 20
@@ -38,7 +40,7 @@ class TimeStamps:
         stamp.set_shape([])
         return stamp
 
-    def when_computed(self, tensor: Any, device: str) -> tf.Tensor:
+    def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
         """Lays out a stamp that waits until a device has computed a tensor.
 
         An accelerator's operations count as done when they are queued. Only a value that the host has received is
@@ -90,7 +92,7 @@ class Clocks:
         self._ask = ask or _time_of
         self._offsets = {}
 
-    def offset(self, device: str) -> Any:
+    def offset(self, device: str) -> float:
         """Returns what to subtract from a device's time to get this machine's time; 0 for devices of this machine.
 
         Args:
@@ -141,7 +143,7 @@ class ActionTimes:
         self._stamps = TimeStamps()
         self._calls = []
 
-    def around(self, replica: int, action: Any, lay_out: Callable | None, *arguments: Any) -> list:
+    def around(self, replica: int, action: Action, lay_out: Callable | None, *arguments: Any) -> list:
         """Lays out a call between two stamps; `executor.Execution` calls this with the call's device in scope.
 
         Args:
@@ -165,12 +167,12 @@ class ActionTimes:
             results = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, results)
         return [*results, end.op]
 
-    def stamps(self) -> Any:
+    def stamps(self) -> tf.Tensor:
         """Returns, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
-    def spans(self, schedule: Any, stamps: Any) -> tuple:
+    def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
         """Returns the actions of one step from its stamps.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An

@@ -8,9 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe import text_tables
+from lingpipe import hyperparams, text_tables
 from lingpipe.devices import variable_placement
+from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools.trace import action_times, trace_breakdown, trace_picture
@@ -28,7 +30,7 @@ class TraceProgram(train_program.TrainProgram):
         train_params: the Params of training.
     """
 
-    def __init__(self, task: Any, train_params: Any) -> None:
+    def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         super().__init__(task, train_params)
         self._clocks = action_times.Clocks()
         self._traced_function = tf.function(self._traced_step, autograph=False)
@@ -127,7 +129,7 @@ class TraceFiles:
         self.folder = tf.io.gfile.join(logdir, name)
         self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
 
-    def write(self, name: str, content: Any) -> str:
+    def write(self, name: str, content: bytes | str) -> str:
         """Writes a file, and replaces an earlier one.
 
         Args:
@@ -172,7 +174,7 @@ class Trace:
         TrainingError: the log directory cannot be written to.
     """
 
-    def __init__(self, params: Any, logdir: str, devices: list[str] | None = None) -> None:
+    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         logdir = os.path.expanduser(logdir)
         self._files = TraceFiles(logdir)
@@ -220,14 +222,14 @@ class Trace:
         return iter(self._input.training_dataset(step * self._input.params.batch_size))
 
 
-def simulated(steps: Any) -> StepTimes:
+def simulated(steps: list[StepTimes]) -> StepTimes:
     """Returns the `StepTimes` of a step whose actions and updates take mean measured times, and transfers no time."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
 
 
-def report(steps: list, batch_size: Any, num_cores: Any = None) -> Any:
+def report(steps: list, batch_size: int, num_cores: int | None = None) -> str:
     """Returns the table of where the time went, and advice.
 
     Args:
@@ -246,7 +248,7 @@ def report(steps: list, batch_size: Any, num_cores: Any = None) -> Any:
                         '\n'.join(trace_breakdown.advice(steps, batch_size, num_cores))])
 
 
-def row_names(body: Any) -> Any:
+def row_names(body: gpipe_layer.GPipeLayer) -> list[str]:
     """Returns for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
     several = len(body.replicas) > 1
     return [_row_name(held, f'replica {replica}, ' if several else '')
@@ -264,7 +266,7 @@ def _row_name(held, replica):
     return f'{device}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
 
 
-def num_shared_cores(body: Any) -> Any:
+def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int:
     """Returns how many processor cores the devices of a pipeline share, or None if they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
     return len(os.sched_getaffinity(0)) if any(on_cpu) else None

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from lingpipe import schedules
-from lingpipe.schedules import simulation
+from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE
 
 _LARGE_PERCENT = 5
@@ -16,7 +16,7 @@ _UNEQUAL = 1.1
 _MOST_DOUBLINGS = 5
 
 
-def input_percent(steps: list) -> Any:
+def input_percent(steps: list) -> float:
     """Returns the share of waiting for a batch in the time from its request to the end of its update, in per cent.
 
     Args:
@@ -41,7 +41,7 @@ def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
     return {'input': waited, **{name: share * (100 - waited) / 100 for name, share in parts.items()}}
 
 
-def input_advice(steps: Any) -> str | None:
+def input_advice(steps: list[timeline.StepTimes]) -> str | None:
     """Returns the sentence to print if devices wait too long for input, or None.
 
     Args:
@@ -80,13 +80,13 @@ class Breakdown:
     update: float
 
 
-def mean_breakdown(steps: Any) -> Breakdown:
+def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
     """Returns the `Breakdown` of several `StepTimes`, the mean of theirs."""
     parts = [dataclasses.astuple(breakdown(step)) for step in steps]
     return Breakdown(*map(statistics.fmean, zip(*parts)))
 
 
-def breakdown(step: Any) -> Breakdown:
+def breakdown(step: timeline.StepTimes) -> Breakdown:
     """Splits a step's time.
 
     Two simulations of the same schedule divide the waiting: with equal stages only the bubble is left; with measured
@@ -105,7 +105,7 @@ def breakdown(step: Any) -> Breakdown:
     return Breakdown(*(100 * seconds / step.seconds for seconds in parts))
 
 
-def mean_durations(steps: list) -> Any:
+def mean_durations(steps: list) -> list[dict]:
     """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
     A split B is another kind than a whole B.
@@ -153,7 +153,7 @@ def _means(measured, group_of):
     return {action: statistics.fmean(groups[group_of(action)]) for action in measured[0]}
 
 
-def advice(steps: list, batch_size: Any, num_cores: Any = None) -> list[str]:
+def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
     """Returns sentences about the largest costs, and what to do about them.
 
     Args:

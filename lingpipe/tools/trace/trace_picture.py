@@ -2,7 +2,6 @@
 
 import io
 import json
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -46,7 +45,7 @@ class _Canvas:
         self.draw.text((x, y), text, _INK, self.font, anchor='lm')
 
 
-def png(panels: dict, row_names: Any, width: Any = 1200) -> Any:
+def png(panels: dict, row_names: list[str], width: int = 1200) -> bytes:
     """Draws steps below each other, all on one scale.
 
     Args:
@@ -96,7 +95,7 @@ def _png_bytes(image):
     return file.getvalue()
 
 
-def trace_text(steps: list, row_names: Any, first_step: int = 1) -> str:
+def trace_text(steps: list, row_names: list[str], first_step: int = 1) -> str:
     """Returns the text of a trace file.
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
