@@ -59,9 +59,7 @@ class KerasHubTokenizer:
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
         """Tokens at the start of a text: one, or none if KerasHub adds none."""
-        preprocessor = self._load(import_keras_hub().models.CausalLMPreprocessor.from_preset)
-        start = preprocessor.tokenizer.start_token_id
-        return (start,) if preprocessor.add_start_token and start is not None else ()
+        return self._load(_start_ids)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
@@ -134,11 +132,28 @@ class KerasHubTokenizer:
 
     @functools.cached_property
     def _tokenizer(self):
-        return self._load(import_keras_hub().tokenizers.Tokenizer.from_preset)
+        return self._load(_tried_tokenizer)
 
     def _load(self, load: Callable[[str], Any]) -> Any:
         return load_preset(
             'tokenizer.preset', self.params.preset, load, 'a preset with a tokenizer for this kind of model')
+
+
+def _tried_tokenizer(preset):
+    """Returns a tokenizer that has made a token: of some damaged files KerasHub makes one that cannot."""
+    tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
+    length = tokenizer.sequence_length
+    if length is not None and not (isinstance(length, int) and length <= _MOST_TOKENS):
+        raise ValueError(f'its sequence_length is {length!r}, not a number of at most {_MOST_TOKENS:,} tokens')
+    tokenizer.vocabulary_size()
+    tokenizer('a')
+    return tokenizer
+
+
+def _start_ids(preset):
+    preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(preset)
+    start = preprocessor.tokenizer.start_token_id
+    return (start,) if preprocessor.add_start_token and start is not None else ()
 
 
 def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
