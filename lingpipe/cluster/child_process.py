@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None)
 _VARIABLE = 'LINGPIPE_HEARTBEAT'
 _TURN = 'LINGPIPE_TURN'
 _SECONDS_BETWEEN_BEATS = 1
-_beating: list[threading.Thread] = []
+_HEARTBEAT = 'heartbeat'
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -116,13 +116,12 @@ def beat_for_parent() -> None:
     """Starts to send heartbeats to the parent, if the parent listens; from then on the parent expects them."""
     pipe = os.environ.pop(_VARIABLE, None)
     if pipe is not None:
-        _beating.append(threading.Thread(target=_beat, args=(int(pipe),), name='heartbeat', daemon=True))
-        _beating[-1].start()
+        threading.Thread(target=_beat, args=(int(pipe),), name=_HEARTBEAT, daemon=True).start()
 
 
 def is_supervised() -> bool:
     """Returns whether a parent restarts this process when it ends with TRY_AGAIN."""
-    return bool(_beating)
+    return any(thread.name == _HEARTBEAT for thread in threading.enumerate())
 
 
 def _beat(pipe):

@@ -146,8 +146,7 @@ class Generator:
             return self._sampling.choose(logits[:, place], tf.stack([tf.constant(self._sampling.seed, tf.int32), draw]))
 
 
-def text_pieces(generator: Generator, tokenizer: Any, prompt: str,
-                num_tokens: int) -> Iterator[Any]:
+def text_pieces(generator: Generator, tokenizer: Any, prompt: str, num_tokens: int) -> Iterator[Any]:
     """Generates a text in pieces, so that it can be shown while the model writes.
 
     Args:
