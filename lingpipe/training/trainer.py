@@ -134,6 +134,7 @@ class Trainer:
             finally:
                 self._progress.close()
                 self._profile.close()
+                self._iterator = None  # an input that Python makes must be closed before Python shuts down
             path = self._begin_save(self._checkpointer)
             with self._time.of(time_spent.SAVING):
                 self._writer.wait()

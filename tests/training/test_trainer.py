@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import signal
+import weakref
 
 import keras
 import numpy as np
@@ -10,7 +11,17 @@ import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.input import image_input
-from lingpipe.training import checkpoints, errors, evaluation, experiment, logdir, placement, progress, trainer
+from lingpipe.training import (
+    checkpoints,
+    errors,
+    evaluation,
+    experiment,
+    logdir,
+    placement,
+    progress,
+    train_program,
+    trainer,
+)
 
 
 @pytest.fixture
@@ -105,6 +116,21 @@ def test_a_run_in_two_parts_equals_one_run(
     tiny.only_train(tmp_path, train__max_steps=5)
     tiny.only_train(tmp_path, train__steps_per_loop=20, train__summary_interval_steps=100)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def test_no_input_stays_open_after_a_run(tiny, tmp_path, monkeypatch):
+    """Python would hang at its end if an input that Python makes, such as `from_generator`, was still open then."""
+    opened, open_input = [], train_program.TrainProgram.open_input
+
+    def opening(*arguments):
+        iterator = open_input(*arguments)
+        opened.append(weakref.ref(iterator))
+        return iterator
+
+    monkeypatch.setattr(train_program.TrainProgram, 'open_input', opening)
+    made = tiny.trainer(tmp_path, train__max_steps=1)
+    made.run()
+    assert [reference() for reference in opened] == [None]
 
 
 def test_the_devices_in_use_are_not_written_into_the_params(tiny, tmp_path):
