@@ -109,9 +109,21 @@ def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
     assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
 
 
-def start_and_await_listening(start):
+def test_the_next_chief_hears_of_a_signal_too(start):
+    workers = [start('worker', index) for index in range(2)]
+    lost = start_and_await_listening(start, 'and_hang')
+    workers[1].send_signal(signal.SIGTERM)
+    assert lost.stdout.readline() == 'worker:1 asks to stop\n'
+    lost.kill()
+    lost.wait()
+    out, err = start_and_await_listening(start).communicate(timeout=120)
+    assert out == 'worker:1 asks to stop\ntold all\n', err
+    assert [worker.wait(timeout=20) for worker in workers] == [0, 0]
+
+
+def start_and_await_listening(start, *arguments):
     """Returns a chief that has reached all workers."""
-    chief = start('chief', 0, 'until_asked_to_stop')
+    chief = start('chief', 0, 'until_asked_to_stop', *arguments)
     assert 'listening\n' in iter(chief.stdout.readline, ''), chief.communicate()
     return chief
 

@@ -6,6 +6,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
 
 import queue
 import sys
+import threading
 
 import tensorflow as tf
 
@@ -24,6 +25,8 @@ def lead(config):
         messages.listen(config, messages.STOP, ('worker',), asked.put)
         print('listening', flush=True)
         print(f'{asked.get()} asks to stop', flush=True)
+    if 'and_hang' in sys.argv:
+        threading.Event().wait()
     messages.send_to_all(config, messages.ENDED)
     print('told all', flush=True)
 
