@@ -5,9 +5,11 @@ import json
 import pathlib
 import signal
 import socket
+import time
 
 import pytest
 
+from lingpipe.cluster import cluster_config
 from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,6 +53,19 @@ def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_p
     out, err = process.communicate()
     assert (process.returncode, out) == (0, f'{task} has ended.\n'), err
     assert not (tmp_path / 'logs').exists()
+
+
+def test_a_supervised_worker_restarts_after_three_lost_chiefs(start, tmp_path):
+    process, address = start(['chief', 'worker'], 'worker:0', 'pipeline', '--max_restarts=1')
+    serves = f'worker:0 serves at {address} with 2 CPU devices.\n'
+    assert process.stdout.readline() == serves
+    [chief] = json.loads((tmp_path / 'cluster.json').read_text())['cluster']['chief']
+    for _ in range(3):
+        with socket.create_server(cluster_config.host_and_port(chief)) as server:
+            server.accept()[0].close()
+        time.sleep(3)  # longer than a worker takes to look again
+    assert 'restarts, to free what TensorFlow keeps of 3 chiefs' in process.stdout.readline()
+    assert process.stdout.readline() == serves
 
 
 def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_path):
