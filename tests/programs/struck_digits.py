@@ -28,7 +28,9 @@ class StruckInput(image_input.ImageInput):
             labels = tf.numpy_function(_strike, [index + first, index, labels], tf.int32)
             return images, tf.ensure_shape(labels, shape), weights
 
-        return super().training_dataset(position, share).enumerate().map(strike)
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # a batch is read when its step begins
+        return super().training_dataset(position, share).enumerate().map(strike).with_options(options)
 
 
 def _strike(step, index, labels):
