@@ -40,6 +40,7 @@ _SAMPLE_SECONDS = 5
 _FEWEST_SAMPLES = 12
 _TOLERANCE = 0.02
 _RESTART = re.compile(r'\[supervisor\].* restart \d+ of')
+_WORN = re.compile(r'restarts, to free what TensorFlow keeps')
 
 
 def _kill(training, disk, choice):
@@ -163,9 +164,12 @@ def _soaked(training, disk, folder):
         raise RuntimeError('\n'.join([
             f'The training run ended too early, or did not resume after the last fault; exit code {code}.',
             *[line for _, line in training.lines[-60:]]]))
-    restarts = sum(bool(_RESTART.search(line)) for _, line in training.lines)
-    return [_CLUSTER.value, f'{_MINUTES.value:g}', len(faults), restarts, training.checkpoints()[-1],
+    return [_CLUSTER.value, f'{_MINUTES.value:g}', len(faults), _count(training, _RESTART), training.checkpoints()[-1],
             _steps_lost(training), len(struck_training.left_over()), *_growth(use), _result(training, folder)], faults
+
+
+def _count(training, pattern):
+    return sum(bool(pattern.search(line)) for _, line in training.lines)
 
 
 def _is_with_disk():
@@ -185,7 +189,8 @@ def main(unused_argv):
             ['--cluster', 'minutes', 'faults', 'restarts', 'steps', 'steps lost', 'processes left', 'memory', 'files',
              'weights'], [row]),
         f'A fault every {_FAULT_EVERY.value:g} s: '
-        f'{", ".join(f"{name} {times} times" for name, times in collections.Counter(faults).items())}.')
+        f'{", ".join(f"{name} {times} times" for name, times in collections.Counter(faults).items())}. '
+        f'Restarts of workers and servers after three lost chiefs: {_count(training, _WORN)}.')
 
 
 if __name__ == '__main__':
