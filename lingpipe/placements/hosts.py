@@ -12,6 +12,7 @@ from lingpipe.private_api import eager_context
 
 PROCESSES = '/job:worker/'
 SECONDS_BETWEEN_TRIES = 0.2
+_SECONDS_TO_RECONNECT = 10  # some hundred milliseconds are usual
 
 
 def connect(config: cluster_config.ClusterConfig, timeout_seconds: float = watchdog.SECONDS_TO_CONNECT) -> None:
@@ -52,10 +53,11 @@ def reconnect(config: Any) -> None:
     """Connects the chief again, after the list of workers has changed.
 
     TensorFlow's public function would start a second server at the chief's port. Nothing that was on the devices of
-    workers can be used afterwards.
+    workers can be used afterwards. TensorFlow first waits for operations that have begun, and a copy from a lost worker
+    may never end. The process then ends after 10 seconds, and its supervisor restarts it.
 
     Args:
-        config: `ClusterConfig` of the chief; other workers than before may be left out.
+        config: `ClusterConfig` of the chief; other workers than before may be left out. The others have just answered.
 
     Raises:
         OpError: a worker was lost meanwhile.
@@ -64,7 +66,7 @@ def reconnect(config: Any) -> None:
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
     first = config.tasks('worker')[0][1]
     definition.default_session_config.experimental.collective_group_leader = f'/job:worker/replica:0/task:{first}'
-    with watchdog.connecting(config):
+    with watchdog.connecting(config, _SECONDS_TO_RECONNECT):
         eager_context.update_server_def(definition)
 
 

@@ -2,9 +2,13 @@
 
 import pathlib
 import re
+import threading
 
 import pytest
+import tensorflow as tf
 
+from lingpipe.cluster import cluster_config, waits, watchdog
+from lingpipe.placements import hosts
 from tests import forked_programs
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
@@ -70,8 +74,8 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(run, tmp_path
         '--logdir=cluster', '--cluster=pipeline', f'--model_params_override={steps}=1000000',
         '--replace_after_seconds=0.1', options=['--restart=1'], strikes=['6 SIGKILL worker:0'],
         LEFT_OUT=str(tmp_path / 'cluster/control/left_out.json'))
-    lost, = re.findall(r'worker:0 \(127.0.0.1:\d+\) has not answered for 0.1 s .*: training continues over worker:1\.',
-                       printed)
+    lost, = set(re.findall(r'worker:0 \(127.0.0.1:\d+\) has not answered for 0.1 s .*: training continues over worker:1\.',
+                           printed))
     alone, back = re.findall(r'2 micro-batches, resuming from step (\d+)', printed)
     assert int(alone) <= 6
     assert re.search(r'worker:0 \(127.0.0.1:\d+\) answers again: training continues over worker:0, worker:1\.', printed)
@@ -79,6 +83,19 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(run, tmp_path
     assert int(alone) < int(back) < int(step)
     run('--logdir=alone', f'--model_params_override={steps}={step}', of_cluster=False)
     assert_same_checkpoint(tmp_path / f'cluster/train/ckpt-{step}', tmp_path / f'alone/train/ckpt-{step}')
+
+
+def test_reconnecting_without_end_ends_the_process(monkeypatch):
+    sentences, has_ended = [], threading.Event()
+    definition = tf.train.ServerDef()
+    monkeypatch.setattr(hosts.eager_context, 'get_server_def', lambda: definition)
+    monkeypatch.setattr(hosts.eager_context, 'update_server_def', lambda unused: has_ended.wait(60))
+    monkeypatch.setattr(hosts, '_SECONDS_TO_RECONNECT', 0.1)
+    monkeypatch.setattr(watchdog, 'silence_in_words', lambda config: 'All answer.')
+    monkeypatch.setattr(waits, 'end_process', lambda sentence: (sentences.append(sentence), has_ended.set()))
+    jobs = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2', '127.0.0.1:3']}
+    hosts.reconnect(cluster_config.ClusterConfig(jobs, 'chief', 0, left_out=frozenset(['worker:0'])))
+    assert sentences[0].startswith('Waited 0.1 s for connections to worker:1 (127.0.0.1:3). All answer.')
 
 
 def test_what_a_lost_worker_held_comes_from_the_memory_of_another(run, tmp_path, assert_same_checkpoint):
