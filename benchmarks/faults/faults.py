@@ -39,6 +39,7 @@ _REPLACE = flags.DEFINE_float('replace_after_seconds', 2., 'How long a machine m
 _TELLS = (r'\[supervisor\]|Error: |lost in the middle of a step|was asked to stop|topped by |worker:1 has ended'
           r'|^\[launcher\] .* (ended with exit code [1-9]|was ended by)')
 _DAMAGED = r'Error: Checkpoint .*ckpt-(\d+) cannot be read'
+_IS_LEFT_OUT = r'(has|did) not answer(ed)? for'
 _SECONDS_FOR_A_SAVE = 60
 _SECONDS_TO_END = 300
 
@@ -195,6 +196,9 @@ def _rows_without_worker(cluster):
             os.kill(training.supervisor('worker 1'), signal.SIGKILL)
             moment = time.monotonic()
             outcome = Outcome(training, first, moment, _first_step_after(training, _LEFT_OUT, first))
+            if training.wait_for(_IS_LEFT_OUT, first, 0) is None:
+                yield [cluster, _LEFT_OUT, *outcome.row()[:-1], 'is back before steps resume']
+                return
             yield [cluster, _LEFT_OUT, *outcome.row()[:-1], 'continues without it']
             yield [cluster, _BACK, *_taken_in(training, first), 'continues with it']
         finally:
