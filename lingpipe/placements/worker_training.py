@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import cluster_config, ports, watchdog
+from lingpipe.cluster import cluster_config, peer_connections, ports, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -126,11 +126,12 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
-    if joined.is_chief:
-        alone = watchdog.Alone(is_worker_back=is_worker_back)  # the watchdogs of the workers watch the steps
-        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
-    else:
-        Follower(params, joined).run()
+    with peer_connections.ending_with_others(joined.config):
+        if joined.is_chief:
+            alone = watchdog.Alone(is_worker_back=is_worker_back)  # the watchdogs of the workers watch the steps
+            trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
+        else:
+            Follower(params, joined).run()
     joined.leave()
 
 

@@ -106,6 +106,7 @@ class Workers(collectives.Group, placement.Placement):
         dog: `watchdog.Watchdog` that watches steps; None: steps have no time limit.
 
     Attributes:
+        config: the `ClusterConfig`.
         count: W, the number of workers.
         index: the number of this worker.
         devices: list of the names of this worker's devices, one for each partition of each of its replicas, once
@@ -115,6 +116,7 @@ class Workers(collectives.Group, placement.Placement):
 
     def __init__(self, config: Any, dog: watchdog.Watchdog | None = None) -> None:
         addresses = config.jobs['worker']
+        self.config = config
         self.count, self.index = len(addresses), config.task_index
         self.devices, self.watchdog = None, dog or watchdog.Watchdog(0)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
