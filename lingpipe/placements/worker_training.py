@@ -18,6 +18,19 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
 
 
+class _Chief(watchdog.Alone):
+    """Watches for workers that end; the watchdogs of the workers watch the steps."""
+
+    def __init__(self, joined, is_worker_back):
+        super().__init__(is_worker_back=is_worker_back)
+        self._config = joined.config
+
+    @contextlib.contextmanager
+    def minding(self, ask_to_stop):
+        with super().minding(ask_to_stop), peer_connections.ending_with_others(self._config):
+            yield
+
+
 class Follower:
     """Trains like the chief's `Trainer`, but leaves checkpoints, curves and evaluation to the chief.
 
@@ -51,7 +64,8 @@ class Follower:
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._telling_bad_records(), self._program.watching_input(self._input):
+                self._telling_bad_records(), self._program.watching_input(self._input), \
+                peer_connections.ending_with_others(self._workers.config):
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
@@ -126,12 +140,10 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
-    with peer_connections.ending_with_others(joined.config):
-        if joined.is_chief:
-            alone = watchdog.Alone(is_worker_back=is_worker_back)  # the watchdogs of the workers watch the steps
-            trainer.Trainer(params, evaluation_inputs, logdir, joined, started, alone).run()
-        else:
-            Follower(params, joined).run()
+    if joined.is_chief:
+        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, _Chief(joined, is_worker_back)).run()
+    else:
+        Follower(params, joined).run()
     joined.leave()
 
 

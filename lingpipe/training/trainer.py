@@ -126,7 +126,7 @@ class Trainer:
         self._begin()
         self._program.stopping.assign(False)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._chief.minding(interrupted.ask), self._writing_to_the_end():
+                self._writing_to_the_end(), self._chief.minding(interrupted.ask):
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 with self._program.watching_input(self._input):
