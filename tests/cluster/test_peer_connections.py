@@ -16,6 +16,7 @@ def peer_fixture(monkeypatch):
     monkeypatch.setattr(peer_connections, '_SECONDS_BETWEEN_LOOKS', 0.01)
     monkeypatch.setattr(peer_connections, '_SECONDS_FOR_TENSORFLOW', 0.05)
     with socket.create_server(('127.0.0.1', 0)) as listener:
+        listener.settimeout(60)
         yield listener
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import queue
 import re
 import resource
 import shutil
@@ -9,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config
+from lingpipe.cluster import cluster_config, peer_connections, waits
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import worker_training
 from lingpipe.training import errors, trainer
@@ -193,3 +195,12 @@ def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
     with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the "
                                          "model differently"):
         worker_training.join(tiny.params(task__body__partition_by='time'), config)
+
+
+def test_a_chief_in_training_ends_after_another_worker(monkeypatch):
+    told = queue.SimpleQueue()
+    monkeypatch.setattr(peer_connections, '_SECONDS_FOR_TENSORFLOW', 0)
+    monkeypatch.setattr(waits, 'end_process', told.put)
+    config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
+    with worker_training._Chief(types.SimpleNamespace(config=config), bool).minding(told.put):
+        assert told.get(timeout=60).startswith('The process of worker:1 (127.0.0.1:')
