@@ -135,7 +135,7 @@ def test_no_input_stays_open_after_a_run(tiny, tmp_path, monkeypatch):
     assert [reference() for reference in opened] == [None]
 
 
-def test_a_checkpoint_is_finished_after_an_error_while_nothing_watches_others(tiny, tmp_path, monkeypatch):
+def test_a_checkpoint_is_finished_after_an_error_unwatched(tiny, tmp_path, monkeypatch):
     """A watch over other processes would end this one in the middle of writing."""
     order = []
 
