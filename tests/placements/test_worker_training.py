@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -204,3 +205,15 @@ def test_a_chief_in_training_ends_after_another_worker(monkeypatch):
     config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
     with worker_training._Chief(types.SimpleNamespace(config=config), bool).minding(told.put):
         assert told.get(timeout=60).startswith('The process of worker:1 (127.0.0.1:')
+
+
+def test_another_worker_in_training_ends_after_the_chief(tiny, monkeypatch):
+    told = queue.SimpleQueue()
+    monkeypatch.setattr(peer_connections, '_SECONDS_FOR_TENSORFLOW', 0)
+    monkeypatch.setattr(waits, 'end_process', told.put)
+    program = mock.MagicMock(global_step=0)
+    program.should_stop.side_effect = lambda _: told.get(timeout=60).startswith('The process of worker:0 (127.0.0.1:')
+    config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 1)
+    joined = types.SimpleNamespace(config=config, index=1, devices=None, program=lambda *_: program)
+    worker_training.Follower(tiny.params(), joined).run()
+    program.should_stop.assert_called_once()
