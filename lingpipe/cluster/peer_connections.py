@@ -62,10 +62,14 @@ def _wait_for_end(place, has_left):
             older, connection = connection, _renewed(connection, place)
             if older and older is not connection:
                 older.close()
+            try:
+                if connection and _closes(connection, has_left):
+                    return
+            except OSError:  # the way there is lost; whether the process is, the next connection tells
+                connection.close()
+                connection = None
             if connection is None:
                 has_left.wait(_SECONDS_BETWEEN_LOOKS)
-            elif _closes(connection, has_left):
-                return
     except ConnectionRefusedError:
         return
     finally:
@@ -87,13 +91,6 @@ def _closes(connection, has_left):
     """Returns whether the other end closes a connection before it is to be renewed."""
     end = time.monotonic() + _SECONDS_OF_A_CONNECTION
     while time.monotonic() < end and not has_left.is_set():
-        if select.select([connection], [], [], _SECONDS_BETWEEN_LOOKS)[0] and _is_at_end(connection):
+        if select.select([connection], [], [], _SECONDS_BETWEEN_LOOKS)[0] and not connection.recv(4096):
             return True
     return False
-
-
-def _is_at_end(connection):
-    try:
-        return not connection.recv(4096)
-    except OSError:
-        return True

@@ -36,8 +36,9 @@ _UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
 _FIRST_PORT = 20000
 _SECONDS_TO_CONNECT = 5
 _CHUNK_BYTES = 2**18
-_CONNECTED, _FAILED = b'+', b'-'
+_CONNECTED, _REFUSED, _FAILED = b'+', b'-', b'?'
 _LOOPBACK = '127.0.0.1'
+_RESET = struct.pack('ii', 1, 0)  # closes a socket without the usual farewell
 
 
 def enter_private_network() -> None:
@@ -173,6 +174,8 @@ def _dial_for(line, address):
             with socket.create_connection(place, timeout=_SECONDS_TO_CONNECT) as found:
                 found.settimeout(None)
                 socket.send_fds(line, [_CONNECTED], [found.fileno()])
+        except ConnectionRefusedError:
+            line.send(_REFUSED)
         except OSError:
             line.send(_FAILED)
 
@@ -220,15 +223,20 @@ def _dialled(line):
     line.send(_CONNECTED)
     answer, (*found,), _, _ = socket.recv_fds(line, 1, 1)
     if answer != _CONNECTED:
-        raise ConnectionError
+        raise ConnectionRefusedError if answer == _REFUSED else ConnectionError
     return socket.socket(fileno=found[0])
 
 
 def _join(one, other_of):
-    """Joins a connection with another, which `other_of` opens; closes the first one if that fails."""
+    """Joins a connection with another, which `other_of` opens; without it, closes or resets the first one.
+
+    A program here so tells a process that has ended (closed) from a host that cannot be reached (reset).
+    """
     try:
         other = other_of()
-    except OSError:
+    except OSError as error:
+        if not isinstance(error, ConnectionRefusedError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         one.close()
         return
     for each in (one, other):

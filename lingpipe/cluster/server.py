@@ -113,22 +113,25 @@ def _count_chiefs(config, is_over, events):
     [address], num_lost, was_there = config.jobs['chief'], 0, False
     while num_lost < _MOST_LOST_CHIEFS:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-        is_there = _listens(address)
+        is_there = _answers(address)
         num_lost += was_there and is_there is False
         was_there = was_there if is_there is None else is_there
     if not is_over.wait(_SECONDS_TO_LEAVE):
         events.put(_WORN)
 
 
-def _listens(address):
-    """Returns whether a process listens; None: its host cannot be reached."""
+def _answers(address):
+    """Returns whether a server of gRPC is there, which speaks first; None: its host cannot be reached, or it hangs.
+
+    To connect is not enough: a relay of `private_network` accepts, and closes if nobody is there.
+    """
     try:
-        socket.create_connection(cluster_config.host_and_port(address), timeout=1).close()
+        with socket.create_connection(cluster_config.host_and_port(address), timeout=1) as connection:
+            return bool(connection.recv(1))
     except ConnectionRefusedError:
         return False
     except OSError:
         return None
-    return True
 
 
 def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import queue
 import socket
+import struct
 import threading
 
 import pytest
@@ -55,6 +56,19 @@ def test_connections_are_renewed_before_a_server_closes_them(peer, scope, monkey
         for _ in range(3):
             stack.enter_context(peer.accept()[0])
         assert sentences.empty()
+
+
+def test_a_connection_that_is_reset_is_opened_again(peer, scope):
+    """So a relay of a private network says that the network is in trouble, not that a process has ended."""
+    ending, sentences = scope
+    with ending:
+        for _ in range(3):
+            connection, _ = peer.accept()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            connection.close()
+        with peer.accept()[0]:
+            assert sentences.empty()
+        assert sentences.get(timeout=60).startswith('The process of worker:1 (127.0.0.1:')
 
 
 def test_ends_after_the_scope_are_expected(peer, scope):

@@ -134,6 +134,13 @@ def test_who_is_not_there_yet_closes_the_connection(start):
 
 
 @needs_a_network
+@pytest.mark.parametrize('host, shown', [('127.0.0.1', 'closed'), ('nobody.invalid', 'ConnectionResetError')])
+def test_a_process_that_has_ended_is_told_from_a_lost_host(host, shown, start):
+    chief, _ = start(configs(['127.0.0.1', host])[0])
+    assert chief.do('hear', 'worker', 0) == shown
+
+
+@needs_a_network
 @pytest.mark.parametrize('host, reason', [('0.0.0.0', 'means every network of this machine'),
                                           ('192.0.2.1', 'cannot listen at 192.0.2.1:.* Give an address of this machine')])
 def test_an_address_that_is_not_of_one_network_here_is_refused(host, reason):
@@ -143,21 +150,24 @@ def test_an_address_that_is_not_of_one_network_here_is_refused(host, reason):
 
 @needs_a_network
 @pytest.mark.parametrize('cluster, tasks', [
-    ('pipeline', ['chief', 'worker']), ('parameter_server', ['chief', 'ps', 'worker'])])
+    ('pipeline', ['chief:0', 'worker:0']), ('parameter_server', ['chief:0', 'ps:0', 'worker:0']),
+    ('multi_worker', ['worker:0', 'worker:1'])])
 def test_a_cluster_trains_over_networks_of_their_own(cluster, tasks, tmp_path):
-    jobs = {job: [address] for job, address in zip(tasks, cluster_config.free_addresses(len(tasks)))}
+    jobs = {}
+    for task, address in zip(tasks, cluster_config.free_addresses(len(tasks))):
+        jobs.setdefault(task.partition(':')[0], []).append(address)
     (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': jobs}))
-    chief, *servers = processes = [subprocess.Popen(
+    chief, *others = processes = [subprocess.Popen(
         [sys.executable, str(ROOT / 'run.py'), '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}',
-         '--cluster_spec=cluster.json', '--cluster_network=private', f'--task={job}:0',
+         '--cluster_spec=cluster.json', '--cluster_network=private', f'--task={task}',
          '--model_params_override=train.max_steps=2'],
         cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(ROOT / 'tests/programs')}, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT) for job in tasks]
+        stderr=subprocess.STDOUT) for task in tasks]
     try:
         printed = chief.communicate(timeout=200)[0]
         assert chief.returncode == 0 and 'Final Test after 2 steps' in printed, printed
-        for server, job in zip(servers, tasks[1:]):
-            assert f'{job}:0 has ended' in server.communicate(timeout=60)[0]
+        for other, task in zip(others, tasks[1:]):
+            assert re.search(f'{task} (has ended|stopped after step 2)', other.communicate(timeout=60)[0])
     finally:
         for process in processes:
             process.kill()

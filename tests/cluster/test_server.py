@@ -70,14 +70,20 @@ def test_a_signal_ends_the_wait_for_a_port(start):
         assert worker.wait(timeout=20) == -signal.SIGTERM
 
 
-def test_a_server_that_has_lost_three_chiefs_asks_for_a_restart(start):
+@pytest.mark.parametrize('has_relay', [False, True])
+def test_a_server_that_has_lost_three_chiefs_asks_for_a_restart(has_relay, start):
+    """A relay of a private network still accepts when the chief has ended, and then closes."""
     worker = start('worker', 0, 'restarts')
     worker.stdout.readline()
     for _ in range(3):
         assert worker.poll() is None
         with socket.create_server(cluster_config.host_and_port(start.jobs['chief'][0])) as chief:
-            chief.accept()[0].close()
-        time.sleep(1)
+            chief.settimeout(60)
+            with chief.accept()[0] as connection:
+                connection.sendall(b'settings of gRPC')
+            if has_relay:
+                chief.accept()[0].close()
+        time.sleep(0 if has_relay else 1)
     assert worker.wait(timeout=20) == child_process.TRY_AGAIN
     assert worker.stdout.read() == 'worker:0 restarts, to free what TensorFlow keeps of 3 chiefs that were lost.\n'
 

@@ -11,6 +11,12 @@ inside = private_network.enter(config)
 port = int(inside.address.rpartition(':')[2])
 server = socket.create_server(('', port))  # every network that there is
 print(json.dumps([inside.jobs, [name for _, name in socket.if_nameindex()]]), flush=True)
+
+
+def _place(job, index):
+    return cluster_config.host_and_port(inside.jobs[job][int(index)])
+
+
 for line in sys.stdin:
     word, *rest = line.split()
     if word == 'accept':
@@ -21,10 +27,15 @@ for line in sys.stdin:
                 data += part
             connection.sendall(str(len(data)).encode())
         print('accepted', flush=True)
-    elif word == 'ask':
-        host, _, other = inside.jobs[rest[0]][int(rest[1])].rpartition(':')
+    elif word == 'hear':
         try:
-            with socket.create_connection((host, int(other)), timeout=20) as connection:
+            with socket.create_connection(_place(*rest), timeout=20) as connection:
+                print('something' if connection.recv(1) else 'closed', flush=True)
+        except OSError as error:
+            print(type(error).__name__, flush=True)
+    elif word == 'ask':
+        try:
+            with socket.create_connection(_place(*rest), timeout=20) as connection:
                 connection.sendall(b'a' * 3_000_000)
                 connection.shutdown(socket.SHUT_WR)
                 print('answer', connection.recv(100).decode(), flush=True)
