@@ -41,19 +41,33 @@ def answer(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig
     Raises:
         RuntimeError: the port stays taken.
     """
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(ports.listening(config))
-        callers: list[socket.socket] = []
-        while True:
-            for ready in select.select([listener, *callers], [], [])[0]:
-                if ready is listener:
-                    caller = stack.enter_context(listener.accept()[0])
-                    callers += [caller] if _greet(caller, config.task) else []
-                    continue
-                callers.remove(ready)
-                members = _members(_line(ready), config)
+    callers: list[socket.socket] = []
+    with ports.listening(config) as listener:
+        try:
+            while True:
+                members = _next_members(listener, callers, config)
                 if config.task_index in members:
                     return among(config, members)
+        finally:
+            for caller in callers:
+                caller.close()
+
+
+def _next_members(listener, callers, config):
+    """Returns the numbers of the members that a caller sends; [] after anything else that arrives first."""
+    members: list[int] = []
+    for ready in select.select([listener, *callers], [], [])[0]:
+        if ready is not listener:
+            callers.remove(ready)
+            with ready:
+                members = _members(_line(ready), config) or members
+            continue
+        caller, _ = listener.accept()
+        if _greet(caller, config.task):
+            callers.append(caller)
+        else:
+            caller.close()
+    return members
 
 
 def among(config: cluster_config.ClusterConfig, members: Iterable[int]) -> cluster_config.ClusterConfig:
@@ -87,13 +101,18 @@ def _members(line, config):
 
 
 def _line(connection):
-    """Returns a line from a connection, '' if none arrives in time."""
-    connection.settimeout(_SECONDS_TO_ANSWER)
+    """Returns a line from a connection, '' if it does not arrive in time as a whole."""
+    line, end = b'', time.monotonic() + _SECONDS_TO_ANSWER
     try:
-        with connection.makefile('rb') as file:
-            return file.readline(_LONGEST_LINE).decode(errors='replace')
+        while not line.endswith(b'\n') and len(line) < _LONGEST_LINE:
+            connection.settimeout(max(.001, end - time.monotonic()))
+            received = connection.recv(_LONGEST_LINE - len(line))
+            if not received or time.monotonic() > end:
+                return ''
+            line += received
     except OSError:
         return ''
+    return line.decode(errors='replace')
 
 
 class Caller:

@@ -4,7 +4,10 @@ import concurrent.futures
 import contextlib
 import itertools
 import math
+import os
 import socket
+import threading
+import time
 
 import pytest
 
@@ -86,3 +89,28 @@ def test_workers_that_never_come_are_named(workers, monkeypatch):
     monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0)
     with pytest.raises(ConnectionError, match=r'^After 0 s there is no answer from worker:1 .*, worker:2 .*, of 3 workers'):
         roll_call.Caller(config, lambda count: True).call(math.inf)
+
+
+def test_a_worker_that_waits_keeps_no_connection_open(workers):
+    """Worker 0 looks each second whether it is back, perhaps for days."""
+    config, start = workers
+    before, answer = len(os.listdir('/proc/self/fd')), start(1)
+    caller = roll_call.Caller(config, lambda count: True)
+    assert any(caller._answers(1) for _ in itertools.count())
+    assert all(caller._answers(1) for _ in range(100))
+    assert len(os.listdir('/proc/self/fd')) < before + 50
+    start(2)
+    assert caller.call(math.inf) == config
+    assert answer.result(60).task_index == 1
+
+
+def test_a_line_that_trickles_in_is_not_waited_for():
+    near, far = socket.socketpair()
+    with near, far, contextlib.suppress(BrokenPipeError):
+        begin = time.monotonic()
+        reader = threading.Thread(target=roll_call._line, args=(far,), daemon=True)
+        reader.start()
+        while reader.is_alive() and time.monotonic() - begin < 60:
+            near.send(b'a')
+            time.sleep(.1)
+        assert not reader.is_alive()
