@@ -92,11 +92,14 @@ class Watchdog:
         on_timeout: function of a sentence, called once in the watching thread; None: print it and end with exit code
             TRY_AGAIN.
         first_call_factor: how many times as long the first call of a kind may take.
+
+    Attributes:
+        seconds: the argument.
     """
 
     def __init__(self, seconds: float, config: cluster_config.ClusterConfig | None = None,
                  on_timeout: Callable[[str], Any] | None = None, first_call_factor: float = 10) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._config = config
         self._on_timeout = waits.end_process if on_timeout is None else on_timeout
         self._first_call_factor = first_call_factor
@@ -109,7 +112,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name='watchdog', daemon=True)
 
     def __enter__(self) -> Self:
-        if self._seconds:
+        if self.seconds:
             self._thread.start()
         return self
 
@@ -117,7 +120,7 @@ class Watchdog:
         with self._changed:
             self._has_ended = True
             self._changed.notify()
-        if self._seconds:
+        if self.seconds:
             self._thread.join()
 
     @contextlib.contextmanager
@@ -129,7 +132,7 @@ class Watchdog:
             kind: what is limited, in a word or two, such as 'step'.
         """
         self._kind = kind
-        self._allowed = self._seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
+        self._allowed = self.seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
         self.beat()
         try:
             yield
@@ -163,7 +166,7 @@ class Watchdog:
     def _sentence(self):
         who = f'{silence_in_words(self._config)} ' if self._config else ''
         waited_for = ''.join(f'This process waits for {what}. ' for what in waits.current())
-        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self._seconds:g}). {who}'
+        return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self.seconds:g}). {who}'
                 f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, which '
                 '--max_restarts does for you.')
 

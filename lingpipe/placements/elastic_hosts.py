@@ -19,6 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import hosts, roster
 from lingpipe.planner import resolution
@@ -35,8 +36,7 @@ class ElasticHosts:
     """
 
     def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
-        self._files = logdir.LogDir(folder)
-        self._roster = roster.Roster(config, replace_after_seconds, self._files)
+        self._config, self._patience, self._files = config, replace_after_seconds, logdir.LogDir(folder)
         self._mirror = state_mirror.StateMirror()
         self._kind: str | None = None
         self._num_losses = 0  # without a new checkpoint
@@ -58,7 +58,9 @@ class ElasticHosts:
             ConnectionError: workers cannot be reached.
         """
         resolution.validate(params.task.body)
-        self._files.create()
+        with waits.for_files(f'log directory {self._files.path}', params.train.checkpoint_timeout_seconds):
+            self._files.create()
+            self._roster = roster.Roster(self._config, self._patience, self._files)
         self._kind = kind
         device_kinds.configure_graph_optimizer()
         device_kinds.use_virtual_devices(1)

@@ -38,16 +38,18 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
     """
     worker_training.validate(params)
     if config.is_chief:
-        return _call(params.input.batch_size, config, logdir.LogDir(folder), replace_after_seconds)
+        files = logdir.LogDir(folder)
+        with waits.for_files(f'log directory {folder}', params.train.checkpoint_timeout_seconds):
+            files.create()
+            record = files.read_left_out()
+        return _call(params.input.batch_size, config, files, record, replace_after_seconds)
     with waits.Wait(f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}', seconds=0):
         members = roll_call.answer(config)
     print(f'{config.task} trains as number {members.task_index} of {members.num_workers} workers.', flush=True)
     return members, bool
 
 
-def _call(batch_size, config, files, patience):
-    files.create()
-    record = files.read_left_out()
+def _call(batch_size, config, files, record, patience):
     left_out = [int(name.partition(':')[2]) for name in record[0]] if record else []
     caller = roll_call.Caller(config, lambda count: batch_size % count == 0)
     members = caller.call(patience if record else math.inf, left_out)

@@ -19,11 +19,14 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
 
 
 class _Chief(watchdog.Alone):
-    """Watches for workers that end; the watchdogs of the workers watch the steps."""
+    """Watches for workers that end, and for work that hangs."""
 
     def __init__(self, joined, is_worker_back):
-        super().__init__(is_worker_back=is_worker_back)
+        super().__init__(joined.watchdog.seconds, is_worker_back, joined.config)
         self._config = joined.config
+
+    def silence_in_words(self):
+        return watchdog.silence_in_words(self._config)
 
     @contextlib.contextmanager
     def minding(self, ask_to_stop):
@@ -65,7 +68,7 @@ class Follower:
         iterator = self._program.open_input(self._input, self._step)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
                 self._telling_bad_records(), self._program.watching_input(self._input), \
-                peer_connections.ending_with_others(self._workers.config):
+                self._program.watching_chief(), peer_connections.ending_with_others(self._workers.config):
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)

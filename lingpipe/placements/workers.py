@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.cluster import watchdog
+from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.input import batch_share
 from lingpipe.training import train_program
@@ -37,6 +37,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         with tf.device('CPU:0'):
             self._agreed = tf.Variable(False, trainable=False, name='agreed_to_stop')
         self._of_chief = tf.function(lambda number: workers.of_chief('CPU:0', number), autograph=False)
+        self._num_calls, self._awaits_chief = 0, False
 
     def iterate(self, batches: Any) -> Any:
         return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
@@ -53,9 +54,20 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
     def run(self, iterator: Any, num_steps: int) -> Any:
         """Trains for as many steps as the chief: sums are matched by their position in the loop over steps."""
+        self._num_calls, self._awaits_chief = self._num_calls + 1, True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
+        self._awaits_chief = False
         with self._workers.watchdog.watch(num_steps):  # not while the chief writes or evaluates
             return super().run(iterator, num_steps)
+
+    def watching_chief(self) -> waits.Wait:
+        """Returns the scope in which warnings tell that this worker waits while the chief writes or evaluates.
+
+        There is no limit: what the chief does has limits, and the worker ends with the chief.
+        """
+        return waits.Wait(
+            f'worker:0 ({self._workers.config.jobs["worker"][0]}), which writes or evaluates between steps', 0,
+            position=lambda: self._num_calls if self._awaits_chief else None)
 
     def _step(self, batch):
         with self._workers.active():
@@ -213,9 +225,10 @@ class Workers(collectives.Group, placement.Placement):
         An error of the first wait means that a worker has not finished. An error of the second one means only that a
         worker has already left.
         """
-        self.wait_for_all()
-        with contextlib.suppress(tf.errors.OpError):
+        with waits.Wait(f'the end of training on all {self.count} workers', 0):
             self.wait_for_all()
+            with contextlib.suppress(tf.errors.OpError):
+                self.wait_for_all()
 
     def _sum_vector(self, device, vector):
         """Sums a vector; the token keeps the sums on a device in one order, which NCCL requires."""

@@ -35,6 +35,8 @@ from lingpipe.training import (
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
+_SECONDS_OF_A_SAMPLE = 3600
+
 
 class Trainer:
     """Runs training steps, evaluates, writes checkpoints and curves, and stops and resumes exactly.
@@ -64,7 +66,7 @@ class Trainer:
         self._mirror = mirror
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
-        with waits.for_files(f'log directory {logdir}', params.train.checkpoint_timeout_seconds):
+        with self._waiting_for(f'log directory {logdir}'):
             self._logdir.create()
             with self._logdir.lock():
                 pass  # refuses a second training run before everything is built
@@ -73,12 +75,17 @@ class Trainer:
         with garbage.rarely_collected():
             self._build(placement or Placement())
         self._writer = background_writer.BackgroundWriter()
-        self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
-        self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
+        with self._waiting_for(f'list of checkpoints in {logdir}'):
+            self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
+            self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
         self._time = time_spent.TimeSpent()
         self._step = 0
         self._num_told_bad_records = 0
+
+    def _waiting_for(self, what):
+        """Returns the scope of a wait for files of the log directory, or for other processes at the same point."""
+        return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._chief.silence_in_words)
 
     def _build(self, placement):
         self._task = self._built_task(placement)
@@ -156,21 +163,11 @@ class Trainer:
         with self._program.watching_start(self._chief.silence_in_words):
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
-        self._best_value = self._logdir.read_best()
         self._iterator = self._program.open_input(self._input, self._step)
         targets = self._input.TargetSpec(self._input.params)
         experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
-        analysis = partition_summary.table(self._program.partitions)
-        self._logdir.write_control(self._params.ToText(), self._analysis_text())
-        self._trackers.start(self._params)
-        self._curves = progress.SummaryWriter(self._logdir.train)
-        self._evaluation_curves = {
-            name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
-        self._curves.text('partitions', analysis)
-        self._curves.scalars(0, {
-            f'partitions/{index}_parameters': part.num_parameters
-            for index, part in enumerate(self._program.partitions)})
-        print(analysis)
+        with self._waiting_for(f'first curves in {self._logdir.path}'):
+            self._begin_files()
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
         max_steps = self._params.train.max_steps
@@ -184,6 +181,21 @@ class Trainer:
         if self._profile.is_over(self._step):
             logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
                             'later steps.', self._params.train.profile_steps, self._step)
+
+    def _begin_files(self):
+        """Reads the value of the best checkpoint, and writes what describes the run."""
+        self._best_value = self._logdir.read_best()
+        self._logdir.write_control(self._params.ToText(), self._analysis_text())
+        self._trackers.start(self._params)
+        self._curves = progress.SummaryWriter(self._logdir.train)
+        self._evaluation_curves = {
+            name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in self._evaluation_inputs}
+        analysis = partition_summary.table(self._program.partitions)
+        self._curves.text('partitions', analysis)
+        self._curves.scalars(0, {
+            f'partitions/{index}_parameters': part.num_parameters
+            for index, part in enumerate(self._program.partitions)})
+        print(analysis)
 
     def _restore_from_mirror(self):
         """Restores copies in memory if they are newer than the newest checkpoint; returns whether it did."""
@@ -223,8 +235,9 @@ class Trainer:
 
     def _bring_to_host(self):
         """Brings the state to the host, and counts the asynchronous steps that end before it."""
-        self._program.before_save()
-        self._step = int(self._program.global_step)
+        with self._waiting_for('the newest weights'):
+            self._program.before_save()
+            self._step = int(self._program.global_step)
 
     def _num_steps_to_next_event(self):
         p, step = self._params, self._step
@@ -275,7 +288,8 @@ class Trainer:
         passed = functools.partial(_has_passed, self._step_of_events, self._step)
         self._step_of_events = self._step
         if passed(p.train.summary_interval_steps):
-            self._write_curves()
+            with self._waiting_for(f'curves of {self._logdir.train} to be written'):
+                self._write_curves()
             self._tell_bad_records()
         if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
             self._evaluate(self._inputs_for_choices(), interrupted)
@@ -332,9 +346,10 @@ class Trainer:
             if metrics is None:
                 return {}  # interrupted: the checkpoint comes first
             results[name] = metrics
-            self._evaluation_curves[name].scalars(self._step, metrics)
-            self._evaluation_curves[name].flush()
-            self._trackers.log(self._step, metrics, name.lower())
+            with self._waiting_for(f'curves of {self._logdir.evaluation(name)} to be written'):
+                self._evaluation_curves[name].scalars(self._step, metrics)
+                self._evaluation_curves[name].flush()
+                self._trackers.log(self._step, metrics, name.lower())
             self._progress.write(
                 f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
         self._keep_best(results)
@@ -344,9 +359,11 @@ class Trainer:
     def _show_sample(self):
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
             return  # generated texts change their length
-        text = self._task.sample(self._input, self._program.read)
+        with waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._chief.silence_in_words):
+            text = self._task.sample(self._input, self._program.read)
+            if text is not None:
+                self._curves.text('sample', text, self._step)
         if text is not None:
-            self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _keep_best(self, results):
@@ -384,7 +401,8 @@ class Trainer:
             self._progress.write(told)
 
     def _print_report(self):
-        report = self._task.report(self._input, self._program.read)
+        with waits.Wait('the report of the task', _SECONDS_OF_A_SAMPLE, details=self._chief.silence_in_words):
+            report = self._task.report(self._input, self._program.read)
         if report is not None:
             print(report, flush=True)
 

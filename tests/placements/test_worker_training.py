@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 from unittest import mock
@@ -17,9 +18,9 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config, peer_connections, waits
+from lingpipe.cluster import cluster_config, peer_connections, waits, watchdog
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import worker_training
+from lingpipe.placements import worker_training, workers
 from lingpipe.training import errors, trainer
 from tests import forked_programs
 
@@ -203,8 +204,34 @@ def test_a_chief_in_training_ends_after_another_worker(monkeypatch):
     monkeypatch.setattr(peer_connections, '_SECONDS_FOR_TENSORFLOW', 0)
     monkeypatch.setattr(waits, 'end_process', told.put)
     config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
-    with worker_training._Chief(types.SimpleNamespace(config=config), bool).minding(told.put):
+    joined = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
+    with worker_training._Chief(joined, bool).minding(told.put):
         assert told.get(timeout=60).startswith('The process of worker:1 (127.0.0.1:')
+
+
+def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
+    told, warned = [], threading.Event()
+    monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
+    monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
+    config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
+    program = types.SimpleNamespace(
+        _workers=types.SimpleNamespace(config=config), _num_calls=1, _awaits_chief=True)
+    with workers.WorkerTrainProgram.watching_chief(program):
+        assert warned.wait(60)
+    assert told[0].startswith(
+        'Still waiting for worker:0 (127.0.0.1:1), which writes or evaluates between steps after 0.')
+
+
+def test_an_evaluation_of_a_chief_that_hangs_is_ended(monkeypatch):
+    told = queue.SimpleQueue()
+    monkeypatch.setattr(waits, 'end_process', told.put)
+    monkeypatch.setattr(watchdog, 'silence_in_words', lambda config: f'{config.jobs["worker"][1]} does not answer.')
+    config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
+    joined = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(.01))
+    chief = worker_training._Chief(joined, bool)
+    with watchdog.Alone.minding(chief, told.put), chief.watch(kind='batch of an evaluation'):
+        assert told.get(timeout=60).startswith(
+            'No batch of an evaluation ended in 0.1 s (--step_timeout_seconds=0.01). 127.0.0.1:2 does not answer. ')
 
 
 def test_another_worker_in_training_ends_after_the_chief(tiny, monkeypatch):

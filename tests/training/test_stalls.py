@@ -7,7 +7,17 @@ import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.input import image_input
-from lingpipe.training import evaluation, experiment, logdir, train_program
+from lingpipe.models import image_classifier
+from lingpipe.training import (
+    checkpointing,
+    evaluation,
+    experiment,
+    logdir,
+    progress,
+    trackers,
+    train_program,
+    trainer,
+)
 
 
 class Stall:
@@ -174,6 +184,23 @@ def test_devices_that_the_weights_do_not_reach_are_waited_for_by_name(tiny, stal
     stall.expected = 'Waited 1 s for weights to reach all devices ('
     monkeypatch.setattr(train_program.TrainProgram, 'state_restored', lambda self: stall.block())
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=1)
+    assert stall.sentence()
+
+
+@pytest.mark.parametrize('owner, name, what', [
+    (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
+    (progress.SummaryWriter, 'text', 'first curves in {}'),
+    (trackers.Trackers, 'log', 'curves of {}/train to be written'),
+    (train_program.TrainProgram, 'before_save', 'the newest weights'),
+    (progress.SummaryWriter, 'flush', 'curves of {}/eval_test to be written'),
+    (image_classifier.ImageClassifier, 'sample', 'a sample of the model'),
+    (image_classifier.ImageClassifier, 'report', 'the report of the task')])
+def test_work_between_steps_that_hangs_is_named(owner, name, what, tiny, stall, monkeypatch, tmp_path):
+    stall.expected = f'Waited 1 s for {what.format(tmp_path)}'
+    monkeypatch.setattr(trainer, '_SECONDS_OF_A_SAMPLE', 1.)
+    work = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: stall.block() or work(*args))
+    tiny.train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=2, train__summary_interval_steps=1)
     assert stall.sentence()
 
 
