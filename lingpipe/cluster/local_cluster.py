@@ -215,7 +215,8 @@ def _parse(arguments):
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
         'give the cluster a network of its own, which nothing else can reach and which reaches nothing else; '
-        'by default where the system allows it and the command names no gs:// or other remote place'))
+        'by default where the system allows it and the command names no gs:// or other remote place; --no-isolated '
+        'also gives each process --cluster_network=all'))
     end = arguments.index('--') if '--' in arguments else len(arguments)
     given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]
     if not command:
@@ -224,7 +225,13 @@ def _parse(arguments):
     if given.workers < 1 or given.ps < 0 or given.restart < 0:
         parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker '
                      'and no negative number.')
-    return given, _by_this_python(command)
+    return given, _by_this_python(command) + _permission(given.isolated, command)
+
+
+def _permission(is_isolated, command):
+    """Returns the words by which a person who gave --no-isolated lets each process listen on every network."""
+    is_chosen = any(word.startswith('--cluster_network') for word in command)
+    return ['--cluster_network=all'] if is_isolated is False and _mode(command) and not is_chosen else []
 
 
 def _by_this_python(command):

@@ -142,16 +142,28 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
         is_chosen: whether --cluster_network was given.
 
     Raises:
-        ValueError: it was not given, and the cluster has addresses that other machines can reach.
+        ValueError: it was not given, and other machines can reach this process.
     """
-    outside = [address for job in config.jobs.values() for address in job if not is_loopback(address)]
-    if outside and not is_chosen:
+    who = _reachable(config, [name for _, name in socket.if_nameindex()])
+    if who and not is_chosen:
         raise ValueError(
-            f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}Give '
-            '--cluster_network=private, which lets this process listen at its own address alone, for hosts of the '
-            'cluster alone; or, where a firewall closes the ports to all others, --cluster_network=all. See '
-            'docs/many_machines.md.')
+            f'{who}. {_DANGER}Give --cluster_network=private, which lets this process listen at its own address alone, '
+            'for hosts of the cluster alone; or, where a firewall closes the ports to all others, '
+            '--cluster_network=all. On one machine, start the cluster by lingpipe.cluster.local_cluster, which gives '
+            'it a network of its own where the system allows that, and has --no-isolated. See docs/many_machines.md.')
     warn_about_addresses(config)
+
+
+def _reachable(config, interfaces):
+    """Says why other machines can reach this process; None: they cannot."""
+    outside = [address for job in config.jobs.values() for address in job if not is_loopback(address)]
+    if outside:
+        return f'{_listed(outside)}: an address that is not only of this machine'
+    others = [name for name in interfaces if name not in ('lo', 'lo0')]
+    if others:
+        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
+                f'too ({_listed(others)})')
+    return None
 
 
 def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
@@ -172,20 +184,12 @@ def warning(config: cluster_config.ClusterConfig, interfaces: Iterable[str]) -> 
         config: `ClusterConfig`.
         interfaces: names of the network interfaces of this machine.
     """
-    addresses = [address for job in config.jobs.values() for address in job]
-    outside = [address for address in addresses if not is_loopback(address)]
-    public = [address for address in outside if _is_public(address)]
+    public = [address for job in config.jobs.values() for address in job if _is_public(address)]
     if public:
         return (f'{_listed(public)}: an address of the public Internet. {_DANGER}Use addresses of a private network. '
                 f'{_ADVICE}')
-    if outside:
-        return f'{_listed(outside)}: an address that is not only of this machine. {_DANGER}{_ADVICE}'
-    if config.is_chief and [name for name in interfaces if name != 'lo']:  # said once
-        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
-                f'too. {_DANGER}Close the port in the firewall, or start the cluster by '
-                'lingpipe.cluster.local_cluster, which gives it a network of its own where it can; see '
-                'docs/many_machines.md.')
-    return None
+    who = _reachable(config, interfaces)
+    return f'{who}. {_DANGER}{_ADVICE}' if who else None
 
 
 def is_loopback(address: str) -> bool:

@@ -89,7 +89,8 @@ flags.DEFINE_enum(
     'cluster_network', None, [PRIVATE, ALL],
     'With --cluster: who can reach the server of this process, which has no password. private: it listens only at its '
     'own address, only to hosts of the cluster, and reaches no other hosts; Linux only. all: it listens on every '
-    'network of this machine, which a firewall must close. By default addresses of other machines are refused.')
+    'network of this machine, which a firewall must close. By default a process that other machines can reach is '
+    'refused.')
 flags.DEFINE_string(
     'task', None, "With --cluster: name of this process, such as 'worker:1'; by default that of the cluster spec. With "
     "--tpu=slice: 'worker:0' is only the server of host 0.")

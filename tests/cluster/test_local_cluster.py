@@ -199,6 +199,14 @@ def test_programs_of_python_run_by_the_python_of_the_launcher(command, run):
     assert local_cluster._parse(['--workers=1', '--', *command])[1] == run
 
 
+@pytest.mark.parametrize('options, words, added', [
+    ([], [], []), (['--no-isolated'], [], ['--cluster_network=all']),
+    (['--no-isolated'], ['--cluster_network=private'], [])])
+def test_who_leaves_a_cluster_open_lets_its_processes_listen(options, words, added):
+    command = ['run.py', '--cluster=pipeline', *words]
+    assert local_cluster._parse([*options, '--', *command])[1] == [sys.executable, *command, *added]
+
+
 def test_jobs_unknown_to_a_mode_are_refused_before_startup():
     with pytest.raises(ValueError, match="a job 'ps', which --cluster=pipeline does not know"):
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])

@@ -134,9 +134,18 @@ def start_and_await_listening(start, *arguments):
     return chief
 
 
-def test_addresses_of_other_machines_need_a_choice_of_network():
-    config = cluster_config.ClusterConfig({'chief': ['10.0.0.2:2222'], 'worker': ['127.0.0.1:2222']}, 'worker', 0)
-    with pytest.raises(ValueError, match='10.0.0.2:2222: an address .* have no passwords .* --cluster_network=private, .*=all'):
+@pytest.mark.parametrize('chief, interfaces, reason', [
+    ('10.0.0.2:2222', ['lo'], '10.0.0.2:2222: an address that is not only of this machine'),
+    ('127.0.0.1:2223', ['lo', 'eth0'], '127.0.0.1:2222 is an address of this machine only, but .* too \\(eth0\\)')])
+def test_a_cluster_that_others_can_reach_needs_a_choice_of_network(chief, interfaces, reason, monkeypatch):
+    monkeypatch.setattr(socket, 'if_nameindex', lambda: list(enumerate(interfaces)))
+    config = cluster_config.ClusterConfig({'chief': [chief], 'worker': ['127.0.0.1:2222']}, 'worker', 0)
+    with pytest.raises(ValueError, match=f'{reason}. .* have no passwords .* --cluster_network=private, .*=all'):
         server.check_addresses(config, is_chosen=False)
     server.check_addresses(config, is_chosen=True)
-    server.check_addresses(config._replace(jobs={'worker': ['127.0.0.1:2222', 'localhost:1']}), is_chosen=False)
+
+
+def test_a_cluster_that_nobody_else_can_reach_needs_no_choice(monkeypatch):
+    monkeypatch.setattr(socket, 'if_nameindex', lambda: [(1, 'lo')])
+    jobs = {'worker': ['127.0.0.1:2222', 'localhost:1']}
+    server.check_addresses(cluster_config.ClusterConfig(jobs, 'worker', 0), is_chosen=False)

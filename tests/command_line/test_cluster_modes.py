@@ -33,7 +33,7 @@ def start_fixture(tmp_path):
             spec = {job: [address for other, address in zip(jobs, addresses) if other == job] for job in jobs}
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(
-                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}',
+                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_network=all',
                  '--cluster_spec=cluster.json',
                  f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/programs')}, tmp_path)
             stack.callback(process.communicate)
@@ -62,7 +62,9 @@ def test_a_supervised_worker_restarts_after_three_lost_chiefs(start, tmp_path):
     [chief] = json.loads((tmp_path / 'cluster.json').read_text())['cluster']['chief']
     for _ in range(3):
         with socket.create_server(cluster_config.host_and_port(chief)) as server:
-            server.accept()[0].close()
+            server.settimeout(60)
+            with server.accept()[0] as connection:
+                connection.sendall(b'settings of gRPC')
         time.sleep(3)  # longer than a worker takes to look again
     assert 'restarts, to free what TensorFlow keeps of 3 chiefs' in process.stdout.readline()
     assert process.stdout.readline() == serves

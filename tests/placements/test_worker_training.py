@@ -53,7 +53,7 @@ class Cluster:
             config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
             processes.append(start_of_each[index](
                 [str(PROGRAMS / 'run_worker.py'), '--model=struck_digits', f'--logdir={self.folder}',
-                 '--cluster=multi_worker',
+                 '--cluster=multi_worker', '--cluster_network=all',
                  *flags, *flags_of_each[index]],
                  {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
         return processes
