@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
+from lingpipe.pipeline import validation
 from lingpipe.placements import hosts, roster
 from lingpipe.planner import resolution
 from lingpipe.training import checkpoints, errors, logdir, placement, planning, state_mirror
@@ -117,11 +118,27 @@ class ElasticHosts:
         """Returns params and `Placement`, in which devices of available workers replace those of lost ones."""
         params = params.Copy()
         body = params.task.body
+        body.num_partitions = self._num_partitions(body)
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind, hosts.PROCESSES)
         if body.devices:
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
         return params, placement.Placement(body.devices or found)
 
+    def _num_partitions(self, body):
+        """Returns into how many partitions the model is cut while workers are left out."""
+        fewer = hosts.count() // body.num_replicas
+        is_given = body.devices or body.memory_limit or not isinstance(body.partition_by, str)
+        is_possible = 0 < fewer < body.num_partitions and not is_given
+        return fewer if is_possible and _has_schedule(body.Copy().Set(num_partitions=fewer)) else body.num_partitions
+
     def _is_left_out(self, device):
         spec = tf.DeviceSpec.from_string(device)
         return f'{spec.job}:{spec.task}' in self._roster.config.left_out
+
+
+def _has_schedule(body):
+    try:
+        validation.make_schedule(body)
+    except ValueError:  # some need a multiple of the partitions, or their own number
+        return False
+    return True

@@ -81,7 +81,9 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(run, tmp_path
     assert re.search(r'worker:0 \(127.0.0.1:\d+\) answers again: training continues over worker:0, worker:1\.', printed)
     step, = re.findall(r'Stopped by SIGTERM at step (\d+); checkpoint', printed)
     assert int(alone) < int(back) < int(step)
-    run('--logdir=alone', f'--model_params_override={steps}={step}', of_cluster=False)
+    for last, num_partitions in (alone, 2), (back, 1), (step, 2):
+        run('--logdir=alone', f'--model_params_override={steps}={last}; task.body.num_partitions={num_partitions}',
+            of_cluster=False)
     assert_same_checkpoint(tmp_path / f'cluster/train/ckpt-{step}', tmp_path / f'alone/train/ckpt-{step}')
 
 
@@ -100,10 +102,11 @@ def test_reconnecting_without_end_ends_the_process(monkeypatch):
 
 def test_what_a_lost_worker_held_comes_from_the_memory_of_another(run, tmp_path, assert_same_checkpoint):
     """No checkpoint is written before the last step."""
-    steps = '--model_params_override=train.steps_per_loop=2; train.max_steps=12'
-    printed = run('--logdir=cluster', '--cluster=pipeline', steps, '--replace_after_seconds=0.1',
+    steps = '--model_params_override=train.steps_per_loop=2; train.max_steps'
+    printed = run('--logdir=cluster', '--cluster=pipeline', f'{steps}=12', '--replace_after_seconds=0.1',
                   strikes=['6 SIGKILL worker:1'])
     resumed, = re.findall(r'2 micro-batches, resuming from step (\d+)', printed)
     assert 1 <= int(resumed) <= 6
-    run('--logdir=alone', steps, of_cluster=False)
+    for last, num_partitions in (resumed, 2), (12, 1):
+        run('--logdir=alone', f'{steps}={last}; task.body.num_partitions={num_partitions}', of_cluster=False)
     assert_same_checkpoint(tmp_path / 'cluster/train/ckpt-12', tmp_path / 'alone/train/ckpt-12')
