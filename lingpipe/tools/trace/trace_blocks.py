@@ -1,8 +1,10 @@
 """A step as blocks on rows, for pictures: of a step in memory, or of one in a trace file."""
 
-import json
+import collections
+import operator
 from typing import NamedTuple
 
+from lingpipe import text_files
 from lingpipe.schedules.timeline import RECOMPUTE, StepTimes
 
 UPDATE, WAIT, INPUT = 'U', '.', 'I'
@@ -13,6 +15,8 @@ LEGEND = {'F': 'forward', 'B': 'backward', 'W': 'weight gradients', RECOMPUTE: '
 _KINDS = {'forward': 'F', 'backward': 'B', 'weight gradients': 'W', 'recompute': RECOMPUTE, 'update': UPDATE,
           'input': INPUT}
 _MICROSECONDS = 1e6
+_LEAST_SECONDS, _MOST_SECONDS = 1e-7, 1e9  # of a step: what the file can say, and thirty years
+_NUM_SHOWN = 200
 
 
 class Block(NamedTuple):
@@ -79,33 +83,67 @@ def of_trace_file(text: str) -> Panel:
         ValueError: it is not the content of such a file.
     """
     try:
-        events = json.loads(text)['traceEvents']
-        rows = {event['tid']: event['args']['name'] for event in events if event['name'] == 'thread_name'}
-        numbers = sorted({event['args']['step'] for event in events if event['ph'] == 'X'})
-        steps = [[event for event in events if event['ph'] == 'X' and event['args']['step'] == number]
-                 for number in numbers]
-        panels = sorted((_of_events(events, rows) for events in steps), key=lambda pair: pair[0])
-        return panels[(len(panels) - 1) // 2][1]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise ValueError(f'This is no trace of --mode=trace ({type(error).__name__}: {error}). Trace again.') from error
+        written = text_files.parsed_json(text)['traceEvents']
+        rows = _row_names(written)
+        steps = collections.defaultdict(list)
+        for event in written:
+            if event['ph'] == 'X':
+                steps[operator.index(event['args']['step'])].append(_event(event, len(rows)))
+        ordered = sorted((_seconds(events), number) for number, events in steps.items())
+        return _of_events(steps[ordered[(len(ordered) - 1) // 2][1]], rows)
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
+        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
+        raise ValueError(f'This is no trace of --mode=trace ({reason}). Trace again.') from error
+
+
+class _Event(NamedTuple):
+    """What a trace file says of a `Block`; the stage of an update and of a wait for input is None."""
+
+    row: int
+    kind: str
+    begin: float
+    end: float
+    stage: int | None
+    micro_batch: int
+
+
+def _row_names(events):
+    names = {event['tid']: event['args']['name'] for event in events if event['name'] == 'thread_name'}
+    if sorted(names) != list(range(len(names))) or not all(type(name) is str for name in names.values()):
+        raise ValueError('the rows are not numbered from 0, or a name is no text')
+    return [names[row] for row in range(len(names))]
+
+
+def _event(event, num_rows):
+    """Returns an `_Event`, of which a picture can be drawn."""
+    row, begin, seconds = operator.index(event['tid']), event['ts'] / _MICROSECONDS, event['dur'] / _MICROSECONDS
+    if not 0 <= row < num_rows:
+        raise ValueError(f'an event is in row {row} of {num_rows}')
+    if not (abs(begin) < _MOST_SECONDS and 0 <= seconds < _MOST_SECONDS):
+        raise ValueError(f'an event begins at {begin:g} s and takes {seconds:g} s')
+    arguments = event['args']
+    stage = operator.index(arguments['partition']) if 'partition' in arguments else None
+    return _Event(row, _KINDS[event['cat']], begin, begin + seconds, stage,
+                  0 if stage is None else operator.index(arguments['micro_batch']))
+
+
+def _seconds(events):
+    """Returns the seconds of a step from its first action."""
+    return max(event.end for event in events) - min(event.begin for event in events if event.kind != INPUT)
 
 
 def _of_events(events, rows):
-    """Returns the seconds of a step from its first action, and its `Panel`."""
-    asked, end = (choose(moments) for choose, moments in zip((min, max), zip(*map(_moments, events))))
-    start = min(event['ts'] for event in events if event['cat'] != 'input') / _MICROSECONDS
-    stages = {(event['tid'], event['args']['partition']) for event in events if 'partition' in event['args']}
+    """Returns the `Panel` of a step."""
+    asked = min(event.begin for event in events)
+    seconds = max(event.end for event in events) - asked
+    if seconds < _LEAST_SECONDS:
+        raise ValueError(f'a step takes {seconds:g} s')
+    stages = {(event.row, event.stage) for event in events if event.stage is not None}
     several = len(stages) > len({row for row, _ in stages})
-    blocks = [Block(event['tid'], _KINDS[event['cat']], *(moment - asked for moment in _moments(event)),
-                    _label(event['args']['partition'], event['args']['micro_batch'], several)
-                    if 'partition' in event['args'] else '') for event in events]
-    names = [rows[row] for row in sorted(rows)]
-    num_devices = len(rows) - any(event['cat'] == 'input' for event in events)
-    return end - start, _panel(names, num_devices, blocks, end - asked)
-
-
-def _moments(event):
-    return event['ts'] / _MICROSECONDS, (event['ts'] + event['dur']) / _MICROSECONDS
+    blocks = [Block(event.row, event.kind, event.begin - asked, event.end - asked,
+                    '' if event.stage is None else _label(event.stage, event.micro_batch, several))
+              for event in events]
+    return _panel(rows, len(rows) - any(event.kind == INPUT for event in events), blocks, seconds)
 
 
 def _panel(rows, num_devices, blocks, seconds):
