@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+_MOST_CELLS = 300_000  # thirty columns of a model with ten thousand layers
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Lays out columns side by side; numbers to the right, text to the left.
@@ -31,9 +33,14 @@ def read(text: str) -> tuple[list[str], list[list[str]]]:
 
     Returns:
         The list of column titles, and the list of rows, each a list of texts.
+
+    Raises:
+        ValueError: it is no such table, or one that is too large to show.
     """
     header, dashes, *rows = text.splitlines()
     columns = [slice(*match.span()) for match in re.finditer('-+', dashes)]
+    if len(columns) * len(rows) > _MOST_CELLS:
+        raise ValueError(f'{len(columns):,} columns and {len(rows):,} rows are more than {_MOST_CELLS:,} cells')
     return [header[column].strip() for column in columns], [[row[column].strip() for column in columns] for row in rows]
 
 

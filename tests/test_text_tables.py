@@ -1,3 +1,5 @@
+import pytest
+
 from lingpipe import text_tables
 
 
@@ -25,3 +27,8 @@ def test_a_table_reads_back():
     header, rows = ['name', 'a number', 'x'], [['a b', 1234567, 'no, 3 over'], ['c', 5, '']]
     assert text_tables.read(text_tables.table(header, rows)) == (
         header, [['a b', '1,234,567', 'no, 3 over'], ['c', '5', '']])
+
+
+def test_a_table_that_is_too_large_to_show_is_refused():
+    with pytest.raises(ValueError, match='1,000 columns and 1,000 rows are more than 300,000 cells'):
+        text_tables.read('a\n' + '- ' * 1000 + '\nb' * 1000)
