@@ -38,6 +38,7 @@ from lingpipe.training import errors
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
 _MOST_BYTES = 16 * 2**20  # the params of a run, thirty times those of the largest model that comes with LingPipe
 _LONGEST_HOLDER = 200  # characters
+_MOST_VERSIONS = 1000
 _NUM_SHOWN = 80
 _WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
@@ -155,6 +156,17 @@ class LogDir:
         """Writes or replaces a file of the folder 'control'."""
         replace_text(tf.io.gfile.join(self._control, name), text)
 
+    def read_versions(self) -> dict[str, str]:
+        """Returns the versions of packages by name, as `write_control` wrote them; empty if there are none.
+
+        Raises:
+            TrainingError: the file is damaged.
+        """
+        try:
+            return parsed_versions(self.read('control', 'versions.txt') or '')
+        except ValueError as error:
+            raise _damaged(tf.io.gfile.join(self._control, 'versions.txt'), error) from error
+
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Returns the arguments of the last `write_left_out`; None if the training run has not begun."""
         text = _read_text(self._left_out_file)
@@ -212,6 +224,24 @@ def versions_text() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines.append(f'{package} {importlib.metadata.version(package)}')
     return '\n'.join(lines)
+
+
+def parsed_versions(text: str) -> dict[str, str]:
+    """Returns the versions of packages by name.
+
+    Args:
+        text: as `versions_text` returns it.
+
+    Raises:
+        ValueError: a line is not a name and a version, or there are too many.
+    """
+    lines = text.splitlines()
+    if len(lines) > _MOST_VERSIONS:
+        raise ValueError(f'it has {len(lines):,} lines, and a run has at most {_MOST_VERSIONS:,} packages')
+    wrong = [line for line in lines if ' ' not in line]
+    if wrong:
+        raise ValueError(f'{wrong[0][:_NUM_SHOWN]!r} is not a name and a version')
+    return dict(line.split(' ', 1) for line in lines)
 
 
 def refuse_links(path: str) -> None:

@@ -1,3 +1,5 @@
+import platform
+
 import pytest
 import tensorflow as tf
 
@@ -112,6 +114,23 @@ def test_a_damaged_best_metric_says_what_to_do(tmp_path, text):
     (tmp_path / 'best/best.json').write_text(text)
     with pytest.raises(errors.TrainingError, match='best.json .*Delete it, or choose another --logdir'):
         logdir.LogDir(tmp_path).read_best()
+
+
+@pytest.mark.parametrize('text', ['keras', 'keras 3.15.1\n\nnumpy 2.0', 'a b\n' * 1001, 'a' * 100_000])
+def test_a_damaged_list_of_versions_says_what_to_do(tmp_path, text):
+    (tmp_path / 'control').mkdir()
+    (tmp_path / 'control/versions.txt').write_text(text)
+    with pytest.raises(errors.TrainingError, match='versions.txt is damaged .*Delete it, or choose another --logdir'):
+        logdir.LogDir(tmp_path).read_versions()
+
+
+def test_versions_read_back(tmp_path):
+    run = logdir.LogDir(tmp_path)
+    assert run.read_versions() == {}
+    run.create()
+    run.write_control('a : 1', 'analysis')
+    assert run.read_versions()['python'] == platform.python_version()
+
 
 
 @pytest.mark.parametrize('text', ['[]', '{}', '{"left_out": 3, "num_devices": 1}', '{"left_out": [3], "num_devices": 1}', '{"left_out": ["ps:0"], "num_devices": 1}',

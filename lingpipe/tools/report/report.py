@@ -205,9 +205,7 @@ class Report:
         return [*told, page.folded(f'{num_fields} params of this run', element('pre', self._params_text))]
 
     def _versions(self):
-        of_run = self._logdir.read('control', 'versions.txt')
-        here = dict(line.split(' ', 1) for line in logdirs.versions_text().splitlines())
-        trained = dict(line.split(' ', 1) for line in (of_run or '').splitlines())
+        trained, here = self._logdir.read_versions(), logdirs.parsed_versions(logdirs.versions_text())
         names = list(dict.fromkeys([*trained, *here]))
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in names]
         return [page.table(['package', 'of the run', 'of this page'], rows)]
