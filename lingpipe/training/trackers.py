@@ -25,6 +25,7 @@ from lingpipe.training import logdir as logdirs
 
 Value = bool | int | float | str
 _MOST_PARAMS_OF_A_CALL, _LONGEST_VALUE = 100, 500  # MLflow takes no more in one request
+_LONGEST_ID, _NUM_SHOWN = 256, 80  # MLflow's own limit
 _INDEX = re.compile(r'\[(\d+)\]')
 
 
@@ -173,18 +174,29 @@ class Trackers:
             params: the experiment's Params.
 
         Raises:
-            TrainingError: a tracker cannot begin a run.
+            TrainingError: a tracker cannot begin a run, or the file with the id of its run is damaged.
         """
         config = flat(params)
         for name, tracker in self._made.items():
+            run = self._run_of(name)
             try:
-                run = tracker.start(config, (self._logdir.read('control', _file_of(name)) or '').strip() or None)
+                run = tracker.start(config, run)
             except Exception as error:  # libraries may raise anything
                 raise errors.TrainingError(
                     f'train.trackers: {name!r} cannot begin a run ({type(error).__name__}: {errors.cause(error)}). '
                     'Fix that, or leave it out of train.trackers; nothing was trained.') from error
             self._active[name] = tracker
             self._logdir.write_control_file(_file_of(name), f'{run}\n')
+
+    def _run_of(self, name):
+        """Returns the id of the run that a tracker is to continue, or None."""
+        run = (self._logdir.read('control', _file_of(name)) or '').strip()
+        if len(run) > _LONGEST_ID or not run.isprintable():
+            raise errors.TrainingError(
+                f'train.trackers: control/{_file_of(name)} in --logdir={self._logdir.path} has {run[:_NUM_SHOWN]!r}, '
+                f'which is no id of a run: it must be one line of at most {_LONGEST_ID} characters. Write the id into '
+                'it, or delete it and a new run begins; nothing was trained.')
+        return run or None
 
     def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
         """Adds a point to several curves.
