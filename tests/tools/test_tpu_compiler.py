@@ -54,6 +54,16 @@ def test_a_result_is_kept_on_disk_and_found_by_another_compiler(tmp_path):
 
 
 @needs_compiler
+def test_a_result_that_was_damaged_on_disk_is_compiled_again(tmp_path):
+    program = product(128)
+    first = tpu_compiler.compile_program(program, cache_dir=tmp_path)
+    path, = tmp_path.iterdir()
+    path.write_bytes(b'damaged')
+    assert tpu_compiler.compile_program(program, cache_dir=tmp_path).hlo == first.hlo
+    assert path.read_bytes() != b'damaged'
+
+
+@needs_compiler
 def test_what_does_not_fit_is_refused_with_the_bytes_that_are_there(compiler):
     spec = tf.TensorSpec([40_000, 40_000])
     program = tpu_compiler.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)

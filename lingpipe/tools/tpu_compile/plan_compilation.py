@@ -121,7 +121,11 @@ def _sizes(calls, programs):
         if isinstance(program, tpu_compiler.OutOfTpuMemory):
             padded = [_plain_size(tensor) for tensor in tensors]
         else:
-            padded = itertools.chain(*tpu_compiler.entry_sizes(program.hlo))
+            padded = list(itertools.chain(*tpu_compiler.entry_sizes(program.hlo)))
+        if len(padded) != len(tensors):
+            raise tpu_compiler.TpuCompileError(
+                f'The compiled program of {_name(call)} has {len(padded)} arguments and outputs, and the function has '
+                f'{len(tensors)}. Delete the folder of compiled programs, and compile them again.')
         for tensor, size in zip(tensors, padded, strict=True):
             sizes[tensor.ref()] = max(size, sizes.get(tensor.ref(), 0))
     return sizes

@@ -1,6 +1,5 @@
 """The TPU compiler without a TPU: the device memory that a program needs, and its optimised operations."""
 
-import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -22,12 +21,18 @@ import tensorflow as tf
 
 from lingpipe import spelling
 from lingpipe.planner import accelerators
+from lingpipe.tools.tpu_compile import compiled_files
 
 COLLECTIVES = ('all-gather', 'all-reduce', 'all-to-all', 'collective-permute', 'reduce-scatter')
-_COLLECTIVE = re.compile(rf'= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(')
+# A text may come from a file of somebody else, so the time of each pattern grows no faster than the text.
+_COLLECTIVE = re.compile(rf'^[^=\n]*= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(', re.MULTILINE)
 # The TPU compiler writes most matrix products as convolutions.
 _PRODUCT = re.compile(r' (?:convolution|dot)\(')
-_TENSOR = re.compile(r'([a-z]+)(\d*)\w*\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?')
+_TENSOR = re.compile(
+    r'\b([a-z]{1,9})(\d{0,4})\w{0,20}\[([\d,]{0,200})\](?:\{([\d,]{0,200})(?::([^}]{0,200}))?\})?')
+_END_OF_LAYOUT = re.compile(r'\}(?:, \w{1,99}=|$)')
+_MOST_LETTERS_OF_LAYOUT = 4 * 2**20  # forty times those of the most parameters that a program can have
+_MOST_DEVICE_BYTES = 2**60
 _BITS = {'pred': 8, 'token': 0}
 _LOCATION = re.compile(r' loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*"|\([^()]*\))*\))*\)')
 _LOCATION_LINE = re.compile(r'^#loc.*\n', re.MULTILINE)
@@ -64,9 +69,17 @@ def entry_sizes(text: str) -> tuple:
 
     Args:
         text: the HLO text of a compiled program.
+
+    Raises:
+        ValueError: it is not such a text.
     """
-    layout = re.search(r'entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, \w+=|$)', text.split('\n', 1)[0])
-    return tuple([_tensor_bytes(*match.groups()) for match in _TENSOR.finditer(part)] for part in layout.groups())
+    _, _, layout = text.split('\n', 1)[0].partition('entry_computation_layout={(')
+    arguments, arrow, rest = layout.partition(')->')
+    end = _END_OF_LAYOUT.search(rest)
+    if not arrow or not end or len(layout) > _MOST_LETTERS_OF_LAYOUT:
+        raise ValueError('the HLO text does not say the layout of its arguments')
+    return tuple([_tensor_bytes(*match.groups()) for match in _TENSOR.finditer(part)]
+                 for part in (arguments, rest[:end.start()]))
 
 
 def _tensor_bytes(kind, width, dimensions, order, layout):
@@ -145,6 +158,7 @@ _DEVICES = {
     'v6e:4x4': 16}
 KINDS = tuple(dict.fromkeys(topology.split(':')[0] for topology in _DEVICES))
 _PACKAGES = ('jaxlib', 'libtpu')
+_NUM_SIZES = 5  # the first fields of a `CompiledProgram`
 _SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
 _TOO_MANY_PARAMETERS = 'requires more parameters'
@@ -315,11 +329,8 @@ class TpuCompiler:
         check_topology(topology, num_devices * num_replicas)
         request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast,
                    'num_replicas': num_replicas}
-        path = self._cache_dir and self._cache_dir / f'{_key(request)}.json.gz'
-        answer = _read(path) or self._ask('compile', request)
+        answer = self._answer(request)
         found = _OUT_OF_MEMORY.search(answer.get('error', ''))
-        if path and (found or 'error' not in answer):
-            _write(path, answer)
         if found:
             raise OutOfTpuMemory(topology, _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:]))
         if 'error' in answer:
@@ -346,6 +357,18 @@ class TpuCompiler:
         if 'error' in answer:
             raise TpuCompileError(f'The TPU compiler has no topology {topology}: {answer["error"]}')
         return [tuple(each) for each in answer['coordinates']]
+
+    def _answer(self, request):
+        """Returns an answer from a file; without one, that of the compiler, which is kept if it is of use again."""
+        if self._cache_dir is None:
+            return self._ask('compile', request)
+        path = self._cache_dir / f'{_key(request)}.json.gz'
+        answer = compiled_files.read(path, _check)
+        if answer is None:
+            answer = self._ask('compile', request)
+            if 'error' not in answer or _OUT_OF_MEMORY.search(answer['error']):
+                compiled_files.write(path, answer)
+        return answer
 
     def _ask(self, action, request):
         self._worker = self._worker or _Worker()
@@ -441,16 +464,19 @@ def _key(request):
     return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
 
 
-def _read(path):
-    return json.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else None
-
-
-def _write(path, answer):
-    """Writes a file atomically: it is complete, or it does not exist."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f'.{os.getpid()}')
-    partial.write_bytes(gzip.compress(json.dumps(answer).encode()))
-    partial.replace(path)
+def _check(answer):
+    """Raises an error if what a file holds is neither a compiled program nor the refusal of one that does not fit."""
+    if 'error' in answer:
+        numbers = _OUT_OF_MEMORY.search(answer['error']).groups()
+        sizes = [_bytes(*numbers[:2]), _bytes(*numbers[2:])]
+    else:
+        program = CompiledProgram(**answer)
+        if not math.isfinite(program.flops + program.seconds):
+            raise ValueError('its operations or seconds are no number')
+        arguments, outputs = entry_sizes(program.hlo)
+        sizes = [*program[:_NUM_SIZES], *arguments, *outputs]
+    if not all(type(size) is int and 0 <= size < _MOST_DEVICE_BYTES for size in sizes):
+        raise ValueError('a size is no number of bytes')
 
 
 def _bytes(number, unit):
