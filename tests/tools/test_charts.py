@@ -26,6 +26,14 @@ def test_one_point_and_equal_values_are_drawn():
         assert all(map(math.isfinite, sum(points_of(charts.lines('x', {'a': points})), ())))
 
 
+@pytest.mark.parametrize('values', [
+    (-1e308, 1e308), (0.0, 5e-324), (1e-320, 2e-320), (1e-300, math.nextafter(1e-300, 1)), (1e299, -1e299),
+    (1.0, math.nextafter(1, 2))])
+def test_the_largest_and_the_least_numbers_are_drawn_or_left_out(values):
+    figure = charts.lines('loss', {'training': [*enumerate(values), (2**63 - 1, 1.0), (-2**63, 1.0)]})
+    assert all(map(math.isfinite, sum(points_of(figure), ())))
+
+
 def test_long_curves_keep_their_peaks_and_ends():
     points = [(step, math.sin(step / 500)) for step in range(100_000)]
     points[77_777] = (77_777, 9.0)

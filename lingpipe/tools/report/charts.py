@@ -9,6 +9,7 @@ from lingpipe.tools.trace.trace_blocks import WAIT, Block
 _WIDTH, _HEIGHT = 470, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 28
 _MOST_POINTS, _MOST_DOTS, _NUM_COLOURS = 400, 40, 5
+_LEAST_DRAWN, _MOST_DRAWN = 1e-300, 1e300  # beyond these, differences of numbers are not finite or none
 _ROWS_WIDTH, _ROW, _GAP, _LETTER = 1020, 24, 5, 6.6
 
 
@@ -52,13 +53,14 @@ class _Scale:
 
 
 def lines(name: str, series: dict[str, list[tuple[int, float]]]) -> Element:
-    """Draws curves over steps, without values that are not finite.
+    """Draws curves over steps, without values that are not finite, or as good as.
 
     Args:
         name: title of the chart.
         series: dictionary from the name of a curve to its pairs (step, value).
     """
-    series = {title: [(step, value) for step, value in points if math.isfinite(value)]
+    series = {title: [(step, value if abs(value) > _LEAST_DRAWN else 0.0) for step, value in points
+                      if abs(value) < _MOST_DRAWN]
               for title, points in series.items()}
     series = {title: points for title, points in series.items() if points}
     heading = element('h3', name, *(part for index, title in enumerate(series) for part in (

@@ -1,5 +1,6 @@
 """The curves and texts that a run has written for TensorBoard, read from its event files."""
 
+import math
 import os
 from typing import NamedTuple
 
@@ -57,13 +58,20 @@ def _read(folder):
         if kind == _TEXT:
             found.texts[name] = [(step, _without_margin(text)) for step, text in _values(accumulator, name)]
         elif kind == _SCALARS:
-            found.scalars[name] = _values(accumulator, name)
+            found.scalars[name] = [(step, float(value)) for step, value in _values(accumulator, name)]
     return found
 
 
 def _values(accumulator, name):
     events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
-    return sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
+    return sorted({event.step: _value(event.tensor_proto) for event in events}.items())
+
+
+def _value(tensor):
+    size = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
+    if size != 1:  # such a tensor may take a few bytes in the file, and all of the memory
+        raise ValueError(f'a point of a curve is a tensor of {size:.4g} numbers')
+    return tf.make_ndarray(tensor).item()
 
 
 def read_evaluations(logdir: str) -> dict[str, Written]:
