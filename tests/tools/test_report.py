@@ -197,6 +197,15 @@ def test_a_model_that_has_changed_since_is_told(resumed, tiny, tmp_path):
     assert 'task.no_such_field : 1\n' in texts
 
 
+@pytest.mark.parametrize('field', ['num_partitions', 'num_micro_batches'])
+def test_a_step_that_is_too_large_to_simulate_is_told(field, tiny, tmp_path):
+    (tmp_path / 'control').mkdir()
+    (tmp_path / 'control/params.txt').write_text(f'task.body.{field} : 1000000000\n')
+    found = page_of(tmp_path, tiny.params())
+    for section in ('Memory', 'Timeline of a step'):
+        assert re.search('a step has [24]e.09 calls of partitions, more than the 150,000 ', found.sections[section][0])
+
+
 def test_evaluations_after_training_are_on_the_page(resumed, tiny, tmp_path):
     folder = shutil.copytree(resumed.logdir, tmp_path / 'logs')
     evaluation.CheckpointEvaluation(tiny.params(), tiny.evaluation_inputs(), str(folder)).once()

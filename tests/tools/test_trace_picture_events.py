@@ -63,6 +63,14 @@ def test_a_trace_file_of_many_steps_is_read_in_time():
     assert time.process_time() - begun < 10  # a pass over all events for each step takes minutes
 
 
+def test_a_step_of_many_micro_batches_is_drawn_in_time():
+    schedule = schedules.make_schedule('gpipe', 1, 20_000)
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 0.002)])
+    begun = time.process_time()
+    assert len(trace_blocks.of_step(step, ['a']).blocks) == 40_002
+    assert time.process_time() - begun < 10  # to look at all spans for each of them takes minutes
+
+
 @pytest.mark.parametrize('wrong', [
     event(tid=1), event(tid=-1), event(tid=0.5), event(ts='a' * 1000), event(ts=float('nan')), event(dur=float('inf')),
     event(dur=-1.0), event(dur=0.0), event(ts=1e300), event(ts=10**400), event(cat='no kind'), event(cat=[]),

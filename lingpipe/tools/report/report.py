@@ -11,6 +11,7 @@ If a run has not written something, the page names the command that writes it.
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 from lingpipe import hyperparams, text_tables
@@ -24,6 +25,7 @@ from lingpipe.training import logdir as logdirs
 
 FILE = 'report.html'
 _NUM_SAMPLES = 5
+_MOST_CALLS = 150_000  # of partitions in a step; to simulate them takes some seconds
 
 
 class Command(NamedTuple):
@@ -136,6 +138,10 @@ class Report:
     @functools.cached_property
     def _plan(self):
         """The `Planned` of the params, or a sentence with the reason why there is none."""
+        num_calls = _num_calls(self._params.task.body)
+        if num_calls > _MOST_CALLS:
+            return (f'a step has {num_calls:.4g} calls of partitions, more than the {_MOST_CALLS:,} that this page '
+                    'simulates.')
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -219,6 +225,12 @@ def _params_of_run(params, text):
         return params.Copy().FromText(text), ''
     except (AttributeError, IndexError, ValueError, TypeError) as error:
         return params, str(error)
+
+
+def _num_calls(body):
+    """Returns the number of calls of partitions in a step, as far as the params, which may be wrong, say it."""
+    sizes = [body.Get(field) for field in ('num_partitions', 'num_virtual_stages', 'num_micro_batches')]
+    return math.prod(size for size in sizes if type(size) is int)
 
 
 def _memory_chart(plan):

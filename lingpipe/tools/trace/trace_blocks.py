@@ -63,14 +63,15 @@ def of_step(step: StepTimes, row_names: list[str]) -> Panel:
         step: `StepTimes`.
         row_names: for each device the name of its row.
     """
+    asked = step.asked  # which looks at every span
     several = step.schedule.num_virtual_stages > 1
-    blocks = [Block(span.device, span.action.kind, span.start - step.asked, span.end - step.asked,
+    blocks = [Block(span.device, span.action.kind, span.start - asked, span.end - asked,
                     _label(span.action.stage, span.action.micro_batch, several)) for span in step.spans]
-    blocks += [Block(device, UPDATE, begin - step.asked, end - step.asked)
+    blocks += [Block(device, UPDATE, begin - asked, end - asked)
                for device, (begin, end) in enumerate(step.updates)]
     if step.input_wait:
         blocks.append(Block(len(row_names), INPUT, 0.0, step.input_seconds))
-    return _panel([*row_names, *(['input'] if step.input_wait else [])], len(row_names), blocks, step.end - step.asked)
+    return _panel([*row_names, *(['input'] if step.input_wait else [])], len(row_names), blocks, step.end - asked)
 
 
 def of_trace_file(text: str) -> Panel:
