@@ -104,7 +104,8 @@ class LayerStack:
             *others, last = self.source.memories(self.micro_batch_specs(micro_batch_size), self._tensor_size)
             with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
             return [*others, last._replace(**with_loss)]
-        low, high = np.array(self.memories(small)), np.array(self.memories(large))
+        # Integers of Python: products of bytes and rows may be beyond those of NumPy.
+        low, high = np.array(self.memories(small), object), np.array(self.memories(large), object)
         between = low + (high - low) * (micro_batch_size - small) // (large - small)
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]
 

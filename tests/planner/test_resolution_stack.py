@@ -24,6 +24,13 @@ def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
             np.testing.assert_allclose(found[-2:], memory[-2:], rtol=0.05)  # fullest moments are not quite on a line
 
 
+def test_sizes_of_a_batch_of_a_billion_rows_are_in_proportion():
+    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu')]
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(params), tf.TensorSpec([10**9, 6]), [1, 10**9])
+    memory, larger = stack.memories(10**8)[0], stack.memories(10**9)[0]
+    assert memory.outputs == 4 * 8 * 10**8 and memory.internals == pytest.approx(larger.internals / 10)
+
+
 def test_equal_layers_are_looked_at_once(monkeypatch):
     traced = []
     trace = tf.function

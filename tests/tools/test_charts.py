@@ -62,6 +62,10 @@ def test_blocks_stand_on_their_rows_and_short_ones_take_no_room():
     assert [text.text for text in found.iter('text')] == ['a', 'b', '3']
 
 
+def test_blocks_without_extent_take_no_room():
+    assert not list(charts.rows(['a'], [Block(0, 'F', 0, 0)], 0, {'F': '#111111'}, 'x').iter('rect'))
+
+
 def test_columns_of_numbers_are_set_to_the_right():
     found = page.table(['name', 'count'], [['a', '1,234'], ['b', '5.5 %']])
     assert [cell.get('class') for cell in found.iter('td')] == [None, 'number'] * 2

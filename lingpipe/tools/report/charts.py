@@ -116,13 +116,13 @@ def rows(names: Sequence[str], blocks: Sequence[Block], extent: float, colours: 
     Args:
         names: names of the rows.
         blocks: `Block`s; later ones cover earlier ones.
-        extent: value at the right edge.
+        extent: value at the right edge; 0 if nothing takes room.
         colours: dictionary from the kind of a block to its colour.
         name: description of the drawing, for screen readers.
         limit: value of a line across all rows, or None.
     """
     left = 14 + round(_LETTER * max(map(len, names)))
-    pixels = (_ROWS_WIDTH - left) / extent
+    pixels = (_ROWS_WIDTH - left) / (extent or 1.0)
     tops = [index * (_ROW + _GAP) for index in range(len(names))]
     texts = [element('text', name, x='0', y=top + _ROW / 2, dy='4') for name, top in zip(names, tops)]
     drawn = [part for block in blocks for part in _block(block, left, tops[block.row], pixels, colours)]
