@@ -19,7 +19,7 @@ from absl import logging
 from benchmarks.hostile import mutations, readers
 
 READ, REFUSED, FAULT = 'read', 'refused', 'fault'
-_SECONDS = 10
+SECONDS = 10  # of work, and of waiting (see `waits.py`)
 _BYTES = 4 * 2**30
 _LONGEST_SENTENCE = 2000
 _OURS = f'{os.sep}lingpipe{os.sep}'
@@ -102,14 +102,14 @@ def _is_written(arguments):
 
 
 def prepare() -> None:
-    """Makes this process one in which trials happen: it ends where one takes too long, or too much memory."""
+    """Makes this process one in which trials happen: it ends where one computes too long, or takes too much memory."""
     sys.addaudithook(lambda event, arguments: [watch.see(event, arguments) for watch in _watched])
     logging.set_verbosity(logging.FATAL)
     python_logging.disable(python_logging.CRITICAL)
     warnings.simplefilter('ignore')
     pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _BYTES,) * 2)
-    for number in (signal.SIGPROF, signal.SIGALRM):
+    for number in (signal.SIGPROF, signal.SIGALRM):  # of which `waits` sends the second
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -118,14 +118,12 @@ def _limited(inside):
     """Yields the list of what is done here that must not be; a signal ends the process when time is up."""
     gc.collect()
     watch = _Watch(inside)
-    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
-    signal.alarm(6 * _SECONDS)  # of the clock, for who waits and computes nothing
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     _watched.append(watch)
     try:
         yield watch.faults
     finally:
         _watched.clear()
-        signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
