@@ -362,7 +362,7 @@ def test_a_step_has_a_limit_on_one_machine_too(outcomes):
 def test_a_killed_training_run_restarts_and_finishes_by_itself(outcomes):
     outcome = outcomes['killed']().restarted
     assert outcome.code == 0
-    assert '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 1 s, from the ' in outcome.err
+    assert '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 1 s; the' in outcome.err
     assert outcome.err.count('First step after') == 2  # before it was killed, and after the restart
 
 

@@ -18,6 +18,7 @@ _SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only L
 _libc = ctypes.CDLL(None)
 _VARIABLE = 'LINGPIPE_HEARTBEAT'
 _TURN = 'LINGPIPE_TURN'
+_MEMORY = 'LINGPIPE_MEMORY'
 _SECONDS_BETWEEN_BEATS = 1
 _HEARTBEAT = 'heartbeat'
 
@@ -79,19 +80,42 @@ def wait_for_turn() -> None:
         os._exit(1)
 
 
+class Memory:
+    """Two pieces of memory that one child after the other can read and write; the system frees them after the last one.
+
+    Attributes:
+        pieces: file descriptors; none where the system has no such memory.
+    """
+
+    def __init__(self) -> None:
+        is_possible = hasattr(os, 'memfd_create')
+        self.pieces = [os.memfd_create(f'piece {number} of state') for number in range(2)] if is_possible else []
+
+    def close(self) -> None:
+        """Leaves them to the children."""
+        for piece in self.pieces:
+            os.close(piece)
+
+
+def memory() -> list[int]:
+    """Returns the pieces of memory that the parent has passed to this process, as file descriptors; perhaps none."""
+    return [int(piece) for piece in os.environ.get(_MEMORY, '').split()]
+
+
 class Standby:
     """A child that has started, but waits before it begins its work.
 
     Args:
         command: list of words.
+        memory: `Memory`.
 
     Attributes:
         process: `subprocess.Popen`.
         pulse: its `Pulse`.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self.pulse = Pulse()
+    def __init__(self, command: Sequence[str], memory: Memory) -> None:
+        self.pulse = Pulse(memory)
         reader, self._writer = os.pipe()
         self.process = start(command, pass_fds=[*self.pulse.options['pass_fds'], reader],
                              env={**self.pulse.options['env'], _TURN: str(reader)})
@@ -134,15 +158,20 @@ def _beat(pipe):
 class Pulse:
     """The heartbeats of one child.
 
+    Args:
+        memory: `Memory` for the child.
+
     Attributes:
         options: arguments of `subprocess.Popen` for the child.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         self._last: float | None = None
-        self.options: dict[str, Any] = {'pass_fds': [self._writer], 'env': {**os.environ, _VARIABLE: str(self._writer)}}
+        self.options: dict[str, Any] = {
+            'pass_fds': [self._writer, *memory.pieces],
+            'env': {**os.environ, _VARIABLE: str(self._writer), _MEMORY: ' '.join(map(str, memory.pieces))}}
 
     def is_missing(self, seconds: float) -> bool:
         """Returns whether the child has sent a heartbeat before, but none in the last `seconds`."""

@@ -47,6 +47,7 @@ class Supervisor:
         self._silence_seconds = silence_seconds
         self._keeps_standby = keeps_standby
         self._standby: child_process.Standby | None = None
+        self._memory = child_process.Memory()
         self._process: subprocess.Popen[Any] | None = None
         self._held_back = None  # signal that came while there was no child to pass it on to
         self._is_stopped = threading.Event()
@@ -54,6 +55,7 @@ class Supervisor:
     def run(self) -> int:
         """Runs the command; returns the exit code of the last child, 128 + number for a signal."""
         with self._passing_signals_on(), contextlib.ExitStack() as stack:
+            stack.callback(self._memory.close)
             stack.callback(self._discard_standby)
             restarts, step = 0, self._newest_step(-1)
             while True:
@@ -80,7 +82,7 @@ class Supervisor:
         try:
             while self._process.poll() is None:  # a wait could delay a signal that comes just before it
                 if self._keeps_standby and not self._standby and time.monotonic() - begin > _SECONDS_TO_STANDBY:
-                    self._standby = child_process.Standby(self._command)
+                    self._standby = child_process.Standby(self._command, self._memory)
                 if self._silence_seconds and pulse.is_missing(self._silence_seconds):
                     _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
                     self._process.kill()
@@ -98,7 +100,7 @@ class Supervisor:
             return standby.process, standby.pulse
         if standby:
             standby.pulse.close()
-        pulse = child_process.Pulse()
+        pulse = child_process.Pulse(self._memory)
         return child_process.start(self._command, **pulse.options), pulse
 
     def _discard_standby(self):
@@ -110,9 +112,9 @@ class Supervisor:
         pause = min(self._first_pause * 2 ** (restarts - 1), _LONGEST_PAUSE)
         is_ready = self._standby and self._standby.process.poll() is None
         seconds = 0 if is_ready else pause  # a standby is there only after some time without a crash
-        start = f'the checkpoint of step {newest}' if newest >= 0 else 'the beginning'
-        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s, '
-             f'from {start}.')
+        known = f'the newest checkpoint is that of step {newest}' if newest >= 0 else 'there is no checkpoint yet'
+        _say(f'The training {child_process.ending(code)}; restart {restarts} of {self._max_restarts} in {seconds:g} s; '
+             f'{known}.')
         return not self._is_stopped.wait(seconds)
 
     def _newest_step(self, known):

@@ -156,14 +156,16 @@ def _train_on_slice(params, datasets, given, config, started, reached):
 
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.placements import elastic_workers, worker_training
-    is_worker_back = bool
+    from lingpipe.training import handed_over_state
+    is_worker_back, mirror = bool, None
     if given.replace_after_seconds:
         config, is_worker_back = elastic_workers.meet(params, config, given.logdir, given.replace_after_seconds)
+        mirror = handed_over_state.HandedOverState()
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
         child_process.beat_for_parent()
-        worker_training.train(params, datasets, given.logdir, workers, started, is_worker_back)
+        worker_training.train(params, datasets, given.logdir, workers, started, is_worker_back, mirror)
 
 
 @contextlib.contextmanager

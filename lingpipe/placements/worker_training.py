@@ -11,7 +11,16 @@ from lingpipe import hyperparams
 from lingpipe.cluster import cluster_config, peer_connections, ports, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
-from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
+from lingpipe.training import (
+    errors,
+    experiment,
+    interruption,
+    planning,
+    progress,
+    state_mirror,
+    train_program,
+    trainer,
+)
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
               tf.errors.DeadlineExceededError,
@@ -125,7 +134,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None,
-          is_worker_back: Callable[[], bool] = bool) -> None:
+          is_worker_back: Callable[[], bool] = bool, mirror: state_mirror.Mirror | None = None) -> None:
     """Trains up to the last step, or until a signal asks any of the workers to stop.
 
     Args:
@@ -135,6 +144,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         joined: the `Workers`, with devices.
         started: `time.time()` at the start of the program.
         is_worker_back: function that returns whether more workers could train; it is called at each checkpoint.
+        mirror: where the chief copies its state to, or None.
 
     Raises:
         WorkerIsBackError: `is_worker_back` returned True.
@@ -144,7 +154,8 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
     if joined.is_chief:
-        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, _Chief(joined, is_worker_back)).run()
+        chief = _Chief(joined, is_worker_back)
+        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, chief, mirror).run()
     else:
         Follower(params, joined).run()
     joined.leave()

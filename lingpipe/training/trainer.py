@@ -48,7 +48,7 @@ class Trainer:
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
         chief: `watchdog.Chief` of the cluster with the devices, or None.
-        mirror: `state_mirror.StateMirror` that copies the state to other machines, or None.
+        mirror: `state_mirror.Mirror` that copies the state to other memory, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -58,7 +58,7 @@ class Trainer:
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
                  placement: Placement | None = None, started: Any = None, chief: watchdog.Alone | None = None,
-                 mirror: state_mirror.StateMirror | None = None) -> None:
+                 mirror: state_mirror.Mirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
@@ -280,7 +280,7 @@ class Trainer:
         p = self._params
         self._writer.check()
         if self._mirror:
-            with self._chief.watch(kind='copy of the state to another machine'):
+            with self._chief.watch(kind='copy of the state in memory'):
                 self._mirror.after_steps(self._checkpointer.state)
         told = self._profile.end_after(self._step)
         if told:

@@ -76,9 +76,9 @@ def test_faults_that_a_restart_can_mend_are_followed_by_one(start, tmp_path, max
 def test_each_restart_is_reported_in_one_line(start):
     _, err = start(2, 'SIGKILL', 'checkpoint+75', '75').communicate(timeout=30)
     assert err.splitlines() == [
-        '[supervisor] The training was ended by SIGKILL; restart 1 of 2 in 0.01 s, from the beginning.',
-        '[supervisor] The training ended with exit code 75; restart 1 of 2 in 0.01 s, from the checkpoint of step 2.',
-        '[supervisor] The training ended with exit code 75; restart 2 of 2 in 0.02 s, from the checkpoint of step 2.',
+        '[supervisor] The training was ended by SIGKILL; restart 1 of 2 in 0.01 s; there is no checkpoint yet.',
+        '[supervisor] The training ended with exit code 75; restart 1 of 2 in 0.01 s; the newest checkpoint is that of step 2.',
+        '[supervisor] The training ended with exit code 75; restart 2 of 2 in 0.02 s; the newest checkpoint is that of step 2.',
         '[supervisor] The training ended with exit code 75; 2 restarts brought no new checkpoint, so it is not restarted.']
 
 
@@ -86,7 +86,7 @@ def test_a_child_that_is_stopped_is_killed_and_restarted(start, tmp_path):
     _, err = start(1, 'beat+SIGSTOP', 'beat+0').communicate(timeout=60)
     assert err.splitlines() == [
         '[supervisor] The training gave no sign of life for 5 s and is killed.',
-        '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 0.01 s, from the beginning.']
+        '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 0.01 s; there is no checkpoint yet.']
     assert len((tmp_path / 'starts').read_text().splitlines()) == 2
 
 

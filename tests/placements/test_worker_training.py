@@ -5,7 +5,6 @@ import pathlib
 import queue
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -126,11 +125,11 @@ def test_workers_stop_together_and_restart_bit_for_bit(
 
 def test_training_continues_without_a_lost_worker_until_it_is_back(
         data_dir, tiny, tmp_path, assert_same_checkpoint):
-    """Alone, a worker has the whole batch, and computes what one machine does from the same checkpoint on."""
-    cluster = Cluster(tmp_path / 'cluster', data_dir)
-    saves = 'train.save_interval_seconds=0; train.save_max_to_keep=100; train.steps_per_loop=2; train.max_steps'
-    elastic = f'--model_params_override={saves}=12', '--replace_after_seconds=0.1'
-    chief, lost = cluster.start(*elastic, of_each=({}, {'STRIKE': f'6 SIGKILL {tmp_path}/killed'}),
+    """Alone, a worker has the whole batch, and computes what one machine does from the step in its memory on."""
+    cluster, other = Cluster(tmp_path / 'cluster', data_dir), Cluster(tmp_path / 'alone', data_dir)
+    steps = '--model_params_override=train.steps_per_loop=2; train.max_steps'
+    chief, lost = cluster.start(f'{steps}=12', '--replace_after_seconds=0.1',
+                                of_each=({}, {'STRIKE': f'6 SIGKILL {tmp_path}/killed'}),
                                 flags_of_each=(('--max_restarts=5',), ()))
     printed, _ = chief.communicate(timeout=_SECONDS)
     assert (chief.returncode, lost.wait()) == (0, -signal.SIGKILL), printed
@@ -138,14 +137,14 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(
                      r'continues over worker:0, each with 32 rows of a batch\.', printed)
     step, = re.findall(r'resuming from step (\d+)', printed)
     assert 0 < int(step) <= 6
-    of_start = shutil.copytree(tmp_path / 'cluster/train', tmp_path / 'alone/train',
-                               ignore=lambda folder, names: {name for name in names if f'ckpt-{step}.' not in name})
-    (of_start / 'checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n')
-    params = tiny.params()
+    codes, printed = other.run(f'{steps}={step}')
+    assert codes == [0, 0], printed
+    params = tiny.params(train__steps_per_loop=2)
     params.task.body.layers[2] = layers.KerasParams(batch_normalization.BatchNormalization, group_size=2, momentum=0.9)
     trainer.Trainer(params, {}, tmp_path / 'alone').run()
     assert_same_checkpoint(tmp_path / 'cluster/train/ckpt-12', tmp_path / 'alone/train/ckpt-12')
 
+    saves = 'train.save_interval_seconds=0; train.save_max_to_keep=100; train.steps_per_loop=2; train.max_steps'
     codes, printed = cluster.run(
         f'--model_params_override={saves}=1000000', '--replace_after_seconds=0.1',
         of_each=({}, {'STRIKE': f'+20 SIGTERM {tmp_path}/terminated'}), flags_of_each=(('--max_restarts=5',),) * 2)
