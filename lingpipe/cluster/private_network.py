@@ -25,6 +25,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,6 +36,7 @@ _SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
 _UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
 _FIRST_PORT = 20000
 _SECONDS_TO_CONNECT = 5
+_SECONDS_BETWEEN_TRIES = .01
 _CHUNK_BYTES = 2**18
 _CONNECTED, _REFUSED, _FAILED = b'+', b'-', b'?'
 _LOOPBACK = '127.0.0.1'
@@ -215,8 +217,10 @@ class _Hosts:
 
 def _accepted(listener):
     while True:
-        with contextlib.suppress(ConnectionError):
+        try:
             yield listener.accept()
+        except OSError:  # a lost connection, or no file descriptor is free now
+            time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
 def _dialled(line):

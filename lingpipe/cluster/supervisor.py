@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _INDEX = re.compile(r'ckpt-(\d+)\.index')
 _POLL_SECONDS = .2
 _LONGEST_PAUSE = 60  # seconds
+_SECONDS_TO_LOOK = 60
 _LONG_LIFE = 600  # seconds
 _SECONDS_TO_STANDBY = 20  # the first child has then started
 
@@ -119,10 +121,14 @@ class Supervisor:
 
     def _newest_step(self, known):
         """Returns the step of the newest checkpoint, -1 without one, `known` if the folder cannot be read."""
+        found: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+        threading.Thread(target=_look, args=(self._checkpoints, found), name='look at checkpoints', daemon=True).start()
         try:
-            names = _names_in(self._checkpoints)
-        except OSError as error:
-            _say(f'{self._checkpoints} cannot be read now ({error}).')
+            names = found.get(timeout=_SECONDS_TO_LOOK)
+        except queue.Empty:
+            names = OSError(f'no answer in {_SECONDS_TO_LOOK} s')
+        if isinstance(names, OSError):
+            _say(f'{self._checkpoints} cannot be read now ({names}).')
             return known
         steps = [int(match[1]) for match in map(_INDEX.fullmatch, names) if match]
         return max(steps, default=-1)
@@ -146,6 +152,14 @@ class Supervisor:
 
 def _is_temporary(code):
     return code < 0 and -code not in _SIGNALS or code == child_process.TRY_AGAIN
+
+
+def _look(folder, found):
+    """Passes on the names in a folder, or the error; a file system that hangs does not stop the supervisor so."""
+    try:
+        found.put(_names_in(folder))
+    except OSError as error:
+        found.put(error)
 
 
 def _names_in(folder):

@@ -52,8 +52,8 @@ def connect(config: cluster_config.ClusterConfig, timeout_seconds: float = watch
 def reconnect(config: Any) -> None:
     """Connects the chief again, after the list of workers has changed.
 
-    TensorFlow's public function would start a second server at the chief's port. Nothing that was on the devices of
-    workers can be used afterwards. TensorFlow first waits for operations that have begun, and a copy from a lost worker
+    TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
+    remain can still be read. TensorFlow first waits for operations that have begun, and a copy from a lost worker
     may never end. The process then ends after 10 seconds, and its supervisor restarts it.
 
     Args:

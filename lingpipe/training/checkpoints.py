@@ -22,6 +22,7 @@ from lingpipe.training import errors, logdir
 _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp')
+_QUESTION = re.compile(r'seen_by_all_[0-9a-f]{32}')  # of `shared_folder`
 _MOST_BYTES_OF_LIST = 2**20  # ten thousand checkpoints
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 
@@ -144,10 +145,13 @@ def begin_list(directory: str) -> None:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Removes what a process left that was killed while it wrote: folders of the size of a checkpoint."""
+    """Removes what a process left that was killed while it wrote: folders of the size of a checkpoint, small files."""
     for name in _names_in(directory):
+        path = tf.io.gfile.join(directory, name)
         if _UNFINISHED.fullmatch(name.rstrip('/')):
-            tf.io.gfile.rmtree(tf.io.gfile.join(directory, name))
+            tf.io.gfile.rmtree(path)
+        elif _QUESTION.fullmatch(name):
+            tf.io.gfile.remove(path)
 
 
 def files_of(path: str) -> list[str]:

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -104,6 +105,15 @@ def test_a_machine_that_sees_no_checkpoints_counts_anew_after_a_long_life(run_he
     monkeypatch.setattr(supervisor, '_LONG_LIFE', 2)
     lives = ['75', '75', 'beat+75', '75', '75', '0']  # the third lasts two seconds
     assert run_here(2, lives, checkpoints='folder_of_another_machine') == (75, 5)
+
+
+def test_a_folder_that_does_not_answer_keeps_nobody_waiting(run_here, monkeypatch, capfd):
+    does_answer = threading.Event()
+    monkeypatch.setattr(supervisor, '_SECONDS_TO_LOOK', .1)
+    monkeypatch.setattr(supervisor, '_names_in', lambda folder: does_answer.wait(60))
+    assert run_here(2, ['75', '0']) == (0, 2)
+    does_answer.set()
+    assert 'cannot be read now (no answer in 0.1 s).' in capfd.readouterr().err
 
 
 def test_a_folder_that_cannot_be_read_now_keeps_what_is_known(run_here, monkeypatch, capfd):

@@ -63,8 +63,10 @@ def test_training_resumes_before_a_truncated_checkpoint(
     os.truncate(copied / 'train/ckpt-12.index', 100)
     (copied / 'train/ckpt-16_temp').mkdir()  # as where it is killed while it saves
     (copied / 'train/ckpt-16_temp/part-00000-of-00001.index').write_text('half')
+    question = copied / f'train/seen_by_all_{32 * "a"}'
+    question.write_text('')
     tiny.only_train(copied)
-    assert not (copied / 'train/ckpt-16_temp').exists()
+    assert not (copied / 'train/ckpt-16_temp').exists() and not question.exists()
     assert 'resuming from step 8' in capsys.readouterr().out
     assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
