@@ -23,8 +23,8 @@ _SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_BETWEEN_LOOKS = 2
 # TensorFlow keeps threads and some MiB of each chief that was lost, of its variables too for ten minutes.
 _MOST_LOST_CHIEFS = 3
-_SECONDS_TO_LEAVE = 1  # for the chief to close its session, which it cannot do once the server has ended
-_SECONDS_TO_FINISH = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
+_SECONDS_TO_CLOSE = 1  # for the chief to close its session, which it cannot do once the server has ended
+SECONDS_TO_LEAVE = 25  # Kubernetes and Google Cloud kill a process 30 s after they have asked it to stop
 _DANGER = ('The servers of TensorFlow have no passwords and no encryption, and listen on every network of a machine: '
            'anyone who can reach a port can run any code there as you. ')
 _ADVICE = ('Let only the machines of the cluster reach these ports (private network, firewall); see '
@@ -32,13 +32,14 @@ _ADVICE = ('Let only the machines of the cluster reach these ports (private netw
 
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
-          use_all_cores: bool = False, restarts: bool = False) -> NoReturn:
+          use_all_cores: bool = False, restarts: bool = False, is_replaceable: bool = False) -> NoReturn:
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Without a chief,
-    after 25 seconds, or at a second signal, the process ends without that. It exits at once, with code 0, because
-    TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU device has one thread, as
-    virtual devices do.
+    after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable` the chief is not
+    asked: training continues, and this process leaves after 25 seconds, or when training ends. It exits at once, with
+    code 0, because TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU device has one
+    thread, as virtual devices do.
 
     With `restarts`, the process ends with `child_process.TRY_AGAIN` when the third chief is lost: TensorFlow never
     frees all that belonged to a lost chief. The next chief takes as long to start as this process.
@@ -49,6 +50,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         use_gpus: whether to lend the GPUs of this machine too.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
         restarts: whether a parent restarts this process.
+        is_replaceable: whether training continues without this process.
 
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
@@ -65,13 +67,22 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         threading.Thread(target=_count_chiefs, args=(config, is_over, events), name='chiefs', daemon=True).start()
     while (event := _next(events, _SECONDS_BETWEEN_CATCHES)) is None:
         _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
-    if event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
+    if event == _SIGNAL and is_replaceable:
+        print(leaving(config), flush=True)
+        _next(events, SECONDS_TO_LEAVE)
+    elif event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
         print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
-        _next(events, _SECONDS_TO_FINISH)
+        _next(events, SECONDS_TO_LEAVE)
     print(f'{config.task} restarts, to free what TensorFlow keeps of {_MOST_LOST_CHIEFS} chiefs that were lost.'
           if event == _WORN else f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
     os._exit(child_process.TRY_AGAIN if event == _WORN else 0)
+
+
+def leaving(config: cluster_config.ClusterConfig) -> str:
+    """Returns a sentence of a process that was asked to stop, and without which training continues."""
+    return (f'{config.task} was asked to stop: it leaves in {SECONDS_TO_LEAVE} s, or when training ends. Training '
+            'continues without it (--replace_after_seconds).')
 
 
 def _catch_signals(events):
@@ -104,7 +115,7 @@ def _await_end(config, target, is_over, events):
     with contextlib.suppress(tf.errors.OpError):
         messages.wait_for(config, messages.ENDED, target)
         is_over.set()
-        time.sleep(_SECONDS_TO_LEAVE)
+        time.sleep(_SECONDS_TO_CLOSE)
         events.put(_ENDED)
 
 
@@ -116,7 +127,7 @@ def _count_chiefs(config, is_over, events):
         is_there = _answers(address)
         num_lost += was_there and is_there is False
         was_there = was_there if is_there is None else is_there
-    if not is_over.wait(_SECONDS_TO_LEAVE):
+    if not is_over.wait(_SECONDS_TO_CLOSE):
         events.put(_WORN)
 
 

@@ -47,7 +47,8 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
         # With replacements a chief on standby connects at once, and would find no worker.
         restarts = child_process.is_supervised() and not given.replace_after_seconds
-        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus, restarts=restarts)
+        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus, restarts=restarts,
+                     is_replaceable=bool(given.replace_after_seconds))
     else:
         train = _train_with_parameter_servers
         if given.cluster == cluster_config.PIPELINE:
@@ -156,16 +157,14 @@ def _train_on_slice(params, datasets, given, config, started, reached):
 
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.placements import elastic_workers, worker_training
-    from lingpipe.training import handed_over_state
-    is_worker_back, mirror = bool, None
+    elastic = None
     if given.replace_after_seconds:
-        config, is_worker_back = elastic_workers.meet(params, config, given.logdir, given.replace_after_seconds)
-        mirror = handed_over_state.HandedOverState()
+        config, elastic = elastic_workers.meet(params, config, given.logdir, given.replace_after_seconds)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
         child_process.beat_for_parent()
-        worker_training.train(params, datasets, given.logdir, workers, started, is_worker_back, mirror)
+        worker_training.train(params, datasets, given.logdir, workers, started, elastic)
 
 
 @contextlib.contextmanager

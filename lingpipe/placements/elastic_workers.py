@@ -7,16 +7,15 @@
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from lingpipe.cluster import cluster_config, roll_call, waits
 from lingpipe.placements import worker_training
-from lingpipe.training import logdir
+from lingpipe.training import handed_over_state, logdir
 
 
 def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace_after_seconds: float
-         ) -> tuple[cluster_config.ClusterConfig, Callable[[], bool]]:
+         ) -> tuple[cluster_config.ClusterConfig, worker_training.Elastic]:
     """Waits until worker 0 has decided which workers train together.
 
     A training run begins with all workers, and can continue with fewer.
@@ -28,7 +27,7 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
         replace_after_seconds: how long training waits for a lost worker.
 
     Returns:
-        `ClusterConfig` of the workers that train together, and a function that returns whether more could.
+        `ClusterConfig` of the workers that train together, and how training continues when they change.
 
     Raises:
         ValueError: params cannot work.
@@ -46,7 +45,7 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
     with waits.Wait(f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}', seconds=0):
         members = roll_call.answer(config)
     print(f'{config.task} trains as number {members.task_index} of {members.num_workers} workers.', flush=True)
-    return members, bool
+    return members, worker_training.Elastic(bool, handed_over_state.HandedOverState())
 
 
 def _call(batch_size, config, files, record, patience):
@@ -63,4 +62,4 @@ def _call(batch_size, config, files, record, patience):
     elif left_out:
         print(f'All workers answer again: training continues over {names}.', flush=True)
     caller.watch()
-    return members, caller.is_worker_back
+    return members, worker_training.Elastic(caller.is_worker_back, handed_over_state.HandedOverState())

@@ -1,14 +1,16 @@
 """Training with all workers of a cluster: what the chief and the others do, and what their errors mean."""
 
 import contextlib
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import cluster_config, peer_connections, ports, watchdog
+from lingpipe.cluster import cluster_config, peer_connections, ports, server, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import (
@@ -27,10 +29,21 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
 
 
+class Elastic(NamedTuple):
+    """How training continues when workers change, with --replace_after_seconds.
+
+    Attributes:
+        is_worker_back: function that returns whether more workers could train; the chief calls it at each checkpoint.
+        mirror: where the chief copies its state to.
+    """
+    is_worker_back: Callable[[], bool]
+    mirror: state_mirror.Mirror
+
+
 class _Chief(watchdog.Alone):
     """Watches for workers that end, and for work that hangs."""
 
-    def __init__(self, joined, is_worker_back):
+    def __init__(self, joined, is_worker_back=bool):
         super().__init__(joined.watchdog.seconds, is_worker_back, joined.config)
         self._config = joined.config
 
@@ -51,15 +64,16 @@ class Follower:
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
         workers: the `Workers`.
+        is_replaceable: whether training continues without this worker after a signal.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
     """
 
-    def __init__(self, params: Any, workers: workers.Workers) -> None:
+    def __init__(self, params: Any, workers: workers.Workers, is_replaceable: bool = False) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
-        self._workers = workers
+        self._workers, self._is_replaceable = workers, is_replaceable
         self._input = experiment.build_input(params.input, params.train.random_seed)
         task = experiment.build_task(params, self._input.input_spec, workers.devices)
         self._program = workers.program(task, params.train, None)
@@ -68,6 +82,8 @@ class Follower:
     def run(self) -> None:
         """Trains up to `train.max_steps`, or until a signal asks any worker to stop.
 
+        A worker that is replaceable asks nobody to stop: 25 seconds after a signal its process ends.
+
         Raises:
             TrainingError: when a loss is not finite.
         """
@@ -75,12 +91,21 @@ class Follower:
             self._program.state_restored()
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)
-        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
+        with interruption.catch_signals(self._stop) as interrupted, \
                 self._telling_bad_records(), self._program.watching_input(self._input), \
                 self._program.watching_chief(), peer_connections.ending_with_others(self._workers.config):
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
+
+    def _stop(self):
+        if not self._is_replaceable:
+            self._program.stopping.assign(True)
+            return
+        print(server.leaving(self._workers.config), flush=True)
+        end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
+        end.daemon = True
+        end.start()
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
@@ -134,7 +159,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None,
-          is_worker_back: Callable[[], bool] = bool, mirror: state_mirror.Mirror | None = None) -> None:
+          elastic: Elastic | None = None) -> None:
     """Trains up to the last step, or until a signal asks any of the workers to stop.
 
     Args:
@@ -143,21 +168,21 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         logdir: folder of the run, which only the chief reads and writes.
         joined: the `Workers`, with devices.
         started: `time.time()` at the start of the program.
-        is_worker_back: function that returns whether more workers could train; it is called at each checkpoint.
-        mirror: where the chief copies its state to, or None.
+        elastic: `Elastic`, or None: all workers are needed.
 
     Raises:
-        WorkerIsBackError: `is_worker_back` returned True.
+        WorkerIsBackError: at a checkpoint, more workers could train.
         ValueError: params cannot work, or differ between workers.
         TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}')
     if joined.is_chief:
-        chief = _Chief(joined, is_worker_back)
+        chief = _Chief(joined, elastic.is_worker_back) if elastic else _Chief(joined)
+        mirror = elastic.mirror if elastic else None
         trainer.Trainer(params, evaluation_inputs, logdir, joined, started, chief, mirror).run()
     else:
-        Follower(params, joined).run()
+        Follower(params, joined, is_replaceable=elastic is not None).run()
     joined.leave()
 
 

@@ -115,6 +115,15 @@ def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
     assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
 
 
+def test_a_worker_that_is_replaceable_leaves_and_asks_nobody(start):
+    workers = [start('worker', index, 'is_replaceable') for index in range(2)]
+    chief = start_and_await_listening(start)
+    workers[1].send_signal(signal.SIGTERM)
+    assert workers[1].wait(timeout=60) == 0
+    assert 'worker:1 was asked to stop: it leaves in 1 s, or when training ends.' in workers[1].stdout.read()
+    assert chief.poll() is None and workers[0].poll() is None
+
+
 def test_the_next_chief_hears_of_a_signal_too(start):
     workers = [start('worker', index) for index in range(2)]
     lost = start_and_await_listening(start, 'and_hang')

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config, peer_connections, waits, watchdog
+from lingpipe.cluster import cluster_config, peer_connections, server, waits, watchdog
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import worker_training, workers
 from lingpipe.training import errors, trainer
@@ -147,11 +147,11 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(
     saves = 'train.save_interval_seconds=0; train.save_max_to_keep=100; train.steps_per_loop=2; train.max_steps'
     codes, printed = cluster.run(
         f'--model_params_override={saves}=1000000', '--replace_after_seconds=0.1',
-        of_each=({}, {'STRIKE': f'+20 SIGTERM {tmp_path}/terminated'}), flags_of_each=(('--max_restarts=5',),) * 2)
+        of_each=({'STRIKE': f'+20 SIGTERM {tmp_path}/terminated'}, {}), flags_of_each=(('--max_restarts=5',),) * 2)
     assert codes == [0, 0], printed
     assert 'All workers answer again: training continues over worker:0, worker:1.' in printed[0]
     assert 'worker:1 trains as number 1 of 2 workers.' in printed[1]
-    assert 'Stopped by another worker at step ' in printed[0]
+    assert 'Stopped by SIGTERM at step ' in printed[0]
 
 
 def test_others_ask_for_a_restart_where_a_worker_hangs(data_dir, tmp_path):
@@ -206,6 +206,19 @@ def test_a_chief_in_training_ends_after_another_worker(monkeypatch):
     joined = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
     with worker_training._Chief(joined, bool).minding(told.put):
         assert told.get(timeout=60).startswith('The process of worker:1 (127.0.0.1:')
+
+
+def test_a_worker_that_is_replaceable_leaves_and_stops_nobody(tiny, monkeypatch, capsys):
+    left = queue.SimpleQueue()
+    monkeypatch.setattr(server, 'SECONDS_TO_LEAVE', .01)
+    monkeypatch.setattr(worker_training.os, '_exit', left.put)
+    program = mock.MagicMock(global_step=0)
+    config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
+    joined = types.SimpleNamespace(config=config, index=1, devices=None, program=lambda *_: program)
+    worker_training.Follower(tiny.params(), joined, is_replaceable=True)._stop()
+    assert left.get(timeout=60) == 0
+    program.stopping.assign.assert_not_called()
+    assert 'worker:1 was asked to stop: it leaves in 0.01 s, or when training ends.' in capsys.readouterr().out
 
 
 def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):

@@ -37,4 +37,7 @@ if __name__ == '__main__':
         lead(this)
     else:
         server._SECONDS_BETWEEN_LOOKS = .1
-        server.serve(this, num_cpu_devices=2, restarts='restarts' in sys.argv)
+        is_replaceable = 'is_replaceable' in sys.argv
+        if is_replaceable:
+            server.SECONDS_TO_LEAVE = 1
+        server.serve(this, num_cpu_devices=2, restarts='restarts' in sys.argv, is_replaceable=is_replaceable)
