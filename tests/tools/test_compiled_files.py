@@ -33,12 +33,15 @@ def test_an_answer_reads_back(answer, tmp_path):
     assert read(tmp_path / 'compiled/b.json.gz') is None
 
 
-@pytest.mark.parametrize('content', [
+_DAMAGED = [
     b'', b'no gzip', packed()[:-9], gzip.compress(b'[' * 100_000), gzip.compress(b'[]'), gzip.compress(b'{}'),
     gzip.compress(b'\xff'), gzip.compress(b'{"error": "(1.2.3G) exceeds available HBM (9G)"}'),
     gzip.compress(b'{"error": "Open this page."}'), gzip.compress(b'{"error": 1}'), packed(stranger=1),
     packed(arguments='1'), packed(arguments=-1), packed(outputs=10**30), packed(flops=float('nan')), packed(flops=[]),
-    packed(hlo=3), packed(hlo=''), packed(hlo=TEXT.replace('60', '9' * 100)), packed(hlo=TEXT.replace('8,', '0,'))])
+    packed(hlo=3), packed(hlo=''), packed(hlo=TEXT.replace('60', '9' * 100)), packed(hlo=TEXT.replace('8,', '0,'))]
+
+
+@pytest.mark.parametrize('content', _DAMAGED, ids=range(len(_DAMAGED)))
 def test_a_damaged_file_counts_as_a_missing_one(content, tmp_path, caplog):
     assert read(tmp_path / 'a.json.gz', content) is None
     assert 'a.json.gz is damaged (' in caplog.text and 'the program is compiled again.' in caplog.text
@@ -72,7 +75,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path, caplog):
 @pytest.mark.parametrize('text', ['= (' * 300_000, 'HloModule entry_computation_layout={(' + ')->{' * 300_000,
                                   'entry_computation_layout={(' * 40_000, 'a' * 300_000 + '\n' + '= (a) ' * 100_000,
                                   'entry_computation_layout={(' + 'a' * 300_000 + ')->}',
-                                  'entry_computation_layout={(' + 'f32[1]{0:' * 100_000 + ')->}'])
+                                  'entry_computation_layout={(' + 'f32[1]{0:' * 100_000 + ')->}'], ids=range(6))
 def test_a_hostile_program_is_searched_in_time(text):
     begun = time.process_time()
     tpu_compiler.collectives(text)
