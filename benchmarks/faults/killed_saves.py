@@ -1,10 +1,11 @@
-"""Kills a training run at random moments, most of which are in a save, and checks what remains.
+"""Kills a training run at random moments and at chosen moments of its saves, and checks what remains.
 
-    python -m benchmarks.faults.killed_saves --kills=100
+    python -m benchmarks.faults.killed_saves --kills=100 --at_each_moment=7
 
 The run saves as often as it can. Each start first reads all that the list of checkpoints names, whose values TensorFlow
 keeps checksums of, and resumes from the newest. At the end the run continues to a multiple of 100 steps, and its
-checkpoint is compared, bit for bit, with that of a run that was never disturbed.
+checkpoint is compared, bit for bit, with that of a run that was never disturbed. At which moment a random kill came is
+told by the files that it left; the same files confirm each chosen moment.
 """
 
 import os
@@ -21,42 +22,45 @@ import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
+from benchmarks.faults import save_moments
 from benchmarks.support import common
 from lingpipe import layers
 from lingpipe.devices import device_kinds
 from lingpipe.training import checkpoints, trainer
 from params import linear_regression
 
-_KILLS = flags.DEFINE_integer('kills', 100, 'How often to kill.', lower_bound=1)
-_SECONDS = flags.DEFINE_float('seconds', 1., 'Longest time between the first save of a start and the kill.')
-_WIDTH = flags.DEFINE_integer('width', 512, 'Width of the nine layers of the model.', lower_bound=1)
+_KILLS = flags.DEFINE_integer('kills', 100, 'How often to kill in all, or more if --at_each_moment asks for it.')
+_AT_EACH_MOMENT = flags.DEFINE_integer('at_each_moment', 7, 'How many of them come at each moment of a save.')
+_SECONDS = flags.DEFINE_float('seconds', 1., 'Longest time between the first save of a start and a random kill.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments.')
 _MANY_STEPS, _ROUND_STEPS = 10**7, 100
-_VALUES, _INDEX, _ELSE = MOMENTS = ('while values are written', 'between index and list', 'else: steps, copies, list')
+_WIDTH, _NUM_WIDE_LAYERS = 512, 8  # with Adam's slots a checkpoint has 21 MiB
+_TOLD_BY_NO_FILE = (save_moments.COPY, save_moments.BEGIN)
 
 
-def _params(max_steps, **train):
+def _params(**train):
     model = linear_regression.EightWeights()
     params = model.Model()
-    params.Define('input', model.Train(), '')
-    dense = layers.KerasParams(keras.layers.Dense, units=_WIDTH.value, activation='relu')
+    dense = layers.KerasParams(keras.layers.Dense, units=_WIDTH, activation='relu')
     params.task.body.Set(num_partitions=2, num_micro_batches=2, layers=[
-        *[dense] * 8, layers.KerasParams(keras.layers.Dense, units=1)])
+        *[dense] * _NUM_WIDE_LAYERS, layers.KerasParams(keras.layers.Dense, units=1)])
+    params.Define('input', model.Train(), '')
     params.train.Set(
-        max_steps=max_steps, learning_rate=1e-4, optimizer=layers.KerasParams(keras.optimizers.Adam), steps_per_loop=1,
-        summary_interval_steps=0, **train)
+        learning_rate=1e-4, optimizer=layers.KerasParams(keras.optimizers.Adam), steps_per_loop=1,
+        summary_interval_steps=0)
+    params.train.Set(**{'max_steps': _MANY_STEPS, 'save_interval_seconds': 0.0} | train)
     return params
 
 
-def _train(folder, max_steps, **train):
+def _train(folder, **train):
     """Runs in a process of its own, and ends it."""
     code = 1
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        for path in checkpoints.complete(folder / 'train'):
-            _values(path)
+        save_moments.require_whole(folder / 'train')
+        save_moments.obey(folder)
         device_kinds.use_virtual_devices(2)
-        trainer.Trainer(_params(max_steps, **train), {}, str(folder)).run()
+        trainer.Trainer(_params(**train), {}, str(folder)).run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -64,16 +68,9 @@ def _train(folder, max_steps, **train):
         os._exit(code)
 
 
-def _values(path):
-    """Returns {name: bytes}; raises what TensorFlow does where a value is not whole."""
-    reader = tf.train.load_checkpoint(path)
-    return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()
-            if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')}
-
-
-def _start(*arguments, **train):
+def _start(folder, **train):
     """Returns the number of a process that trains; TensorFlow has done nothing here yet that a copy would lack."""
-    return os.fork() or _train(*arguments, **train)
+    return os.fork() or _train(folder, **train)
 
 
 def _wait(process):
@@ -82,18 +79,41 @@ def _wait(process):
         raise RuntimeError(f'A training run ended with status {status}; the lines above say why.')
 
 
-def _kill(folder, choose):
-    """Returns in which of MOMENTS a training run was killed."""
-    before, process = _newest(folder), _start(folder, _MANY_STEPS, save_interval_seconds=0.0)
-    while _newest(folder) == before:
+def _kill(folder, choose, moment):
+    """Kills a training run at one of save_moments.MOMENTS, or at a random one.
+
+    Args:
+        folder: folder of the run.
+        choose: a `random.Random`.
+        moment: the moment; None: a random one.
+
+    Returns:
+        The moment, as the files tell it if it is a random one.
+    """
+    before, process = save_moments.names_in(folder / 'train'), _started(folder)
+    time.sleep(choose.uniform(0, _SECONDS.value))
+    if moment is None:
+        os.kill(process, signal.SIGKILL)
+    elif moment == save_moments.VALUES:
+        save_moments.kill_while_it_writes(process, choose)
+    else:
+        save_moments.ask(folder, moment)
+    os.waitpid(process, 0)
+    left = save_moments.left(folder / 'train', before)
+    if moment and left != (save_moments.ELSE if moment in _TOLD_BY_NO_FILE else moment):
+        raise RuntimeError(f'A training run was killed {moment}, but left files as if it had been: {left}.')
+    return moment or left
+
+
+def _started(folder):
+    """Returns the number of a process that trains and has written its first checkpoint."""
+    newest, process = _newest(folder), _start(folder)
+    while _newest(folder) == newest:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
-            raise RuntimeError(f'A training run ended with status {status} where it should resume from {before}.')
+            raise RuntimeError(f'A training run ended with status {status} where it should resume from {newest}.')
         time.sleep(.01)
-    time.sleep(choose.uniform(0, _SECONDS.value))
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return _moment(folder / 'train')
+    return process
 
 
 def _newest(folder):
@@ -102,11 +122,19 @@ def _newest(folder):
     return state and state.model_checkpoint_path
 
 
-def _moment(folder):
-    listed = set(map(os.path.basename, checkpoints.complete(folder)))
-    if any(folder.glob('ckpt-*_temp')):
-        return _VALUES
-    return _ELSE if {path.stem for path in folder.glob('ckpt-*.index')} <= listed else _INDEX
+def _plan(choose):
+    """Returns a list of moments, where None is a random one, in random order."""
+    chosen = [moment for moment in save_moments.MOMENTS for _ in range(_AT_EACH_MOMENT.value)]
+    plan = chosen + [None] * (_KILLS.value - len(chosen))
+    choose.shuffle(plan)
+    return plan
+
+
+def _rows(plan, moments):
+    """Returns a row for each moment: how often it was chosen, and how often it came at random."""
+    kills = [(moment, bool(chosen)) for chosen, moment in zip(plan, moments)]
+    return [[moment, kills.count((moment, True)), '' if moment in _TOLD_BY_NO_FILE else kills.count((moment, False))]
+            for moment in save_moments.MOMENTS] + [[save_moments.ELSE, '', kills.count((save_moments.ELSE, False))]]
 
 
 def _differences(folder):
@@ -114,27 +142,25 @@ def _differences(folder):
     newest = checkpoints.step_of(checkpoints.complete(folder / 'killed/train')[0])
     steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
     for name in ('killed', 'undisturbed'):
-        _wait(_start(folder / name, steps, save_interval_seconds=600.0))
-    killed, undisturbed = (_values(str(folder / name / f'train/ckpt-{steps}')) for name in ('killed', 'undisturbed'))
-    assert killed.keys() == undisturbed.keys()
-    return steps, [name for name in killed if killed[name] != undisturbed[name]]
+        _wait(_start(folder / name, max_steps=steps, save_interval_seconds=600.0))
+    paths = (str(folder / name / f'train/ckpt-{steps}') for name in ('killed', 'undisturbed'))
+    return steps, save_moments.different(*paths)
 
 
 def main(unused_argv):
     logging.set_verbosity(logging.ERROR)
     choose, folder = random.Random(_SEED.value), pathlib.Path(tempfile.mkdtemp())
+    plan = _plan(choose)
     try:
-        moments = [_kill(folder / 'killed', choose) for _ in range(_KILLS.value)]
-        mib = sum(map(len, _values(checkpoints.complete(folder / 'killed/train')[0]).values())) / 2**20
+        moments = [_kill(folder / 'killed', choose, moment) for moment in plan]
+        mib = sum(map(len, save_moments.values(checkpoints.complete(folder / 'killed/train')[0]).values())) / 2**20
         steps, different = _differences(folder)
     finally:
         shutil.rmtree(folder)
     common.report(
-        common.markdown_table(['killed', 'times'], [[moment, moments.count(moment)] for moment in MOMENTS]),
+        common.markdown_table(['killed', 'times, chosen', 'times, at random'], _rows(plan, moments)),
         f'{len(moments)} kills of a run of {steps} steps, whose checkpoints have {mib:.0f} MiB. Every listed checkpoint '
-        'was whole. '
-        + (f'WRONG at the end: {", ".join(different)}.' if different else
-           'At the end all values are those of an undisturbed run, bit for bit.'))
+        f'was whole. {save_moments.verdict(different)}')
 
 
 if __name__ == '__main__':

@@ -1,0 +1,227 @@
+"""Moments of a save at which a training process can be killed, and what it leaves then.
+
+::
+
+    training   step ─ copy ─ step ─ step ─ ...
+    writer              └─> values ─> index ─> list ─> an old checkpoint is deleted ─> list
+
+A process that has called `obey` kills itself at the moment that another one asks for: functions of LingPipe and
+TensorFlow are wrapped. Values are written by TensorFlow's compiled code; there the other process kills it.
+"""
+
+import functools
+import os
+import pathlib
+import re
+import signal
+import time
+
+import wrapt
+
+_SECONDS_TO_COME = 120
+_LONGEST_LOOK = 0.03  # seconds; values are written for longer
+_VALUES_FILE = re.compile(r'ckpt-\d+_temp/part-\d+-of-\d+\.data')
+_INDEX_OF_PART = re.compile(r'part-\d+-of-\d+\.index')
+_NEW_LIST = re.compile(r'checkpoint\.tmp[0-9a-f]+')
+_INDEX_FILE = re.compile(r'ckpt-\d+\.index')
+
+COPY, BEGIN, VALUES, MERGE, UNLISTED, LIST, DELETION = MOMENTS = (
+    'while the state is copied', 'before values are written', 'while values are written', 'between values and index',
+    'between index and list', 'while the list is replaced', 'while an old one is deleted')
+ELSE = 'else: steps, copies'  # no file tells them apart
+
+
+def values(path):
+    """Returns {name: bytes} of a checkpoint; raises what TensorFlow does where a value is not whole."""
+    import tensorflow as tf
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()
+            if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')}
+
+
+def require_whole(folder):
+    """Reads all that the list of checkpoints names, whose values TensorFlow keeps checksums of.
+
+    Args:
+        folder: folder of the checkpoints.
+
+    Raises:
+        Exception: what TensorFlow raises where a value is not whole.
+    """
+    from lingpipe.training import checkpoints
+    paths = checkpoints.complete(folder)
+    for path in paths:
+        values(path)
+    print(f'{len(paths)} listed checkpoints are whole.', flush=True)
+
+
+def different(killed, undisturbed):
+    """Returns the names of the variables whose values differ in two checkpoints."""
+    killed, undisturbed = values(killed), values(undisturbed)
+    assert killed.keys() == undisturbed.keys()
+    return [name for name in killed if killed[name] != undisturbed[name]]
+
+
+def verdict(different):
+    """Returns a sentence about the names that `different` returned."""
+    if different:
+        return f'WRONG at the end: {", ".join(different)}.'
+    return 'At the end all values are those of an undisturbed run, bit for bit.'
+
+
+def obey(folder):
+    """Lets this process kill itself at the moment that `ask` names.
+
+    Args:
+        folder: folder of the training run.
+    """
+    reach = functools.partial(_reach, _request(folder))
+    for module, name, wrapper in (
+            ('lingpipe.training.background_writer', 'copied_to_hosts', _after_half_of_the_copy(reach)),
+            ('tensorflow.python.checkpoint.checkpoint_management', 'CheckpointManager.save', _before(reach, BEGIN)),
+            ('tensorflow.python.ops.gen_io_ops', 'merge_v2_checkpoints', _around_the_merge(reach)),
+            ('tensorflow.python.lib.io.file_io', 'rename', _before(reach, LIST, _replaces_list)),
+            ('tensorflow.python.lib.io.file_io', 'delete_file', _before(reach, DELETION, _is_of_values))):
+        wrapt.wrap_function_wrapper(module, name, wrapper)
+
+
+def _request(folder):
+    return pathlib.Path(folder, 'kill_at')
+
+
+def _reach(request, moment):
+    if request.exists() and request.read_text() == moment:
+        request.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _before(reach, moment, concerns=lambda *unused: True):
+    def wrapper(wrapped, unused_instance, args, kwargs):
+        if concerns(*args):
+            reach(moment)
+        return wrapped(*args, **kwargs)
+
+    return wrapper
+
+
+def _replaces_list(unused_old, new, *unused):
+    return os.path.basename(new) == 'checkpoint'
+
+
+def _is_of_values(path):
+    return '.data-' in os.path.basename(path)
+
+
+def _after_half_of_the_copy(reach):
+    import tensorflow as tf
+
+    from lingpipe.training import background_writer
+
+    def wrapper(copied, unused_instance, args, kwargs):
+        variables = tf.nest.flatten(args)
+        for variable in variables[:len(variables) // 2]:
+            background_writer._copied_to_host(variable)
+        reach(COPY)
+        return copied(*args, **kwargs)
+
+    return wrapper
+
+
+def _around_the_merge(reach):
+    """TensorFlow may run a function, which has to call back."""
+    import tensorflow as tf
+
+    def call(moment):
+        return tf.numpy_function(lambda: reach(moment) or 0, [], tf.int64)
+
+    def wrapper(merge, unused_instance, args, kwargs):
+        with tf.control_dependencies([call(MERGE)]):
+            merged = merge(*args, **kwargs)
+        with tf.control_dependencies([merged]):
+            call(UNLISTED)
+        return merged
+
+    return wrapper
+
+
+def ask(folder, moment):
+    """Has the process that obeys kill itself at the next such moment, any of MOMENTS but VALUES, and waits for it.
+
+    Args:
+        folder: folder of the training run.
+        moment: one of MOMENTS, but not VALUES.
+    """
+    request = _request(folder)
+    request.write_text(moment)
+    _wait_until(lambda: not request.exists(), moment)
+
+
+def kill_while_it_writes(process, choose):
+    """Kills a process while it writes values: first stops it, to look.
+
+    Args:
+        process: number of the process.
+        choose: a `random.Random`.
+    """
+    _wait_until(lambda: _writes(process) and _kill_if_it_writes(process, choose.uniform(0, _LONGEST_LOOK)), VALUES)
+
+
+def _kill_if_it_writes(process, seconds):
+    time.sleep(seconds)
+    os.kill(process, signal.SIGSTOP)
+    _wait_until(lambda: _is_stopped(process), 'the process is stopped')
+    writes = _writes(process)
+    os.kill(process, signal.SIGKILL if writes else signal.SIGCONT)
+    return writes
+
+
+def _writes(process):
+    """Says whether a process has the unfinished values of a checkpoint open."""
+    return any(_VALUES_FILE.search(_target(link)) for link in pathlib.Path(f'/proc/{process}/fd').iterdir())
+
+
+def _target(link):
+    try:
+        return os.readlink(link)
+    except OSError:  # closed since
+        return ''
+
+
+def _is_stopped(process):
+    return pathlib.Path(f'/proc/{process}/stat').read_text().rpartition(')')[2].split()[0] == 'T'
+
+
+def _wait_until(has_come, moment):
+    deadline = time.monotonic() + _SECONDS_TO_COME
+    while not has_come():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f'This did not come in {_SECONDS_TO_COME} s: {moment}.')
+        time.sleep(.001)
+
+
+def names_in(folder):
+    """Returns the names of all that a folder of checkpoints has; `left` compares with them."""
+    return {path.name for path in pathlib.Path(folder).glob('*')}
+
+
+def left(folder, before):
+    """Returns at which of MOMENTS a process was killed, or ELSE, by the files that it left.
+
+    Args:
+        folder: folder of the checkpoints.
+        before: what `names_in` returned before the process started.
+    """
+    unfinished = list(pathlib.Path(folder).glob('ckpt-*_temp'))
+    if unfinished:
+        return MERGE if any(_INDEX_OF_PART.fullmatch(name) for name in os.listdir(unfinished[0])) else VALUES
+    new = names_in(folder) - before
+    if any(map(_NEW_LIST.fullmatch, new)):
+        return LIST
+    listed = _listed(folder)
+    if any(_INDEX_FILE.fullmatch(name) and pathlib.Path(name).stem not in listed for name in new):
+        return UNLISTED
+    return DELETION if any(not pathlib.Path(folder, f'{name}.index').exists() for name in listed) else ELSE
+
+
+def _listed(folder):
+    return set(re.findall(r'"(ckpt-\d+)"', pathlib.Path(folder, 'checkpoint').read_text()))
