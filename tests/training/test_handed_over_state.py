@@ -41,7 +41,7 @@ def test_the_next_process_has_the_newest_copies(steps, pieces):
     assert values(state) == values(make_state(steps[-1]))
 
 
-def test_a_process_that_is_killed_while_it_copies_leaves_the_copies_before(pieces, monkeypatch):
+def test_a_process_that_is_killed_leaves_the_copies_before(pieces, monkeypatch):
     copy(3, 5)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(handed_over_state.np, 'ascontiguousarray', lambda array: (_ for _ in ()).throw(KeyboardInterrupt))
