@@ -100,7 +100,7 @@ class Checkpointer:
         newest, step = self.latest(), checkpoints.step_of(path)
         if newest is None or checkpoints.step_of(newest) != step:
             try:
-                self._write_and_list(step, copies)
+                self._write_and_list(path, copies)
             except (tf.errors.OpError, OSError) as error:
                 if errors.is_lost_machine(error):
                     raise
@@ -108,12 +108,14 @@ class Checkpointer:
         self._damaged = [damaged for damaged in self._damaged if damaged != path]
         then()
 
-    def _write_and_list(self, step, copies):
+    def _write_and_list(self, path, copies):
         manager = self._kept_manager()
+        checkpoints.mark_unfinished(path)
         for name, part in copies.items():
             setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
         try:
-            manager.save(checkpoint_number=step, options=self._options())
+            manager.save(checkpoint_number=checkpoints.step_of(path), options=self._options())
+            checkpoints.mark_finished(self._directory)
         finally:
             for name in copies:
                 delattr(manager.checkpoint, name)  # frees the memory of the copies
@@ -121,8 +123,8 @@ class Checkpointer:
     def _kept_manager(self):
         """Returns the manager, after removing damaged checkpoints from the list; their files stay."""
         if self._manager is None:
+            checkpoints.remove_unfinished(self._directory)  # before the list lacks a damaged one, which stays
             checkpoints.leave_out(self._directory, self._damaged)
-            checkpoints.remove_unfinished(self._directory)
             self._manager = tf.train.CheckpointManager(
                 tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
             checkpoints.begin_list(self._directory)

@@ -5,9 +5,11 @@
     train/checkpoint                    list of the complete checkpoints: ckpt-8 counts once it is named here
     train/ckpt-8.index                  names and shapes, see `checkpoint_contents`
     train/ckpt-8.data-00000-of-00001    values
+    train/unfinished                    the checkpoint that is being written: ckpt-12
     train/ckpt-12_temp/                 what a process left that was killed while it wrote
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -21,8 +23,10 @@ from lingpipe.training import errors, logdir
 
 _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
-_UNFINISHED = re.compile(r'ckpt-\d+_temp')
-_QUESTION = re.compile(r'seen_by_all_[0-9a-f]{32}')  # of `shared_folder`
+_UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.tmp[0-9a-f]{32}|seen_by_all_[0-9a-f]{32}')
+_MARK = 'unfinished'
+_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')
+_MOST_BYTES_OF_MARK = 100
 _MOST_BYTES_OF_LIST = 2**20  # ten thousand checkpoints
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 
@@ -144,14 +148,56 @@ def begin_list(directory: str) -> None:
         logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), f'model_checkpoint_path: "{_NONE_YET}"\n')
 
 
+def mark_unfinished(path: str) -> None:
+    """Notes that a checkpoint is being written, for `remove_unfinished` of a later process.
+
+    Args:
+        path: path that the checkpoint will have.
+    """
+    folder, name = os.path.split(path)
+    logdir.replace_text(tf.io.gfile.join(folder, _MARK), f'{name}\n')
+
+
+def mark_finished(directory: str) -> None:
+    """Notes that no checkpoint is being written."""
+    with contextlib.suppress(tf.errors.NotFoundError):
+        tf.io.gfile.remove(tf.io.gfile.join(directory, _MARK))
+
+
 def remove_unfinished(directory: str) -> None:
-    """Removes what a process left that was killed while it wrote: folders of the size of a checkpoint, small files."""
+    """Removes what a process left that was killed while it wrote: files of the size of a checkpoint.
+
+    Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
+    are not in the list are damaged, or somebody put them there.
+    """
     for name in _names_in(directory):
-        path = tf.io.gfile.join(directory, name)
         if _UNFINISHED.fullmatch(name.rstrip('/')):
-            tf.io.gfile.rmtree(path)
-        elif _QUESTION.fullmatch(name):
-            tf.io.gfile.remove(path)
+            _remove(tf.io.gfile.join(directory, name))
+    listed = _listed(directory)
+    path = _marked(directory)
+    if path and listed and os.path.basename(path) not in map(os.path.basename, listed):
+        for name in sorted(files_of(path), reverse=True):  # the index first
+            _remove(tf.io.gfile.join(directory, name))
+    mark_finished(directory)
+
+
+def _remove(path):
+    if tf.io.gfile.isdir(path):
+        tf.io.gfile.rmtree(path)
+    else:
+        tf.io.gfile.remove(path)
+
+
+def _marked(directory):
+    """Returns the path of the checkpoint that a process has noted as being written, or None."""
+    mark = tf.io.gfile.join(directory, _MARK)
+    try:
+        text_files.require_regular(mark)
+        with tf.io.gfile.GFile(mark, 'rb') as file:
+            match = _MARKED.fullmatch(file.read(_MOST_BYTES_OF_MARK))
+    except (ValueError, tf.errors.OpError):
+        return None
+    return match and tf.io.gfile.join(directory, match[1].decode())
 
 
 def files_of(path: str) -> list[str]:

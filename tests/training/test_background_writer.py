@@ -139,6 +139,21 @@ def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
+def test_what_was_never_listed_is_removed_by_the_next_run(program, tmp_path, monkeypatch):
+    checkpointer = checkpointing.Checkpointer(tmp_path, program)
+    first = checkpointer.save()
+    program.global_step.assign(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, '_record_state', lambda self: 1 / 0)  # as where it is killed
+        with pytest.raises(ZeroDivisionError):
+            checkpointer.save()
+    assert (tmp_path / 'ckpt-1.index').exists()
+    program.global_step.assign(2)
+    second = checkpointing.Checkpointer(tmp_path, program).save()
+    assert checkpoints.complete(tmp_path) == [second, first]
+    assert {path.name.partition('.')[0] for path in tmp_path.iterdir()} == {'checkpoint', 'ckpt-0', 'ckpt-2'}
+
+
 def test_training_goes_on_while_a_checkpoint_is_written(
         tiny, finished, tmp_path, held_writes, at_step_12, assert_same_checkpoint):
     at_step_12(held_writes.set)

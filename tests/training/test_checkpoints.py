@@ -26,6 +26,45 @@ def test_a_checkpoint_that_is_being_deleted_does_not_count(tmp_path):
     assert checkpoints.complete(str(tmp_path)) == [newest, middle]
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """Folder whose list names ckpt-1; ckpt-2 has all its files, but is not in the list."""
+    checkpoint = tf.train.Checkpoint(step=tf.Variable(1))
+    tf.train.CheckpointManager(checkpoint, str(tmp_path), 3, checkpoint_name='ckpt').save(checkpoint_number=1)
+    checkpoint.write(str(tmp_path / 'ckpt-2'))
+    return tmp_path
+
+
+def _names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_what_a_killed_process_was_writing_is_removed(folder):
+    """It was killed after it wrote the index, or while it replaced the list."""
+    whole = {name for name in _names(folder) if not name.startswith('ckpt-2.')}
+    checkpoints.mark_unfinished(str(folder / 'ckpt-2'))
+    (folder / f'checkpoint.tmp{"0f" * 16}').write_text('half')
+    checkpoints.remove_unfinished(str(folder))
+    assert _names(folder) == whole
+
+
+@pytest.mark.parametrize('mark', [None, 'ckpt-1\n', 'ckpt-2', 'ckpt-20\n', '../ckpt-2\n', '\n'])
+def test_files_that_no_process_was_writing_stay(folder, mark):
+    """They are damaged and were left out of the list, or somebody put them there; a mark may be half written."""
+    before = _names(folder)
+    if mark:
+        (folder / 'unfinished').write_text(mark)
+    checkpoints.remove_unfinished(str(folder))
+    assert _names(folder) == before
+
+
+def test_without_a_list_nothing_is_removed_that_may_be_whole(folder):
+    (folder / 'checkpoint').unlink()
+    checkpoints.mark_unfinished(str(folder / 'ckpt-2'))
+    checkpoints.remove_unfinished(str(folder))
+    assert (folder / 'ckpt-2.index').exists()
+
+
 @pytest.mark.parametrize('name', ['ckpt-', 'model', 'ckpt-' + '9' * 30])
 def test_a_list_names_a_step_for_each_checkpoint(tmp_path, name):
     (tmp_path / 'checkpoint').write_text(f'model_checkpoint_path: "{name}"\n')
