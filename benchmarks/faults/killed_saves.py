@@ -18,37 +18,26 @@ import tempfile
 import time
 import traceback
 
-import keras
 import tensorflow as tf
 from absl import app, flags, logging
 
-from benchmarks.faults import save_moments
+from benchmarks.faults import save_moments, wide_regression
 from benchmarks.support import common
-from lingpipe import layers
 from lingpipe.devices import device_kinds
 from lingpipe.training import checkpoints, trainer
-from params import linear_regression
 
 _KILLS = flags.DEFINE_integer('kills', 100, 'How often to kill in all, or more if --at_each_moment asks for it.')
 _AT_EACH_MOMENT = flags.DEFINE_integer('at_each_moment', 7, 'How many of them come at each moment of a save.')
 _SECONDS = flags.DEFINE_float('seconds', 1., 'Longest time between the first save of a start and a random kill.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments.')
-_MANY_STEPS, _ROUND_STEPS = 10**7, 100
-_WIDTH, _NUM_WIDE_LAYERS = 512, 8  # with Adam's slots a checkpoint has 21 MiB
-_TOLD_BY_NO_FILE = (save_moments.COPY, save_moments.BEGIN)
+_ROUND_STEPS = 100
 
 
 def _params(**train):
-    model = linear_regression.EightWeights()
+    model = wide_regression.WideStages()
     params = model.Model()
-    dense = layers.KerasParams(keras.layers.Dense, units=_WIDTH, activation='relu')
-    params.task.body.Set(num_partitions=2, num_micro_batches=2, layers=[
-        *[dense] * _NUM_WIDE_LAYERS, layers.KerasParams(keras.layers.Dense, units=1)])
     params.Define('input', model.Train(), '')
-    params.train.Set(
-        learning_rate=1e-4, optimizer=layers.KerasParams(keras.optimizers.Adam), steps_per_loop=1,
-        summary_interval_steps=0)
-    params.train.Set(**{'max_steps': _MANY_STEPS, 'save_interval_seconds': 0.0} | train)
+    params.train.Set(**train)
     return params
 
 
@@ -99,10 +88,10 @@ def _kill(folder, choose, moment):
     else:
         save_moments.ask(folder, moment)
     os.waitpid(process, 0)
-    left = save_moments.left(folder / 'train', before)
-    if moment and left != (save_moments.ELSE if moment in _TOLD_BY_NO_FILE else moment):
-        raise RuntimeError(f'A training run was killed {moment}, but left files as if it had been: {left}.')
-    return moment or left
+    if moment is None:
+        return save_moments.left(folder / 'train', before)
+    save_moments.require_moment(moment, folder / 'train', before)
+    return moment
 
 
 def _started(folder):
@@ -132,9 +121,11 @@ def _plan(choose):
 
 def _rows(plan, moments):
     """Returns a row for each moment: how often it was chosen, and how often it came at random."""
-    kills = [(moment, bool(chosen)) for chosen, moment in zip(plan, moments)]
-    return [[moment, kills.count((moment, True)), '' if moment in _TOLD_BY_NO_FILE else kills.count((moment, False))]
-            for moment in save_moments.MOMENTS] + [[save_moments.ELSE, '', kills.count((save_moments.ELSE, False))]]
+    chosen = [moment for moment in plan if moment]
+    by_chance = [moment for moment, planned in zip(moments, plan) if not planned]
+    rows = [[moment, chosen.count(moment), '' if moment in save_moments.TOLD_BY_NO_FILE else by_chance.count(moment)]
+            for moment in save_moments.MOMENTS]
+    return [*rows, [save_moments.ELSE, '', by_chance.count(save_moments.ELSE)]]
 
 
 def _differences(folder):
@@ -155,12 +146,13 @@ def main(unused_argv):
         moments = [_kill(folder / 'killed', choose, moment) for moment in plan]
         mib = sum(map(len, save_moments.values(checkpoints.complete(folder / 'killed/train')[0]).values())) / 2**20
         steps, different = _differences(folder)
+        unlisted = save_moments.unlisted(folder / 'killed/train')
     finally:
         shutil.rmtree(folder)
     common.report(
         common.markdown_table(['killed', 'times, chosen', 'times, at random'], _rows(plan, moments)),
         f'{len(moments)} kills of a run of {steps} steps, whose checkpoints have {mib:.0f} MiB. Every listed checkpoint '
-        f'was whole. {save_moments.verdict(different)}')
+        f'was whole. {save_moments.verdict(different, unlisted)}')
 
 
 if __name__ == '__main__':

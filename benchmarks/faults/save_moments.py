@@ -10,25 +10,30 @@ TensorFlow are wrapped. Values are written by TensorFlow's compiled code; there 
 """
 
 import functools
+import json
 import os
 import pathlib
 import re
+import runpy
 import signal
+import sys
 import time
 
 import wrapt
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SECONDS_TO_COME = 120
 _LONGEST_LOOK = 0.03  # seconds; values are written for longer
 _VALUES_FILE = re.compile(r'ckpt-\d+_temp/part-\d+-of-\d+\.data')
-_INDEX_OF_PART = re.compile(r'part-\d+-of-\d+\.index')
+_INDEX_OF_PART = re.compile(r'part-\d+-of-(\d+)\.index')
 _NEW_LIST = re.compile(r'checkpoint\.tmp[0-9a-f]+')
 _INDEX_FILE = re.compile(r'ckpt-\d+\.index')
 
 COPY, BEGIN, VALUES, MERGE, UNLISTED, LIST, DELETION = MOMENTS = (
     'while the state is copied', 'before values are written', 'while values are written', 'between values and index',
     'between index and list', 'while the list is replaced', 'while an old one is deleted')
-ELSE = 'else: steps, copies'  # no file tells them apart
+TOLD_BY_NO_FILE = (COPY, BEGIN)
+ELSE = 'else: steps, copies'
 
 
 def values(path):
@@ -62,11 +67,13 @@ def different(killed, undisturbed):
     return [name for name in killed if killed[name] != undisturbed[name]]
 
 
-def verdict(different):
-    """Returns a sentence about the names that `different` returned."""
-    if different:
-        return f'WRONG at the end: {", ".join(different)}.'
-    return 'At the end all values are those of an undisturbed run, bit for bit.'
+def verdict(different, unlisted):
+    """Returns sentences about what `different` and `unlisted` returned."""
+    values_say = (f'WRONG at the end: {", ".join(different)}.' if different else
+                  'At the end all values are those of an undisturbed run, bit for bit.')
+    files_say = (f'LEFT BEHIND: {", ".join(unlisted)}.' if unlisted else
+                 'No file is left of checkpoints that never counted.')
+    return f'{values_say} {files_say}'
 
 
 def obey(folder):
@@ -128,11 +135,12 @@ def _after_half_of_the_copy(reach):
 
 
 def _around_the_merge(reach):
-    """TensorFlow may run a function, which has to call back."""
+    """Of several machines TensorFlow runs one function, which has to call back."""
     import tensorflow as tf
 
     def call(moment):
-        return tf.numpy_function(lambda: reach(moment) or 0, [], tf.int64)
+        with tf.device(None), tf.device('CPU:0'):  # of this machine, even if another one merges
+            return tf.numpy_function(lambda: reach(moment) or 0, [], tf.int64)
 
     def wrapper(merge, unused_instance, args, kwargs):
         with tf.control_dependencies([call(MERGE)]):
@@ -153,7 +161,7 @@ def ask(folder, moment):
     """
     request = _request(folder)
     request.write_text(moment)
-    _wait_until(lambda: not request.exists(), moment)
+    wait_until(lambda: not request.exists(), moment)
 
 
 def kill_while_it_writes(process, choose):
@@ -163,13 +171,13 @@ def kill_while_it_writes(process, choose):
         process: number of the process.
         choose: a `random.Random`.
     """
-    _wait_until(lambda: _writes(process) and _kill_if_it_writes(process, choose.uniform(0, _LONGEST_LOOK)), VALUES)
+    wait_until(lambda: _writes(process) and _kill_if_it_writes(process, choose.uniform(0, _LONGEST_LOOK)), VALUES)
 
 
 def _kill_if_it_writes(process, seconds):
     time.sleep(seconds)
     os.kill(process, signal.SIGSTOP)
-    _wait_until(lambda: _is_stopped(process), 'the process is stopped')
+    wait_until(lambda: _is_stopped(process), 'the process is stopped')
     writes = _writes(process)
     os.kill(process, signal.SIGKILL if writes else signal.SIGCONT)
     return writes
@@ -191,7 +199,16 @@ def _is_stopped(process):
     return pathlib.Path(f'/proc/{process}/stat').read_text().rpartition(')')[2].split()[0] == 'T'
 
 
-def _wait_until(has_come, moment):
+def wait_until(has_come, moment):
+    """Waits for a condition.
+
+    Args:
+        has_come: function without arguments that says whether it holds.
+        moment: words for the error.
+
+    Raises:
+        RuntimeError: it did not hold for too long.
+    """
     deadline = time.monotonic() + _SECONDS_TO_COME
     while not has_come():
         if time.monotonic() > deadline:
@@ -213,7 +230,8 @@ def left(folder, before):
     """
     unfinished = list(pathlib.Path(folder).glob('ckpt-*_temp'))
     if unfinished:
-        return MERGE if any(_INDEX_OF_PART.fullmatch(name) for name in os.listdir(unfinished[0])) else VALUES
+        shares = list(filter(None, map(_INDEX_OF_PART.fullmatch, os.listdir(unfinished[0]))))
+        return MERGE if shares and len(shares) == int(shares[0][1]) else VALUES
     new = names_in(folder) - before
     if any(map(_NEW_LIST.fullmatch, new)):
         return LIST
@@ -223,5 +241,45 @@ def left(folder, before):
     return DELETION if any(not pathlib.Path(folder, f'{name}.index').exists() for name in listed) else ELSE
 
 
+def require_moment(moment, folder, before):
+    """Checks by its files that a process was killed at a moment.
+
+    Args:
+        moment: one of MOMENTS.
+        folder: folder of the checkpoints.
+        before: what `names_in` returned before the process was killed, or started.
+
+    Raises:
+        RuntimeError: the process left other files.
+    """
+    found = left(folder, before)
+    if found != (ELSE if moment in TOLD_BY_NO_FILE else moment):
+        raise RuntimeError(f'A process was killed {moment}, but left files as if it had been: {found}.')
+
+
+def unlisted(folder):
+    """Returns the names of files that belong to no listed checkpoint, where a run has ended."""
+    listed = _listed(folder)
+    return sorted(name for name in names_in(folder) if name.startswith(('ckpt-', 'checkpoint.', 'unfinished'))
+                  and name.partition('.')[0] not in listed)
+
+
 def _listed(folder):
     return set(re.findall(r'"(ckpt-\d+)"', pathlib.Path(folder, 'checkpoint').read_text()))
+
+
+def _run_obeying():
+    """Runs run.py as a process of a cluster; a supervisor never imports the module that is waited for here."""
+    wrapt.register_post_import_hook(_begin_to_obey, 'lingpipe.training.checkpointing')
+    runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
+
+
+def _begin_to_obey(unused_module):
+    folder, = [word.partition('=')[2] for word in sys.argv if word.startswith('--logdir=')]
+    if json.loads(os.environ['TF_CONFIG'])['task']['type'] == 'chief':
+        require_whole(f'{folder}/train')
+        obey(folder)
+
+
+if __name__ == '__main__':  # in a process of a training run
+    _run_obeying()

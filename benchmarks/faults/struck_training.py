@@ -35,6 +35,7 @@ class StruckTraining:
         step_timeout_seconds: as run.py takes it.
         replace_after_seconds: as run.py takes it; where it is not 0, the launcher restarts a machine that was killed.
         num_workers: 2 or 16.
+        words: words that train on one machine, into `logdir`; None: those of `training_command`.
 
     Attributes:
         lines: list of (time, line) of what all processes printed.
@@ -43,7 +44,7 @@ class StruckTraining:
     """
 
     def __init__(self, cluster, logdir, max_restarts=5, step_timeout_seconds=10, replace_after_seconds=0,
-                 num_workers=2):
+                 num_workers=2, words=None):
         self.cluster, self.logdir = cluster, logdir
         self.lines = []
         self.chief = 'worker 0' if cluster == MULTI_WORKER else 'chief'
@@ -52,7 +53,8 @@ class StruckTraining:
             f'worker {index}' for index in range(num_workers)] + ['ps 0'] * num_servers
         self._command = [
             sys.executable, '-m', 'lingpipe.cluster.local_cluster', f'--workers={num_workers}', f'--ps={num_servers}',
-            f'--restart={5 * bool(replace_after_seconds)}', '--', *training_command(cluster, logdir, num_workers),
+            f'--restart={5 * bool(replace_after_seconds)}', '--',
+            *(words or training_command(cluster, logdir, num_workers)),
             f'--cluster={cluster}', f'--max_restarts={max_restarts}',
             f'--step_timeout_seconds={step_timeout_seconds}',
             *[f'--replace_after_seconds={replace_after_seconds}'] * bool(replace_after_seconds)]

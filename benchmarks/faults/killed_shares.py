@@ -1,0 +1,116 @@
+"""Kills processes of a pipeline on two workers while each writes its share of a checkpoint, and checks what remains.
+
+    python -m benchmarks.faults.killed_shares --times=3
+
+A chief and two workers of this machine save into one folder as often as they can: the worker of each partition writes
+its values, the chief the step and, at the end, the list. Each start of the chief first reads all that the list names,
+whose values TensorFlow keeps checksums of. At the end the run continues to a multiple of 100 steps, and its checkpoint
+is compared, bit for bit, with that of a run of such a cluster that was never disturbed.
+"""
+
+import pathlib
+import random
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.faults import save_moments, struck_training
+from benchmarks.support import common
+from lingpipe.training import checkpoints
+
+_TIMES = flags.DEFINE_integer('times', 3, 'How often to kill each process at each moment.', lower_bound=1)
+_SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments while a share is written.')
+_ROUND_STEPS = 100
+_NUM_SHOWN = 30
+_STEP_TIMEOUT_SECONDS = 60
+_WHOLE = 'listed checkpoints are whole'
+KILLS = [(task, save_moments.VALUES) for task in ('worker 0', 'worker 1')] + [
+    ('chief', moment) for moment in save_moments.MOMENTS if moment != save_moments.VALUES]
+
+
+def _training(folder, **train):
+    """Returns a `StruckTraining` into a folder, with these fields of params.train."""
+    override = '; '.join(f'train.{name}={value}' for name, value in train.items())
+    words = [save_moments.__file__, '--model=benchmarks.faults.wide_regression', f'--logdir={folder}', '--device=cpu',
+             *[f'--model_params_override={override}'] * bool(override)]
+    return struck_training.StruckTraining(
+        struck_training.PIPELINE, folder, step_timeout_seconds=_STEP_TIMEOUT_SECONDS, words=words)
+
+
+def _kill(training, choose, task, moment):
+    """Kills a process at a moment, and waits until training resumes and has written a checkpoint.
+
+    Args:
+        training: the `StruckTraining`.
+        choose: a `random.Random`.
+        task: name of the process.
+        moment: one of save_moments.MOMENTS.
+    """
+    first, folder = len(training.lines), f'{training.logdir}/train'
+    before = save_moments.names_in(folder)
+    if moment == save_moments.VALUES:
+        save_moments.kill_while_it_writes(training.child(task), choose)
+    else:
+        save_moments.ask(training.logdir, moment)
+    save_moments.require_moment(moment, folder, before)
+    _await_save(training, first)
+    print(f'{task} was killed {moment}.', file=sys.stderr, flush=True)
+
+
+def _await_save(training, first):
+    """Waits until the chief has started, and its first checkpoint is listed."""
+    number = training.wait_for(_WHOLE, first)
+    if number is None:
+        raise RuntimeError('\n'.join(['The chief did not start.', *_last_lines(training)]))
+    listed = checkpoints.complete(f'{training.logdir}/train')[:1]
+    save_moments.wait_until(
+        lambda: checkpoints.complete(f'{training.logdir}/train')[:1] != listed, 'a checkpoint is listed')
+
+
+def _last_lines(training):
+    return [line for _, line in training.lines[-_NUM_SHOWN:]]
+
+
+def _differences(folder):
+    """Returns how many steps there were, and the names of variables that are not those of an undisturbed run."""
+    newest = checkpoints.step_of(checkpoints.complete(f'{folder}/killed/train')[0])
+    steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
+    for name in ('killed', 'undisturbed'):
+        training = _training(f'{folder}/{name}', max_steps=steps, save_interval_seconds=600.0)
+        training.start()
+        if training.exit_code():
+            raise RuntimeError('\n'.join(['A run did not end well.', *_last_lines(training)]))
+    return steps, save_moments.different(*(f'{folder}/{name}/train/ckpt-{steps}' for name in ('killed', 'undisturbed')))
+
+
+def _num_shares(folder):
+    """Returns how many files hold the values of the newest checkpoint."""
+    newest = pathlib.Path(checkpoints.complete(f'{folder}/killed/train')[0])
+    return len(list(newest.parent.glob(f'{newest.name}.data-*')))
+
+
+def main(unused_argv):
+    choose = random.Random(_SEED.value)
+    kills = KILLS * _TIMES.value
+    with tempfile.TemporaryDirectory() as folder:
+        training = _training(f'{folder}/killed')
+        try:
+            training.start()
+            _await_save(training, 0)
+            for task, moment in kills:
+                _kill(training, choose, task, moment)
+        finally:
+            training.stop()
+        num_shares = _num_shares(folder)
+        num_whole = sum(_WHOLE in line for _, line in training.lines)
+        steps, different = _differences(folder)
+        unlisted = save_moments.unlisted(f'{folder}/killed/train')
+    common.report(
+        common.markdown_table(['killed', 'moment', 'times'], [[*kill, kills.count(kill)] for kill in KILLS]),
+        f'{len(kills)} kills of a run of {steps} steps, whose checkpoints have {num_shares} shares. Every listed '
+        f'checkpoint was whole at {num_whole} starts of the chief. {save_moments.verdict(different, unlisted)}')
+
+
+if __name__ == '__main__':
+    app.run(main)
