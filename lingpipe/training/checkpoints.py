@@ -25,7 +25,7 @@ _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.tmp[0-9a-f]{32}|seen_by_all_[0-9a-f]{32}')
 _MARK = 'unfinished'
-_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')
+_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
 _MOST_BYTES_OF_MARK = 100
 _MOST_BYTES_OF_LIST = 2**20  # ten thousand checkpoints
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
@@ -155,7 +155,8 @@ def mark_unfinished(path: str) -> None:
         path: path that the checkpoint will have.
     """
     folder, name = os.path.split(path)
-    logdir.replace_text(tf.io.gfile.join(folder, _MARK), f'{name}\n')
+    with tf.io.gfile.GFile(tf.io.gfile.join(folder, _MARK), 'w') as file:
+        file.write(f'{name}\n')
 
 
 def mark_finished(directory: str) -> None:
