@@ -151,8 +151,8 @@ def main(unused_argv):
         shutil.rmtree(folder)
     common.report(
         common.markdown_table(['killed', 'times, chosen', 'times, at random'], _rows(plan, moments)),
-        f'{len(moments)} kills of a run of {steps} steps, whose checkpoints have {mib:.0f} MiB. Every listed checkpoint '
-        f'was whole. {save_moments.verdict(different, unlisted)}')
+        f'{len(moments)} kills of a run of {steps} steps, whose checkpoints have {mib:.0f} MiB. Every listed '
+        f'checkpoint was whole. {save_moments.verdict(different, unlisted)}')
 
 
 if __name__ == '__main__':
