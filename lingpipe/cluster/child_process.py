@@ -88,8 +88,10 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        is_possible = hasattr(os, 'memfd_create')
-        self.pieces = [os.memfd_create(f'piece {number} of state') for number in range(2)] if is_possible else []
+        try:
+            self.pieces = [os.memfd_create(f'piece {number} of state') for number in range(2)]
+        except (AttributeError, OSError):  # not Linux, or it is forbidden
+            self.pieces = []
 
     def close(self) -> None:
         """Leaves them to the children."""
@@ -98,8 +100,9 @@ class Memory:
 
 
 def memory() -> list[int]:
-    """Returns the pieces of memory that the parent has passed to this process, as file descriptors; perhaps none."""
-    return [int(piece) for piece in os.environ.get(_MEMORY, '').split()]
+    """Returns the pieces of memory that the parent has passed to this process, as file descriptors; none a second time.
+    """
+    return [int(piece) for piece in os.environ.pop(_MEMORY, '').split()]
 
 
 class Standby:

@@ -226,7 +226,7 @@ def _accepted(listener):
 def _dialled(line):
     line.send(_CONNECTED)
     answer, (*found,), _, _ = socket.recv_fds(line, 1, 1)
-    if answer != _CONNECTED:
+    if answer != _CONNECTED or not found:  # without a free file descriptor none arrives
         raise ConnectionRefusedError if answer == _REFUSED else ConnectionError
     return socket.socket(fileno=found[0])
 

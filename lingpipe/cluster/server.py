@@ -1,11 +1,13 @@
 """The server of a process in a cluster, and who can reach it."""
 
 import contextlib
+import fcntl
 import ipaddress
 import os
 import queue
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -18,6 +20,7 @@ from absl import logging
 from lingpipe.cluster import child_process, cluster_config, messages, ports
 
 _ENDED, _SIGNAL, _WORN = range(3)
+_GET_FLAGS, _UP = 0x8913, 0x1  # SIOCGIFFLAGS and IFF_UP of netdevice(7)
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_BETWEEN_LOOKS = 2
@@ -36,10 +39,10 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Without a chief,
-    after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable` the chief is not
-    asked: training continues, and this process leaves after 25 seconds, or when training ends. It exits at once, with
-    code 0, because TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU device has one
-    thread, as virtual devices do.
+    after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable` nobody is asked:
+    training continues, and this process leaves after 25 seconds, when training ends, or at a second signal. It exits
+    at once, with code 0, because TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU
+    device has one thread, as virtual devices do.
 
     With `restarts`, the process ends with `child_process.TRY_AGAIN` when the third chief is lost: TensorFlow never
     frees all that belonged to a lost chief. The next chief takes as long to start as this process.
@@ -155,7 +158,7 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
     Raises:
         ValueError: it was not given, and other machines can reach this process.
     """
-    who = _reachable(config, [name for _, name in socket.if_nameindex()])
+    who = _reachable(config, _interfaces())
     if who and not is_chosen:
         raise ValueError(
             f'{who}. {_DANGER}Give --cluster_network=private, which lets this process listen at its own address alone, '
@@ -163,6 +166,22 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
             '--cluster_network=all. On one machine, start the cluster by lingpipe.cluster.local_cluster, which gives '
             'it a network of its own where the system allows that, and has --no-isolated. See docs/many_machines.md.')
     warn_about_addresses(config)
+
+
+def _interfaces():
+    """Returns the names of the network interfaces that are up; tunnels may be there that nobody has set up."""
+    return [name for _, name in socket.if_nameindex() if _is_up(name)]
+
+
+def _is_up(name):
+    if sys.platform != 'linux':
+        return True
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack('16sh14x', name.encode(), 0))
+        except OSError:
+            return True
+    return bool(struct.unpack('16sh14x', answer)[1] & _UP)
 
 
 def _reachable(config, interfaces):
@@ -183,7 +202,7 @@ def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
     Args:
         config: `ClusterConfig`.
     """
-    sentence = warning(config, [name for _, name in socket.if_nameindex()])
+    sentence = warning(config, _interfaces())
     if sentence:
         logging.warning('%s', sentence)
 

@@ -6,9 +6,9 @@
               │                                          ^   │                                           ^
               └── newest checkpoint, or memory ──────────┘   └── a new checkpoint ───────────────────────┘
 
-The partitions stay as they are, and move to other devices. With fewer devices, one may have several partitions. So
-every step computes the same as before, bit for bit. The chief decides, and does not restart: only its connections
-change.
+With fewer devices, the model is cut anew, into as many partitions as devices remain. Where the cut, the devices or the
+memory are the user's own, the partitions move to other devices instead, and one may have several. The chief decides,
+and does not restart: only its connections change.
 """
 
 import gc
@@ -128,7 +128,7 @@ class ElasticHosts:
         """Returns into how many partitions the model is cut while workers are left out."""
         fewer = hosts.count() // body.num_replicas
         is_given = body.devices or body.memory_limit or not isinstance(body.partition_by, str)
-        is_possible = 0 < fewer < body.num_partitions and not is_given
+        is_possible = self._roster.config.left_out and 0 < fewer < body.num_partitions and not is_given
         return fewer if is_possible and _has_schedule(body.Copy().Set(num_partitions=fewer)) else body.num_partitions
 
     def _is_left_out(self, device):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import cluster_config, peer_connections, ports, server, watchdog
+from lingpipe.cluster import child_process, cluster_config, peer_connections, ports, server, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import (
@@ -74,6 +74,7 @@ class Follower:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._workers, self._is_replaceable = workers, is_replaceable
+        self._end: threading.Timer | None = None
         self._input = experiment.build_input(params.input, params.train.random_seed)
         task = experiment.build_task(params, self._input.input_spec, workers.devices)
         self._program = workers.program(task, params.train, None)
@@ -94,7 +95,11 @@ class Follower:
         with interruption.catch_signals(self._stop) as interrupted, \
                 self._telling_bad_records(), self._program.watching_input(self._input), \
                 self._program.watching_chief(), peer_connections.ending_with_others(self._workers.config):
-            self._train(iterator, interrupted)
+            try:
+                self._train(iterator, interrupted)
+            finally:
+                if self._end:
+                    self._end.cancel()  # all have stopped together
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
 
@@ -103,9 +108,9 @@ class Follower:
             self._program.stopping.assign(True)
             return
         print(server.leaving(self._workers.config), flush=True)
-        end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
-        end.daemon = True
-        end.start()
+        self._end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
+        self._end.daemon = True
+        self._end.start()
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
@@ -182,7 +187,8 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         mirror = elastic.mirror if elastic else None
         trainer.Trainer(params, evaluation_inputs, logdir, joined, started, chief, mirror).run()
     else:
-        Follower(params, joined, is_replaceable=elastic is not None).run()
+        is_replaceable = elastic is not None and child_process.is_supervised()  # the others have to restart
+        Follower(params, joined, is_replaceable).run()
     joined.leave()
 
 

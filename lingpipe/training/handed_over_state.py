@@ -11,7 +11,9 @@ A piece begins with the length of its header. The length is written last, and is
 killed while it copies leaves the other piece whole.
 """
 
+import contextlib
 import json
+import os
 import time
 from typing import Any, BinaryIO
 
@@ -88,6 +90,8 @@ class HandedOverState:
         except OSError as error:
             logging.warning('The state of training could not be copied in memory (%s): a restart will resume from the '
                             'newest checkpoint.', error.strerror)
+            with contextlib.suppress(OSError):
+                os.ftruncate(piece, 0)
             self._pieces = []
         else:
             self._whole[piece] = header

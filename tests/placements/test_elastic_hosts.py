@@ -1,5 +1,7 @@
 """How a pipeline is cut while workers are left out."""
 
+import types
+
 import pytest
 
 from lingpipe.pipeline import gpipe_layer
@@ -15,4 +17,6 @@ def test_the_model_is_cut_anew_unless_the_cut_is_given(fields, num_devices, num_
     monkeypatch.setattr(hosts, 'count', lambda: num_devices)
     body = gpipe_layer.GPipeLayer.Params().Set(num_partitions=3, **fields)
     workers = elastic_hosts.ElasticHosts(None, 1, str(tmp_path))
-    assert workers._num_partitions(body) == num_partitions
+    for left_out, expected in ({'worker:1'}, num_partitions), ((), 3):
+        workers._roster = types.SimpleNamespace(config=types.SimpleNamespace(left_out=left_out))
+        assert workers._num_partitions(body) == expected

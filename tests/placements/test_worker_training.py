@@ -221,6 +221,18 @@ def test_a_worker_that_is_replaceable_leaves_and_stops_nobody(tiny, monkeypatch,
     assert 'worker:1 was asked to stop: it leaves in 0.01 s, or when training ends.' in capsys.readouterr().out
 
 
+def test_a_worker_that_leaves_waits_for_others_who_stop_too(tiny, monkeypatch):
+    """All get a signal, and the last checkpoint may take longer than a worker would wait."""
+    program = mock.MagicMock(global_step=0)
+    config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 1)
+    joined = types.SimpleNamespace(config=config, index=1, devices=None, program=lambda *_: program)
+    follower = worker_training.Follower(tiny.params(), joined, is_replaceable=True)
+    monkeypatch.setattr(follower, '_train', lambda *_: follower._stop())
+    follower.run()
+    follower._end.join(60)
+    assert follower._end.finished.is_set()  # it was cancelled: 25 seconds are not over
+
+
 def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
     told, warned = [], threading.Event()
     monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)

@@ -12,7 +12,7 @@ from lingpipe.training import handed_over_state
 @pytest.fixture(name='pieces')
 def pieces_fixture(monkeypatch):
     memory = child_process.Memory()
-    monkeypatch.setenv('LINGPIPE_MEMORY', ' '.join(map(str, memory.pieces)))
+    monkeypatch.setattr(child_process, 'memory', lambda: memory.pieces)
     yield memory.pieces
     memory.close()
 
@@ -61,7 +61,7 @@ def test_copies_of_another_state_are_not_used(pieces):
 
 def test_where_memory_is_full_training_continues_without_copies(monkeypatch, caplog):
     full = os.open('/dev/full', os.O_RDWR)
-    monkeypatch.setenv('LINGPIPE_MEMORY', str(full))
+    monkeypatch.setattr(child_process, 'memory', lambda: [full])
     copy(3, 5)
     os.close(full)
     assert caplog.text.count('(No space left on device): a restart will resume from the newest checkpoint.') == 1
