@@ -17,7 +17,6 @@ import pathlib
 import re
 import tempfile
 import threading
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -119,9 +118,10 @@ class Watch:
         self._thread.start()
 
     def _look(self):
-        while not self._stopping.is_set():
+        is_last = False
+        while not is_last:
+            is_last = self._stopping.wait(_SECONDS_BETWEEN_LOOKS)
             self._most = [max(most, _anonymous_memory(pid)) for most, pid in zip(self._most, self._pids)]
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def peaks(self):
         """Returns for each process the most bytes that it had beyond those at the start."""
