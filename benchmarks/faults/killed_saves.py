@@ -30,7 +30,6 @@ _KILLS = flags.DEFINE_integer('kills', 100, 'How often to kill in all, or more i
 _AT_EACH_MOMENT = flags.DEFINE_integer('at_each_moment', 7, 'How many of them come at each moment of a save.')
 _SECONDS = flags.DEFINE_float('seconds', 1., 'Longest time between the first save of a start and a random kill.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments.')
-_ROUND_STEPS = 100
 
 
 def _params(**train):
@@ -62,8 +61,8 @@ def _start(folder, **train):
     return os.fork() or _train(folder, **train)
 
 
-def _wait(process):
-    _, status = os.waitpid(process, 0)
+def _train_to_the_end(folder, **train):
+    _, status = os.waitpid(_start(folder, **train), 0)
     if status:
         raise RuntimeError(f'A training run ended with status {status}; the lines above say why.')
 
@@ -128,16 +127,6 @@ def _rows(plan, moments):
     return [*rows, [save_moments.ELSE, '', by_chance.count(save_moments.ELSE)]]
 
 
-def _differences(folder):
-    """Returns how many steps there were, and the names of variables that are not those of an undisturbed run."""
-    newest = checkpoints.step_of(checkpoints.complete(folder / 'killed/train')[0])
-    steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
-    for name in ('killed', 'undisturbed'):
-        _wait(_start(folder / name, max_steps=steps, save_interval_seconds=600.0))
-    paths = (str(folder / name / f'train/ckpt-{steps}') for name in ('killed', 'undisturbed'))
-    return steps, save_moments.different(*paths)
-
-
 def main(unused_argv):
     logging.set_verbosity(logging.ERROR)
     choose, folder = random.Random(_SEED.value), pathlib.Path(tempfile.mkdtemp())
@@ -145,7 +134,7 @@ def main(unused_argv):
     try:
         moments = [_kill(folder / 'killed', choose, moment) for moment in plan]
         mib = sum(map(len, save_moments.values(checkpoints.complete(folder / 'killed/train')[0]).values())) / 2**20
-        steps, different = _differences(folder)
+        steps, different = save_moments.differences(folder, _train_to_the_end)
         unlisted = save_moments.unlisted(folder / 'killed/train')
     finally:
         shutil.rmtree(folder)

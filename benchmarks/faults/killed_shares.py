@@ -21,7 +21,6 @@ from lingpipe.training import checkpoints
 
 _TIMES = flags.DEFINE_integer('times', 3, 'How often to kill each process at each moment.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments while a share is written.')
-_ROUND_STEPS = 100
 _NUM_SHOWN = 30
 _STEP_TIMEOUT_SECONDS = 60
 _WHOLE = 'listed checkpoints are whole'
@@ -72,16 +71,11 @@ def _last_lines(training):
     return [line for _, line in training.lines[-_NUM_SHOWN:]]
 
 
-def _differences(folder):
-    """Returns how many steps there were, and the names of variables that are not those of an undisturbed run."""
-    newest = checkpoints.step_of(checkpoints.complete(f'{folder}/killed/train')[0])
-    steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
-    for name in ('killed', 'undisturbed'):
-        training = _training(f'{folder}/{name}', max_steps=steps, save_interval_seconds=600.0)
-        training.start()
-        if training.exit_code():
-            raise RuntimeError('\n'.join(['A run did not end well.', *_last_lines(training)]))
-    return steps, save_moments.different(*(f'{folder}/{name}/train/ckpt-{steps}' for name in ('killed', 'undisturbed')))
+def _train_to_the_end(folder, **train):
+    training = _training(folder, **train)
+    training.start()
+    if training.exit_code():
+        raise RuntimeError('\n'.join(['A run did not end well.', *_last_lines(training)]))
 
 
 def _num_shares(folder):
@@ -104,7 +98,7 @@ def main(unused_argv):
             training.stop()
         num_shares = _num_shares(folder)
         num_whole = sum(_WHOLE in line for _, line in training.lines)
-        steps, different = _differences(folder)
+        steps, different = save_moments.differences(pathlib.Path(folder), _train_to_the_end)
         unlisted = save_moments.unlisted(f'{folder}/killed/train')
     common.report(
         common.markdown_table(['killed', 'moment', 'times'], [[*kill, kills.count(kill)] for kill in KILLS]),

@@ -23,6 +23,7 @@ import wrapt
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SECONDS_TO_COME = 120
+_ROUND_STEPS = 100
 _LONGEST_LOOK = 0.03  # seconds; values are written for longer
 _VALUES_FILE = re.compile(r'ckpt-\d+_temp/part-\d+-of-\d+\.data')
 _INDEX_OF_PART = re.compile(r'part-\d+-of-(\d+)\.index')
@@ -65,6 +66,24 @@ def different(killed, undisturbed):
     killed, undisturbed = values(killed), values(undisturbed)
     assert killed.keys() == undisturbed.keys()
     return [name for name in killed if killed[name] != undisturbed[name]]
+
+
+def differences(folder, train):
+    """Lets a killed and an undisturbed run continue to the next multiple of 100 steps, and compares their ends.
+
+    Args:
+        folder: `pathlib.Path` of the folder with the runs 'killed' and 'undisturbed'.
+        train: function of the folder of a run and of fields of params.train, which trains to the end.
+
+    Returns:
+        The number of steps, and the names of the variables whose values differ.
+    """
+    from lingpipe.training import checkpoints
+    newest = checkpoints.step_of(checkpoints.complete(folder / 'killed/train')[0])
+    steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
+    for name in ('killed', 'undisturbed'):
+        train(folder / name, max_steps=steps, save_interval_seconds=600.)
+    return steps, different(*(str(folder / name / f'train/ckpt-{steps}') for name in ('killed', 'undisturbed')))
 
 
 def verdict(different, unlisted):

@@ -2,6 +2,7 @@
 
     python -m benchmarks.faults.soak --cluster=pipeline --minutes=60
     python -m benchmarks.faults.soak --cluster=parameter_server --minutes=60
+    python -m benchmarks.faults.soak --elastic
     python -m benchmarks.faults.soak --kinds=kill,hang
 
 Synchronous training must end with the same bits as an undisturbed run of as many steps on one machine. Asynchronous
@@ -22,29 +23,38 @@ import sys
 import tempfile
 import time
 
-import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.faults import broken_machine, process_use, struck_training
+from benchmarks.faults import broken_machine, process_use, save_moments, struck_training
 from benchmarks.support import common
 
 _CLUSTER = flags.DEFINE_enum('cluster', struck_training.PIPELINE, list(struck_training.CLUSTERS), 'As run.py takes it.')
 _MINUTES = flags.DEFINE_float('minutes', 60., 'How long to train.', lower_bound=0.)
 _FAULT_EVERY = flags.DEFINE_float('fault_every_seconds', 60., 'Seconds between two faults.', lower_bound=1.)
+_ELASTIC = flags.DEFINE_bool('elastic', False, 'Lose machines too: training continues without them until they are back.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other faults.')
 _MAX_RESTARTS = 20
 _STEP_TIMEOUT_SECONDS = 20
+_PATIENCE = 2  # seconds, as --replace_after_seconds of run.py
 _SECONDS_WITHOUT_SPACE = 20
 _LONGEST_DELAY, _LONGEST_CUT = 40, 40  # seconds: some longer than a step may take, some not
 _SAMPLE_SECONDS = 5
 _FEWEST_SAMPLES = 12
 _TOLERANCE = 0.02
 _RESTART = re.compile(r'\[supervisor\].* restart \d+ of')
+_LEFT_OUT, _TAKEN_IN = re.compile(r'(has|did) not answer(ed)? for'), re.compile('again: training continues over')
 _WORN = re.compile(r'restarts, to free what TensorFlow keeps')
 
 
 def _kill(training, disk, choice):
     _signal(training, choice, signal.SIGKILL)
+
+
+def _lose_machine(training, disk, choice):
+    """Kills a worker and its supervisor; the launcher starts them again after 5 seconds."""
+    with contextlib.suppress(ProcessLookupError):  # about to be started again
+        os.kill(training.supervisor(choice.choice([task for task in training.tasks if task != training.chief])),
+                signal.SIGKILL)
 
 
 def _hang(training, disk, choice):
@@ -80,6 +90,7 @@ _FAULTS = {'kill': _kill, 'hang': _hang, 'slow disk': _slow_disk, 'full disk': _
 _WITHOUT_ROOT = ('kill', 'hang')
 _CHOSEN = flags.DEFINE_list('kinds', list(_FAULTS), 'Kinds of faults.')
 flags.register_validator(_CHOSEN, lambda kinds: set(kinds) <= set(_FAULTS), f'Choose among {", ".join(_FAULTS)}.')
+_MACHINE_LOST = 'machine lost'
 
 
 def _strike_now_and_then(training, disk):
@@ -88,9 +99,9 @@ def _strike_now_and_then(training, disk):
     end = time.monotonic() + 60 * _MINUTES.value
     while training.is_running() and time.monotonic() + _FAULT_EVERY.value < end:
         next_fault = time.monotonic() + _FAULT_EVERY.value
-        faults.append(choice.choice(_CHOSEN.value))
+        faults.append(choice.choice([*_CHOSEN.value, *[_MACHINE_LOST] * _ELASTIC.value]))
         print(f'{faults[-1]}; last step {training.steps()[-1:]}', file=sys.stderr, flush=True)
-        _FAULTS[faults[-1]](training, disk, choice)
+        (_FAULTS | {_MACHINE_LOST: _lose_machine})[faults[-1]](training, disk, choice)
         time.sleep(max(0., next_fault - time.monotonic()))
     return faults
 
@@ -114,7 +125,7 @@ def _result(training, folder):
         verdict = 'right' if difference <= _TOLERANCE else 'WRONG'
         return f'{verdict}: weights differ from the true ones by {difference:.4f} at most'
     _train_undisturbed(training.cluster, f'{folder}/undisturbed', step)
-    other = _different_variables(found, f'{folder}/undisturbed/train/ckpt-{step}')
+    other = save_moments.different(found, f'{folder}/undisturbed/train/ckpt-{step}')
     return f'WRONG: {", ".join(other)} differ' if other else 'right: the same bits as an undisturbed training'
 
 
@@ -131,16 +142,6 @@ def _train_undisturbed(cluster, logdir, max_steps):
     return subprocess.run(command, env=struck_training.environment(), check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL,
                           text=True).stdout
-
-
-def _different_variables(first, second):
-    readers = [tf.train.load_checkpoint(path) for path in (first, second)]
-    names = [{name for name in reader.get_variable_to_shape_map()
-              if name.endswith('VARIABLE_VALUE') and 'save_counter' not in name}
-             for reader in readers]
-    same = {name for name in names[0] & names[1]
-            if readers[0].get_tensor(name).tobytes() == readers[1].get_tensor(name).tobytes()}
-    return sorted((names[0] | names[1]) - same)
 
 
 def _growth(use):
@@ -182,7 +183,8 @@ def main(unused_argv):
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         logdir = f'{folder}/struck'
         disk = stack.enter_context(broken_machine.Disk(logdir)) if _is_with_disk() else None
-        training = struck_training.StruckTraining(_CLUSTER.value, logdir, _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS)
+        training = struck_training.StruckTraining(
+            _CLUSTER.value, logdir, _MAX_RESTARTS, _STEP_TIMEOUT_SECONDS, _PATIENCE * _ELASTIC.value)
         row, faults = _soaked(training, disk, folder)
     common.report(
         common.markdown_table(
@@ -190,7 +192,8 @@ def main(unused_argv):
              'weights'], [row]),
         f'A fault every {_FAULT_EVERY.value:g} s: '
         f'{", ".join(f"{name} {times} times" for name, times in collections.Counter(faults).items())}. '
-        f'Restarts of workers and servers after three lost chiefs: {_count(training, _WORN)}.')
+        f'Restarts of workers and servers after three lost chiefs: {_count(training, _WORN)}. '
+        f'Workers left out: {_count(training, _LEFT_OUT)} times; taken in again: {_count(training, _TAKEN_IN)} times.')
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ from lingpipe.partition import layer_layout
 from params import linear_regression
 
 
-def _params():
+def experiment_params():
     experiment = linear_regression.EightWeights()
     params = experiment.Model()
     params.Define('input', experiment.Train(), '')
@@ -34,15 +34,15 @@ _PARAMS_ATTACKS = (
 
 
 def _read_params(folder):
-    _params().FromText(command._read(os.path.join(folder, 'params.txt')))
+    experiment_params().FromText(command._read(os.path.join(folder, 'params.txt')))
 
 
 def _read_overrides(folder):
-    hyperparams.ApplyOverrides(_params(), command._read(os.path.join(folder, 'params.txt')))
+    hyperparams.ApplyOverrides(experiment_params(), command._read(os.path.join(folder, 'params.txt')))
 
 
 def _read_typed(folder):
-    _params().FromTextWithTypes(command._read(os.path.join(folder, 'params.txt')))
+    experiment_params().FromTextWithTypes(command._read(os.path.join(folder, 'params.txt')))
 
 
 _SHAPES = '{name}\n\n\ntask.body.layers : {shape}\n'
@@ -125,14 +125,14 @@ def _tfds_attacks(folder, target):
 _FIELD_ERRORS = (ValueError, AttributeError, IndexError)
 READERS = {
     'params': Reader(
-        lambda folder: put(folder, 'params.txt', _params().ToText()), _read_params,
+        lambda folder: put(folder, 'params.txt', experiment_params().ToText()), _read_params,
         texts('params.txt', *_PARAMS_ATTACKS), _FIELD_ERRORS),
     'overrides': Reader(
         lambda folder: put(
             folder, 'params.txt', 'train.max_steps=3; task.body.num_partitions=1; train.learning_rate=.1'),
         _read_overrides, texts('params.txt', *(text.replace(' : ', '=') for text in _PARAMS_ATTACKS)), _FIELD_ERRORS),
     'params with types': Reader(
-        lambda folder: put(folder, 'params.txt', _params().ToTextWithTypes()), _read_typed,
+        lambda folder: put(folder, 'params.txt', experiment_params().ToTextWithTypes()), _read_typed,
         texts('params.txt', *(_SHAPES.format(name='train.max_steps : 1', shape=shape) for shape in (
             'list[999999999]', 'tuple[' + '9' * 5000 + ']', 'dict[' + '[' * DEEP + ']', 'numpy.int8', 'numpy.ndarray',
             'numpy.str_', 'type/os/system'))), _FIELD_ERRORS),

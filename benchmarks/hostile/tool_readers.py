@@ -21,7 +21,7 @@ _TRACE, _TRACKED = 'trace/trace.json', 'control/tensorboard_run.txt'
 
 
 def _write_report(folder):
-    params = text_readers._params()
+    params = text_readers.experiment_params()
     analysis = inspection.model_analysis(
         experiment.body_params(params), params.input.cls.InputSpec(params.input), ['CPU:0'])
     run = logdir.LogDir(folder)
@@ -36,7 +36,7 @@ def _write_report(folder):
 
 
 def _read_report(folder):
-    report.Report(text_readers._params(), report.Command('lingpipe', 'eight_weights', folder)).text()
+    report.Report(text_readers.experiment_params(), report.Command('lingpipe', 'eight_weights', folder)).text()
 
 
 def _report_attacks(folder, target):
@@ -160,7 +160,7 @@ def _compiled_attacks(folder, target):
 
 
 def _read_tracked(folder):
-    trackers.Trackers(['tensorboard'], logdir.LogDir(folder)).start(text_readers._params())
+    trackers.Trackers(['tensorboard'], logdir.LogDir(folder)).start(text_readers.experiment_params())
 
 
 def _write_tracked(folder):

@@ -126,6 +126,7 @@ class Standby:
 
     def begin(self) -> bool:
         """Lets it begin its work; returns whether it is still running."""
+        self.pulse.begin()
         with contextlib.suppress(BrokenPipeError):
             os.write(self._writer, b'.')
         os.close(self._writer)
@@ -171,17 +172,27 @@ class Pulse:
     def __init__(self, memory: Memory) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
-        self._last: float | None = None
+        self._last, self._has_beaten = time.monotonic(), False
         self.options: dict[str, Any] = {
             'pass_fds': [self._writer, *memory.pieces],
             'env': {**os.environ, _VARIABLE: str(self._writer), _MEMORY: ' '.join(map(str, memory.pieces))}}
 
-    def is_missing(self, seconds: float) -> bool:
-        """Returns whether the child has sent a heartbeat before, but none in the last `seconds`."""
+    def begin(self) -> None:
+        """Counts the time until the first heartbeat from now on."""
+        self._last = time.monotonic()
+
+    def exceeded(self, silence_seconds: float, begin_seconds: float) -> float:
+        """Returns the limit, in seconds, that the child has exceeded; 0: none.
+
+        Args:
+            silence_seconds: longest time between two heartbeats.
+            begin_seconds: longest time until the first one; 0: any.
+        """
         with contextlib.suppress(BlockingIOError):
             if os.read(self._reader, 4096):
-                self._last = time.monotonic()
-        return self._last is not None and time.monotonic() - self._last > seconds
+                self._last, self._has_beaten = time.monotonic(), True
+        limit = silence_seconds if self._has_beaten else begin_seconds
+        return limit if time.monotonic() - self._last > limit else 0
 
     def close(self) -> None:
         """Stops listening."""

@@ -1,5 +1,6 @@
-"""The port of a process in a cluster, which may still belong to a process of an earlier run that is about to end."""
+"""Ports of a cluster's processes: whether this process can listen at its own, and whether others answer at theirs."""
 
+import enum
 import errno
 import os
 import socket
@@ -13,10 +14,46 @@ from lingpipe.cluster import cluster_config
 
 SECONDS_TO_WAIT = 300
 _SECONDS_BETWEEN_TRIES = .5
+_SECONDS_TO_ANSWER = 1
+
+
+class State(enum.Enum):
+    """What is behind the address of a process."""
+
+    SERVES = 'a server of gRPC'
+    SILENT = 'a process that does not answer'
+    NOBODY = 'no process, on a host that answers'
+    UNREACHABLE = 'no answer from the host'
+
+
+def state_of(address: str) -> State:
+    """Returns what is behind an address, after 2 seconds at most.
+
+    To connect is not enough: a relay of `private_network` accepts, and closes if nobody is there. A server of gRPC
+    speaks first.
+
+    Args:
+        address: 'host:port'.
+    """
+    try:
+        connection = socket.create_connection(cluster_config.host_and_port(address), timeout=_SECONDS_TO_ANSWER)
+    except ConnectionRefusedError:
+        return State.NOBODY
+    except OSError:
+        return State.UNREACHABLE
+    with connection:
+        try:
+            return State.SERVES if connection.recv(1) else State.NOBODY
+        except TimeoutError:
+            return State.SILENT
+        except OSError:
+            return State.UNREACHABLE
 
 
 def check(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_WAIT) -> None:
     """Waits until a server can listen; TensorFlow only says 'Could not start gRPC server'.
+
+    The port may still belong to a process of an earlier run that is about to end.
 
     Args:
         config: `ClusterConfig`.

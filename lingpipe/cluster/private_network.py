@@ -32,8 +32,9 @@ from typing import Any
 from lingpipe.cluster import child_process, cluster_config, ports
 
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of unshare(2)
-_SET_FLAGS = 0x8914  # SIOCSIFFLAGS of netdevice(7)
-_UP_AND_RUNNING = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
+_GET_FLAGS, _SET_FLAGS = 0x8913, 0x8914  # SIOCGIFFLAGS, SIOCSIFFLAGS of netdevice(7)
+_UP, _RUNNING = 0x1, 0x40  # IFF_UP, IFF_RUNNING
+_FLAGS_OF_INTERFACE = '16sh14x'  # struct ifreq
 _FIRST_PORT = 20000
 _SECONDS_TO_CONNECT = 5
 _SECONDS_BETWEEN_TRIES = .01
@@ -60,8 +61,28 @@ def enter_private_network() -> None:
         _write('setgroups', 'deny')
         _write('uid_map', f'{user} {user} 1')
         _write('gid_map', f'{group} {group} 1')
+    _flags_call(_SET_FLAGS, 'lo', _UP | _RUNNING)
+
+
+def interfaces() -> list[str]:
+    """Returns the names of the network interfaces that are up; tunnels may be there that nobody has set up."""
+    return [name for _, name in socket.if_nameindex() if _is_up(name)]
+
+
+def _is_up(name):
+    if sys.platform != 'linux':
+        return True
+    try:
+        return bool(_flags_call(_GET_FLAGS, name, 0) & _UP)
+    except OSError:  # not a name that this network knows
+        return True
+
+
+def _flags_call(number, name, interface_flags):
+    """Gets or sets the flags of a network interface; returns them."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP_AND_RUNNING))
+        request = struct.pack(_FLAGS_OF_INTERFACE, name.encode(), interface_flags)
+        return struct.unpack(_FLAGS_OF_INTERFACE, fcntl.ioctl(any_socket, number, request))[1]
 
 
 def can_have_private_network() -> bool:

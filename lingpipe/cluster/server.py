@@ -1,13 +1,10 @@
 """The server of a process in a cluster, and who can reach it."""
 
 import contextlib
-import fcntl
 import ipaddress
 import os
 import queue
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
@@ -17,10 +14,9 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import logging
 
-from lingpipe.cluster import child_process, cluster_config, messages, ports
+from lingpipe.cluster import child_process, cluster_config, messages, ports, private_network
 
 _ENDED, _SIGNAL, _WORN = range(3)
-_GET_FLAGS, _UP = 0x8913, 0x1  # SIOCGIFFLAGS and IFF_UP of netdevice(7)
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_BETWEEN_LOOKS = 2
@@ -127,25 +123,11 @@ def _count_chiefs(config, is_over, events):
     [address], num_lost, was_there = config.jobs['chief'], 0, False
     while num_lost < _MOST_LOST_CHIEFS:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-        is_there = _answers(address)
-        num_lost += was_there and is_there is False
-        was_there = was_there if is_there is None else is_there
+        state = ports.state_of(address)
+        num_lost += was_there and state is ports.State.NOBODY
+        was_there = state is ports.State.SERVES or was_there and state is not ports.State.NOBODY
     if not is_over.wait(_SECONDS_TO_CLOSE):
         events.put(_WORN)
-
-
-def _answers(address):
-    """Returns whether a server of gRPC is there, which speaks first; None: its host cannot be reached, or it hangs.
-
-    To connect is not enough: a relay of `private_network` accepts, and closes if nobody is there.
-    """
-    try:
-        with socket.create_connection(cluster_config.host_and_port(address), timeout=1) as connection:
-            return bool(connection.recv(1))
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return None
 
 
 def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> None:
@@ -158,7 +140,7 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
     Raises:
         ValueError: it was not given, and other machines can reach this process.
     """
-    who = _reachable(config, _interfaces())
+    who = _reachable(config, private_network.interfaces())
     if who and not is_chosen:
         raise ValueError(
             f'{who}. {_DANGER}Give --cluster_network=private, which lets this process listen at its own address alone, '
@@ -166,22 +148,6 @@ def check_addresses(config: cluster_config.ClusterConfig, is_chosen: bool) -> No
             '--cluster_network=all. On one machine, start the cluster by lingpipe.cluster.local_cluster, which gives '
             'it a network of its own where the system allows that, and has --no-isolated. See docs/many_machines.md.')
     warn_about_addresses(config)
-
-
-def _interfaces():
-    """Returns the names of the network interfaces that are up; tunnels may be there that nobody has set up."""
-    return [name for _, name in socket.if_nameindex() if _is_up(name)]
-
-
-def _is_up(name):
-    if sys.platform != 'linux':
-        return True
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            answer = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack('16sh14x', name.encode(), 0))
-        except OSError:
-            return True
-    return bool(struct.unpack('16sh14x', answer)[1] & _UP)
 
 
 def _reachable(config, interfaces):
@@ -202,7 +168,7 @@ def warn_about_addresses(config: cluster_config.ClusterConfig) -> None:
     Args:
         config: `ClusterConfig`.
     """
-    sentence = warning(config, _interfaces())
+    sentence = warning(config, private_network.interfaces())
     if sentence:
         logging.warning('%s', sentence)
 

@@ -37,16 +37,18 @@ class Supervisor:
         checkpoints: folder of the checkpoints, or None.
         first_pause: seconds before the first restart.
         silence_seconds: a child that has sent a heartbeat is killed after this time without another; 0: never.
+        begin_seconds: a child that has sent none is killed after this time; 0: never.
         keeps_standby: whether a second child imports TensorFlow while the first one works, and takes over when it ends.
     """
 
     def __init__(self, command: Sequence[str], max_restarts: int, checkpoints: str | None = None,
-                 first_pause: float = 1., silence_seconds: float = 0, keeps_standby: bool = False) -> None:
+                 first_pause: float = 1., silence_seconds: float = 0, begin_seconds: float = 0,
+                 keeps_standby: bool = False) -> None:
         self._command = command
         self._max_restarts = max_restarts
         self._checkpoints = checkpoints
         self._first_pause = first_pause
-        self._silence_seconds = silence_seconds
+        self._limits = silence_seconds, begin_seconds
         self._keeps_standby = keeps_standby
         self._standby: child_process.Standby | None = None
         self._memory = child_process.Memory()
@@ -85,8 +87,8 @@ class Supervisor:
             while self._process.poll() is None:  # a wait could delay a signal that comes just before it
                 if self._keeps_standby and not self._standby and time.monotonic() - begin > _SECONDS_TO_STANDBY:
                     self._standby = child_process.Standby(self._command, self._memory)
-                if self._silence_seconds and pulse.is_missing(self._silence_seconds):
-                    _say(f'The training gave no sign of life for {self._silence_seconds:g} s and is killed.')
+                if limit := pulse.exceeded(*self._limits):
+                    _say(f'The training gave no sign of life for {limit:g} s and is killed.')
                     self._process.kill()
                     self._process.wait()
                 time.sleep(_POLL_SECONDS)

@@ -20,6 +20,7 @@ from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 
 FLAGS = flags.FLAGS
 _LONGEST_SILENCE_SECONDS = 60
+_SECONDS_TO_BEGIN = 900  # it waits for its port for 300 s at most, and imports TensorFlow
 _MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thousand layers
 
 
@@ -169,10 +170,13 @@ def _supervise():
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
+    # TensorFlow blocks all threads of a multi_worker process until it has met the others.
+    begin_seconds = _SECONDS_TO_BEGIN if silence_seconds and FLAGS.cluster != 'multi_worker' else 0
     # A process enters a private network before it imports TensorFlow, and only one process can have its address there.
     keeps_standby = bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE
     return supervisor.Supervisor(
-        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds, keeps_standby=keeps_standby).run()
+        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds, begin_seconds=begin_seconds,
+        keeps_standby=keeps_standby).run()
 
 
 def _wait_for_turn():

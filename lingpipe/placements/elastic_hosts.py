@@ -40,6 +40,7 @@ class ElasticHosts:
         self._config, self._patience, self._files = config, replace_after_seconds, logdir.LogDir(folder)
         self._mirror = state_mirror.StateMirror()
         self._kind: str | None = None
+        self._timeout = 0.
         self._num_losses = 0  # without a new checkpoint
         self._newest: str | None = None
 
@@ -59,7 +60,8 @@ class ElasticHosts:
             ConnectionError: workers cannot be reached.
         """
         resolution.validate(params.task.body)
-        with waits.for_files(f'log directory {self._files.path}', params.train.checkpoint_timeout_seconds):
+        self._timeout = params.train.checkpoint_timeout_seconds
+        with self._waiting_for_files():
             self._files.create()
             self._roster = roster.Roster(self._config, self._patience, self._files)
         self._kind = kind
@@ -67,7 +69,7 @@ class ElasticHosts:
         device_kinds.use_virtual_devices(1)
         self._roster.gather()
         hosts.connect(self._roster.config)
-        self._roster.has_connected(hosts.count())
+        self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
     def train(self, params: Any, started: float, run: Callable) -> None:
@@ -89,7 +91,7 @@ class ElasticHosts:
             started = time.time()
             self._roster.gather()
             hosts.reconnect(self._roster.config)
-            self._roster.has_connected(hosts.count())
+            self._record_connection()
             # Layers without a name then get the same generated names. Before `reconnect`, it could wait forever for the
             # lost worker.
             keras.backend.clear_session()
@@ -107,8 +109,16 @@ class ElasticHosts:
             return False
         return True
 
+    def _waiting_for_files(self):
+        return waits.for_files(f'log directory {self._files.path}', self._timeout)
+
+    def _record_connection(self):
+        with self._waiting_for_files():
+            self._roster.has_connected(hosts.count())
+
     def _can_continue(self, error):
-        newest = next(iter(checkpoints.complete(self._files.train)), None)
+        with self._waiting_for_files():
+            newest = next(iter(checkpoints.complete(self._files.train)), None)
         self._num_losses = 1 + (self._num_losses if newest == self._newest else 0)
         self._newest = newest
         return self._num_losses <= self._roster.config.num_workers and (

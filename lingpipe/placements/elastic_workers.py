@@ -37,22 +37,27 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
     """
     worker_training.validate(params)
     if config.is_chief:
-        files = logdir.LogDir(folder)
-        with waits.for_files(f'log directory {folder}', params.train.checkpoint_timeout_seconds):
-            files.create()
-            record = files.read_left_out()
-        return _call(params.input.batch_size, config, files, record, replace_after_seconds)
+        return _call(params, config, logdir.LogDir(folder), replace_after_seconds)
     with waits.Wait(f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}', seconds=0):
         members = roll_call.answer(config)
     print(f'{config.task} trains as number {members.task_index} of {members.num_workers} workers.', flush=True)
     return members, worker_training.Elastic(bool, handed_over_state.HandedOverState())
 
 
-def _call(batch_size, config, files, record, patience):
+def _call(params, config, files, patience):
+    batch_size = params.input.batch_size
+
+    def waiting_for_files():
+        return waits.for_files(f'log directory {files.path}', params.train.checkpoint_timeout_seconds)
+
+    with waiting_for_files():
+        files.create()
+        record = files.read_left_out()
     left_out = [int(name.partition(':')[2]) for name in record[0]] if record else []
     caller = roll_call.Caller(config, lambda count: batch_size % count == 0)
     members = caller.call(patience if record else math.inf, left_out)
-    files.write_left_out([name.partition(' ')[0] for name in caller.absent()])
+    with waiting_for_files():
+        files.write_left_out([name.partition(' ')[0] for name in caller.absent()])
     names = ', '.join(f'worker:{index}' for index in caller.members)
     if caller.absent():
         without = f'{", ".join(caller.silent)} did not answer for {patience:g} s (--replace_after_seconds): '

@@ -1,14 +1,16 @@
 """One pipeline whose stages are on the machines of a cluster."""
 
 import copy
-import socket
 import time
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.cluster import cluster_config, ports, watchdog
+from lingpipe.devices import device_kinds
+from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
+from lingpipe.training import placement, planning
 
 PROCESSES = '/job:worker/'
 SECONDS_BETWEEN_TRIES = 0.2
@@ -118,7 +120,8 @@ def silent_workers(config: cluster_config.ClusterConfig) -> list[str]:
 
 
 def _closed(config):
-    return [name for name in _workers(config) if not _is_open(config.address_of(name))]
+    closed = ports.State.NOBODY, ports.State.UNREACHABLE
+    return [name for name in _workers(config) if ports.state_of(config.address_of(name)) in closed]
 
 
 def in_words(config: cluster_config.ClusterConfig, names: list[str]) -> str:
@@ -129,27 +132,6 @@ def in_words(config: cluster_config.ClusterConfig, names: list[str]) -> str:
         names: names such as 'worker:1'.
     """
     return ', '.join(f'{name} ({config.address_of(name)})' for name in names)
-
-
-def _is_open(address):
-    try:
-        with socket.create_connection(cluster_config.host_and_port(address), timeout=1) as found:
-            return _is_answered(found)
-    except OSError:
-        return False
-
-
-def _is_answered(connection):
-    """Returns whether the worker answers: a relay accepts every connection, but closes it if there is no worker."""
-    try:
-        return connection.recv(1, socket.MSG_PEEK) != b''
-    except TimeoutError:  # it waits for the client to begin
-        return True
-
-
-from lingpipe.devices import device_kinds
-from lingpipe.planner import resolution
-from lingpipe.training import placement, planning
 
 
 def place(params: Any, config: Any, kind: Any = None) -> Any:

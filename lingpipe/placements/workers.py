@@ -13,7 +13,11 @@ import tensorflow as tf
 from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.input import batch_share
-from lingpipe.training import train_program
+from lingpipe.training import placement, train_program
+
+_BYTES_OF_PACK = 2**25
+_FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
+_HOST = 'CPU:0'
 
 
 class WorkerTrainProgram(train_program.TrainProgram):
@@ -86,13 +90,6 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
     def _is_to_stop(self):
         return self._agreed.read_value()
-
-
-from lingpipe.training import placement
-
-_BYTES_OF_PACK = 2**25
-_FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
-_HOST = 'CPU:0'
 
 
 class Workers(collectives.Group, placement.Placement):

@@ -53,9 +53,9 @@ def run_here_fixture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
 
-    def run_here(max_restarts, script, checkpoints='.'):
+    def run_here(max_restarts, script, checkpoints='.', begin_seconds=0):
         code = supervisor.Supervisor([sys.executable, '-c', CHILD, *script], max_restarts, checkpoints,
-                                     first_pause=.01).run()
+                                     first_pause=.01, begin_seconds=begin_seconds).run()
         starts = tmp_path / 'starts'
         return code, len(starts.read_text().splitlines()) if starts.exists() else 0
 
@@ -89,6 +89,12 @@ def test_a_child_that_is_stopped_is_killed_and_restarted(start, tmp_path):
         '[supervisor] The training gave no sign of life for 5 s and is killed.',
         '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 0.01 s; there is no checkpoint yet.']
     assert len((tmp_path / 'starts').read_text().splitlines()) == 2
+
+
+def test_a_child_that_hangs_before_its_first_heartbeat_is_restarted(run_here, capfd):
+    code, starts = run_here(5, ['SIGSTOP', '0'], begin_seconds=3)
+    assert code == 0 and starts >= 2
+    assert capfd.readouterr().err.startswith('[supervisor] The training gave no sign of life for 3 s and is killed.\n')
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])

@@ -20,7 +20,7 @@ from lingpipe import layers
 from lingpipe.cluster import cluster_config, peer_connections, server, waits, watchdog
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import worker_training, workers
-from lingpipe.training import errors, trainer
+from lingpipe.training import errors, train_program, trainer
 from tests import forked_programs
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
@@ -238,10 +238,13 @@ def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
     monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
     monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
-    program = types.SimpleNamespace(
-        _workers=types.SimpleNamespace(config=config), _num_calls=1, _awaits_chief=True)
-    with workers.WorkerTrainProgram.watching_chief(program):
-        assert warned.wait(60)
+    monkeypatch.setattr(train_program.TrainProgram, 'run', lambda program, iterator, num_steps: num_steps)
+    program = object.__new__(workers.WorkerTrainProgram)
+    program._workers = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
+    program._num_calls, program._awaits_chief = 0, False
+    program._of_chief = lambda number: 3 if warned.wait(60) else 0
+    with program.watching_chief():
+        assert program.run(None, 1) == 3
     assert told[0].startswith(
         'Still waiting for worker:0 (127.0.0.1:1), which writes or evaluates between steps after 0.')
 

@@ -1,10 +1,8 @@
 """Files of compiled programs, of which hostile ones are compiled again."""
 
-import contextlib
 import gzip
 import json
 import os
-import time
 
 import pytest
 
@@ -72,14 +70,17 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path, caplog):
     assert [path.name for path in tmp_path.iterdir()] == ['a.json.gz']
 
 
-@pytest.mark.parametrize('text', ['= (' * 300_000, 'HloModule entry_computation_layout={(' + ')->{' * 300_000,
-                                  'entry_computation_layout={(' * 40_000, 'a' * 300_000 + '\n' + '= (a) ' * 100_000,
-                                  'entry_computation_layout={(' + 'a' * 300_000 + ')->}',
-                                  'entry_computation_layout={(' + 'f32[1]{0:' * 100_000 + ')->}'], ids=range(6))
-def test_a_hostile_program_is_searched_in_time(text):
-    begun = time.process_time()
-    tpu_compiler.collectives(text)
-    tpu_compiler.num_products(text)
-    with contextlib.suppress(ValueError):
-        tpu_compiler.entry_sizes(text)
-    assert time.process_time() - begun < 10
+@pytest.mark.parametrize('text, num_sizes', [
+    ('= (' * 300_000, None), ('HloModule entry_computation_layout={(' + ')->{' * 300_000, None),
+    ('entry_computation_layout={(' * 40_000, None), ('a' * 300_000 + '\n' + '= (a) ' * 100_000, None),
+    ('entry_computation_layout={(' + 'a' * 300_000 + ')->}', 0),
+    ('entry_computation_layout={(' + 'f32[1]{0:' * 100_000 + ')->}', 100_000)], ids=range(6))
+def test_the_search_of_a_hostile_program_ends(text, num_sizes):
+    """A search whose time grew with the square of the length would take hours."""
+    assert not any(tpu_compiler.collectives(text).values())
+    assert tpu_compiler.num_products(text) == 0
+    if num_sizes is None:
+        with pytest.raises(ValueError, match='does not say the layout of its arguments'):
+            tpu_compiler.entry_sizes(text)
+    else:
+        assert list(map(len, tpu_compiler.entry_sizes(text))) == [num_sizes, 0]
