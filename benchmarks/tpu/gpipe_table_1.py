@@ -17,7 +17,7 @@ from absl import app, flags
 from benchmarks.support import common, tpu_plans
 from lingpipe.layers import base_layer
 from lingpipe.planner import stage_calls
-from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
+from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, topologies, tpu_compiler
 from lingpipe.training import experiment
 
 _FAMILIES = flags.DEFINE_list('families', ['amoebanet', 'transformer_lm'], 'Which halves of the table to make.')
@@ -92,12 +92,12 @@ def whole_program(params):
         task = params.task.Instantiate()
     pipe = stage_calls.unallocated_pipeline(body, inputs)
     step = stage_calls.step_function(pipe, task.loss)
-    return tpu_compiler.lower(step, inputs, targets, stage_calls.value_specs(pipe))
+    return stable_hlo.lower(step, inputs, targets, stage_calls.value_specs(pipe))
 
 
 def _compiled_whole(planned, compiler, topology):
     """Returns what a device holds, as `CompiledDevice`; slots are as large as the gradients."""
-    text, limit = whole_program(planned.params), tpu_compiler.topology_memory(topology)
+    text, limit = whole_program(planned.params), topologies.memory(topology)
     try:
         program = compiler.compile(text, topology, fast=_FAST.value)
     except tpu_compiler.OutOfTpuMemory as error:

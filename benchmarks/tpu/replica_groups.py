@@ -19,7 +19,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from benchmarks.support import common
 from lingpipe import model_registry
 from lingpipe.devices import collectives as replica_sums
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
 from lingpipe.training import train_program
 
 _MODEL = flags.DEFINE_string(
@@ -81,7 +81,7 @@ def program(model, num_replicas):
             return [metrics['loss'], *out.gradients, *[value for _, value in out.state_updates]]
 
     specs = tf.TensorSpec([rows], tf.int32), tf.TensorSpec([rows]), tf.TensorSpec([], tf.int64)
-    return tpu_compiler.lower(step, images, *specs), rows
+    return stable_hlo.lower(step, images, *specs), rows
 
 
 def sums_by_group(hlo, num_replicas):
@@ -102,7 +102,7 @@ def sums_by_group(hlo, num_replicas):
 
 
 def _row(compiler, topology):
-    num_replicas = tpu_compiler.num_devices(topology)
+    num_replicas = topologies.num_devices(topology)
     text, rows = program(_MODEL.value, num_replicas)
     compiled = compiler.compile(text, topology, num_replicas=num_replicas, fast=_FAST.value)
     sums = ', '.join(f'{count} over {groups} x {size}' for (groups, size), count in sorted(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo
 
 # Rows of a matrix that a core keeps after a reduce-scatter. A vector the TPU's compiler adds up as a whole and cuts it
 # afterwards, for v3 a matrix with half as many rows too.
@@ -76,7 +76,7 @@ def two_dimensional(shapes, coordinates, num_parts):
 
 
 def _lower(function, shapes):
-    return tpu_compiler.lower(function, [tf.TensorSpec(shape) for shape in shapes])
+    return stable_hlo.lower(function, [tf.TensorSpec(shape) for shape in shapes])
 
 
 def _sum(flat, first, second):

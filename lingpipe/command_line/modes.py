@@ -85,11 +85,11 @@ def _inspect_model(params, unused_datasets, placement, given):
 
 def _plan(params, unused_datasets, unused_placement, given):
     from lingpipe.placements import tpu_system
-    from lingpipe.tools.tpu_compile import tpu_compiler
+    from lingpipe.tools.tpu_compile import topologies
     from lingpipe.tools.trace import trace
     from lingpipe.training import planning
     accelerator = _accelerator(given)
-    if accelerator in tpu_compiler.KINDS:
+    if accelerator in topologies.KINDS:
         params = tpu_system.with_defaults(params)
     planned = planning.plan(params, accelerator, given.device_memory, given.num_devices)
     files = trace.TraceFiles(os.path.expanduser(given.logdir), 'plan') if given.logdir else None
@@ -119,10 +119,10 @@ def _folder_of_compiled(files):
 
 def _accelerator(given):
     """Returns the name of the accelerator to plan for; by default that of the topology."""
-    from lingpipe.tools.tpu_compile import tpu_compiler
+    from lingpipe.tools.tpu_compile import topologies
     if given.accelerator or not given.compile:
         return given.accelerator
-    tpu_compiler.check_topology(given.tpu_topology)
+    topologies.check(given.tpu_topology)
     return given.tpu_topology.split(':')[0]
 
 

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.partition import tensor_sizes
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, tpu_compiler
 from tests import needs
 
 _SHAPES = [(), (3,), (130,), (1000,), (5000,), (16, 8), (60, 100), (4, 1001), (2, 1), (300, 5, 7), (200, 1, 130),
@@ -35,8 +35,8 @@ def test_without_tiles_elements_lie_side_by_side():
 @needs.stablehlo
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16, tf.int32])
 def test_sizes_are_those_of_the_compilers_own_layouts(dtype):
-    program = tpu_compiler.lower(lambda tensors: [tensor + 1 for tensor in tensors],
+    program = stable_hlo.lower(lambda tensors: [tensor + 1 for tensor in tensors],
                                  [tf.TensorSpec(shape, dtype) for shape in _SHAPES])
     compiled = tpu_compiler.compile_program(program, 'v5e:2x2', fast=True)
-    arguments, _ = tpu_compiler.entry_sizes(compiled.hlo)
+    arguments, _ = hlo_text.entry_sizes(compiled.hlo)
     assert arguments == _sizes(dtype)

@@ -12,7 +12,7 @@ from lingpipe import model_registry
 from lingpipe.devices import variable_placement
 from lingpipe.layers import batch_normalization, keras_params
 from lingpipe.placements import logical_cores
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo
 from lingpipe.training import train_program
 from tests import compiled_replicas, needs, virtual_tpu
 from tests.off_its_cores import OffItsCores
@@ -138,7 +138,7 @@ def lowered(program, batch, concrete):
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in batch]
     of_handle = {id(variable._packed_var.packed_handle): variable.values[0].numpy() for variable in variables}
     values = [of_handle[id(tensor)] for tensor in concrete.captured_inputs]
-    return tpu_compiler.lower(OffItsCores(concrete, True, variables), *specs), values
+    return stable_hlo.lower(OffItsCores(concrete, True, variables), *specs), values
 
 
 @needs.tpu_compiler

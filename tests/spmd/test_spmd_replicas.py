@@ -10,7 +10,7 @@ from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo
 from tests import compiled_replicas, needs, spmd_values, xla_replicas
 
 pytestmark = needs.tpu_compiler
@@ -42,7 +42,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
     specs, state = step.state_specs(), spmd_values.initial_state(step, pipeline)
     x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
     rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
-    program = tpu_compiler.lower(xla_replicas.on_all_cores(step), specs, SPEC, (SPEC,))
+    program = stable_hlo.lower(xla_replicas.on_all_cores(step), specs, SPEC, (SPEC,))
     arguments = [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows]
     results = compiled_replicas.run(program, arguments, NUM_REPLICAS, NUM_STAGES, tmp_path)
     for result in results:
@@ -63,7 +63,7 @@ def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, ass
 def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
     _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES,
                                   devices=['CPU:0'] * NUM_STAGES))
-    program = tpu_compiler.lower(step, step.state_specs(), SPEC, (SPEC,))
+    program = stable_hlo.lower(step, step.state_specs(), SPEC, (SPEC,))
     lines = compiled_replicas.hlo_of_tpu(program, 'v5e:2x2', NUM_REPLICAS, tmp_path).splitlines()
     slices, = (line for line in lines
                if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica

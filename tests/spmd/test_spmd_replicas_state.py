@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo
 from tests import compiled_replicas, needs, plain_stack, spmd_conv_norm, spmd_values, xla_replicas
 
 pytestmark = needs.tpu_compiler
@@ -25,7 +25,7 @@ def lowered(num_replicas, group_size, num_rounds=1, on_cores=lambda step: step):
     pipeline, step = spmd_conv_norm.make_step(pipe, ROWS, True, replicas=replicas)
     x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(ROWS))
     with replicas.active():
-        return pipe, pipeline, step, tpu_compiler.lower(on_cores(step), step.state_specs(), x, (y,))
+        return pipe, pipeline, step, stable_hlo.lower(on_cores(step), step.state_specs(), x, (y,))
 
 
 def of_groups(array, group_size):

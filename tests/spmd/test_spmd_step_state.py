@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from lingpipe.training import optimization
 from tests import needs, plain_stack, spmd_conv_norm, spmd_values
 
@@ -80,7 +80,7 @@ def test_cores_of_a_tpu_hold_their_averages_and_gather_nothing():
     _, step = spmd_conv_norm.make_step(
         pipe, BATCH_SIZE, True, moved=optimization.average_step(0.9))
     x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(BATCH_SIZE))
-    program = tpu_compiler.lower(step, step.state_specs(), x, (y,))
+    program = stable_hlo.lower(step, step.state_specs(), x, (y,))
     assert 'tensor<9x2x2x4x4x4xf32>' in program  # what entered each tick
     assert 'tensor<9x2x2x8xf32>' not in program  # statistics of each tick
     compiled = tpu_compiler.compile_program(program, 'v5e:2x2', 2, spmd=True, fast=True)

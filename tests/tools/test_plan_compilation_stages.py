@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.planner import stage_calls
-from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
+from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, tpu_compiler
 from tests import needs
 from tests.planner import stacks
 
@@ -86,7 +86,7 @@ def test_recomputation_survives_the_compiler_where_a_step_is_one_program(compile
     for recompute in ('none', 'stage'):
         pipe = stage_calls.unallocated_pipeline(stacks.body(
             6, num_partitions=2, num_micro_batches=2, schedule='1f1b', recompute=recompute, partition_by=[3, 6]), specs)
-        found[recompute] = compiler.compile(tpu_compiler.lower(
+        found[recompute] = compiler.compile(stable_hlo.lower(
             stage_calls.step_function(pipe, loss), specs, (specs,), stage_calls.value_specs(pipe)))
     inputs_of_layers = 2 * 1 * 2  # of 2 micro-batches in the first stage; the last stage recomputes nothing
     assert found['stage'].num_products == found['none'].num_products + inputs_of_layers

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.stages import stage_program
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, topologies, tpu_compiler
 from tests import needs
 
 needs_compiler = needs.tpu_compiler
 
 
 def product(size):
-    return tpu_compiler.lower(
+    return stable_hlo.lower(
         lambda a, b: [tf.matmul(a, b)], tf.TensorSpec([size, 128]), tf.TensorSpec([128, size]))
 
 
@@ -27,7 +27,7 @@ def compiler(tmp_path_factory):
 def test_sizes_of_a_product_are_those_of_its_tensors(compiler):
     compiled = compiler.compile(product(256))
     assert (compiled.arguments, compiled.aliased) == (2 * 4 * 256 * 128, 0)
-    assert tpu_compiler.entry_sizes(compiled.hlo) == ([4 * 256 * 128] * 2, [4 * 256 * 256])
+    assert hlo_text.entry_sizes(compiled.hlo) == ([4 * 256 * 128] * 2, [4 * 256 * 256])
     assert compiled.hbm == compiled.arguments + compiled.outputs + compiled.temporaries
     assert compiled.num_products == 1 and not any(compiled.collectives.values())
     assert compiled.flops == pytest.approx(2 * 256 * 128 * 256, rel=0.01)
@@ -37,9 +37,9 @@ def test_sizes_of_a_product_are_those_of_its_tensors(compiler):
 def test_sizes_of_padded_tensors_add_up_to_what_the_compiler_says(compiler):
     specs = [tf.TensorSpec([60, 100]), tf.TensorSpec([64]), tf.TensorSpec([5, 3, 33], tf.bfloat16),
              tf.TensorSpec([], tf.bool), tf.TensorSpec([7], tf.int64)]
-    compiled = compiler.compile(tpu_compiler.lower(lambda *tensors: [tf.add_n(
+    compiled = compiler.compile(stable_hlo.lower(lambda *tensors: [tf.add_n(
         [tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tensors])], *specs))
-    sizes, _ = tpu_compiler.entry_sizes(compiled.hlo)
+    sizes, _ = hlo_text.entry_sizes(compiled.hlo)
     assert sizes[0] == 4 * 64 * 128 and sum(sizes) == compiled.arguments
 
 
@@ -66,12 +66,12 @@ def test_a_result_that_was_damaged_on_disk_is_compiled_again(tmp_path):
 @needs_compiler
 def test_what_does_not_fit_is_refused_with_the_bytes_that_are_there(compiler):
     spec = tf.TensorSpec([40_000, 40_000])
-    program = tpu_compiler.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)
+    program = stable_hlo.lower(lambda a, b: [tf.matmul(a, b)], spec, spec)
     for _ in range(2):  # the second time from disk
         with pytest.raises(tpu_compiler.OutOfTpuMemory,
                            match='needs 17.9. GiB and there are 15.75 GiB. Use smaller') as caught:
             compiler.compile(program)
-        assert caught.value.limit == tpu_compiler.topology_memory('v5e:2x2')
+        assert caught.value.limit == topologies.memory('v5e:2x2')
         assert caught.value.needed == pytest.approx(3 * 4 * 40_000**2, rel=0.01)
 
 
@@ -83,7 +83,7 @@ def test_one_program_is_partitioned_over_devices(compiler):
         stacked = xla_sharding.split(stacked, 0, 4, use_sharding_op=True)
         return [xla_sharding.split(tf.roll(stacked, 1, 0), 0, 4, use_sharding_op=True)]
 
-    program = tpu_compiler.lower(rolled, tf.TensorSpec([4, 8, 128]))
+    program = stable_hlo.lower(rolled, tf.TensorSpec([4, 8, 128]))
     compiled = compiler.compile(program, 'v5e:2x2', num_devices=4, spmd=True)
     assert compiled.arguments == 4 * 8 * 128  # a quarter
     assert compiled.collectives['collective-permute'] and not compiled.collectives['all-gather']
@@ -94,7 +94,7 @@ def test_replicas_have_the_coordinates_of_all_cores(compiler, monkeypatch):
     found = compiler.coordinates('v3:4x4')
     assert sorted(found) == [(x, y, 0, core) for x in range(4) for y in range(4) for core in range(2)]
     assert found[:6] == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 0), (0, 1, 0, 1)]
-    monkeypatch.setitem(tpu_compiler._DEVICES, 'v0:1x1', 1)
+    monkeypatch.setitem(topologies._DEVICES, 'v0:1x1', 1)
     with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler has no topology v0:1x1: '):
         compiler.coordinates('v0:1x1')
 
@@ -126,12 +126,12 @@ def test_a_program_with_too_many_parameters_is_refused_with_a_remedy(compiler):
 
 def test_an_unknown_topology_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="tpu_topology='v5e:2x3' is unknown; did you mean v5e:"):
-        tpu_compiler.check_topology('v5e:2x3')
+        topologies.check('v5e:2x3')
     with pytest.raises(ValueError, match="num_devices=5 does not go with tpu_topology='v5e:2x2', which has 4. Use "
                                          "'v5e:2x4'"):
-        tpu_compiler.check_topology('v5e:2x2', 5)
+        topologies.check('v5e:2x2', 5)
     with pytest.raises(ValueError, match='num_devices=65 .* Use fewer devices'):
-        tpu_compiler.check_topology('v5e:8x8', 65)
+        topologies.check('v5e:8x8', 65)
 
 
 def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
@@ -144,4 +144,4 @@ def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     'topology, mesh', [('v3:2x2', [2, 2, 1, 2]), ('v5e:2x4', [2, 4, 1, 1]), ('v4:2x2x1', [2, 2, 1, 1])])
 def test_a_topology_is_the_mesh_that_tensorflow_finds_there(topology, mesh):
-    assert tpu_compiler.topology_mesh(topology) == mesh
+    assert topologies.mesh(topology) == mesh

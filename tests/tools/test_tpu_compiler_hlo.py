@@ -1,4 +1,4 @@
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import hlo_text
 
 TEXT = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }, entry_computation_layout={(f32[60,100]{1,0:T(8,128)}, /*index=1*/bf16[5,3,33]{2,1,0:T(4,128)(2,1)S(1)}, pred[])->(f32[64]{0:T(256)}, s4[8,128]{1,0:T(8,128)})}, num_partitions=4
 
@@ -13,10 +13,10 @@ ENTRY %main {
 
 
 def test_sizes_count_the_tiles_that_a_tensor_is_stored_in():
-    assert tpu_compiler.entry_sizes(TEXT) == ([4 * 64 * 128, 2 * 5 * 4 * 128, 1], [4 * 256, 8 * 128 // 2])
+    assert hlo_text.entry_sizes(TEXT) == ([4 * 64 * 128, 2 * 5 * 4 * 128, 1], [4 * 256, 8 * 128 // 2])
 
 
 def test_collectives_are_listed_by_kind_and_async_ones_count_once():
-    found = tpu_compiler.collectives(TEXT)
+    found = hlo_text.collectives(TEXT)
     assert found['collective-permute'] == ['f32[2,8]{1,0}'] and found['all-gather'] == ['(f32[4,2,8]{2,1,0}, f32[8]{0})']
-    assert found['all-reduce'] == [] and tpu_compiler.num_products(TEXT) == 2
+    assert found['all-reduce'] == [] and hlo_text.num_products(TEXT) == 2

@@ -15,7 +15,7 @@ from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses, micro_batches
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, topologies, tpu_compiler
 from lingpipe.training import experiment, optimization, planning
 
 _MIB = 2**20
@@ -81,7 +81,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
     """
     programs = _programs(step.calls, compiler, topology, fast)
     sizes = _sizes(step.calls, programs)
-    return [_device(step, device, num_slots, programs, sizes, tpu_compiler.topology_memory(topology))
+    return [_device(step, device, num_slots, programs, sizes, topologies.memory(topology))
             for device in range(step.schedule.num_devices)]
 
 
@@ -107,7 +107,7 @@ def _compile(text, compiler, topology, fast):
 
 def _lower(operation):
     function = operation.graph._get_function(operation.get_attr('f').name)  # else its whole library would be copied
-    return tpu_compiler.lower(
+    return stable_hlo.lower(
         lambda *arguments: function(*arguments),
         *[tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in operation.inputs])
 
@@ -121,7 +121,7 @@ def _sizes(calls, programs):
         if isinstance(program, tpu_compiler.OutOfTpuMemory):
             padded = [_plain_size(tensor) for tensor in tensors]
         else:
-            padded = list(itertools.chain(*tpu_compiler.entry_sizes(program.hlo)))
+            padded = list(itertools.chain(*hlo_text.entry_sizes(program.hlo)))
         if len(padded) != len(tensors):
             raise tpu_compiler.TpuCompileError(
                 f'The compiled program of {_name(call)} has {len(padded)} arguments and outputs, and the function has '
@@ -217,7 +217,7 @@ def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, ta
         ema_decay: decay of moving averages of the weights; 0 keeps none.
 
     Returns:
-        The program, see `tpu_compiler.lower`; with one partition it is for one device.
+        The program, see `stable_hlo.lower`; with one partition it is for one device.
 
     Raises:
         ValueError: there are too few equal layers; the message says what to do.
@@ -235,7 +235,7 @@ def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, ta
             pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value,
             moved=optimization.average_step(ema_decay))
         state_specs = step.state_specs()
-    return tpu_compiler.lower(step, state_specs, input_specs, target_specs)
+    return stable_hlo.lower(step, state_specs, input_specs, target_specs)
 
 
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
@@ -257,7 +257,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
             size, or there are too few equal layers.
         TpuCompileError: the compiler is not installed, or failed.
     """
-    tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
+    topologies.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
     params, sentence = _route(planned.params, topology)
     is_one_program = params.task.body.tpu_route == tpu_system.SPMD
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
@@ -271,7 +271,7 @@ def _route(params, topology):
 
     Everything that a training run would refuse, before or after its system is started, is refused here too.
     """
-    mesh, sentence = tpu_compiler.topology_mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
+    mesh, sentence = topologies.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
     if params.task.body.tpu_route == 'auto':
         chosen, sentence = tpu_system.choice(params, mesh)
@@ -382,7 +382,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
         program: `CompiledProgram`; tensors that the step replaces count once, as when the step runs.
         topology: topology for which it was compiled.
     """
-    total, limit = program.arguments + program.temporaries, tpu_compiler.topology_memory(topology)
+    total, limit = program.arguments + program.temporaries, topologies.memory(topology)
     table = text_tables.table(
         ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',
          *program.collectives],

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo
 from tests import needs
 
 HLO = '''
@@ -30,5 +30,5 @@ def test_a_sum_and_its_gradient_run_over_a_group(load_benchmark):
             y = tf.reduce_sum(tf.square(replicas.sum_inside_program(x, 2)))
         return replicas.sum('CPU:0', tape.gradient(y, x))
 
-    text = tpu_compiler.lower(step, tf.TensorSpec([3]))
+    text = stable_hlo.lower(step, tf.TensorSpec([3]))
     assert 'dense<[[0, 1], [2, 3]]>' in text and 'dense<[[0, 1, 2, 3]]>' in text
