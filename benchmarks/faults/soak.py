@@ -37,12 +37,14 @@ _MAX_RESTARTS = 20
 _STEP_TIMEOUT_SECONDS = 20
 _PATIENCE = 2  # seconds, as --replace_after_seconds of run.py
 _SECONDS_WITHOUT_SPACE = 20
+_SECONDS_TO_TELL = 5  # of a save that began without space
 _LONGEST_DELAY, _LONGEST_CUT = 40, 40  # seconds: some longer than a step may take, some not
 _SAMPLE_SECONDS = 5
 _FEWEST_SAMPLES = 12
 _TOLERANCE = 0.02
 _RESTART = re.compile(r'\[supervisor\].* restart \d+ of')
 _LEFT_OUT, _TAKEN_IN = re.compile(r'(has|did) not answer(ed)? for'), re.compile('again: training continues over')
+_NO_SPACE = r'^\[chief\] Error: .*No space left on device'
 _WORN = re.compile(r'restarts, to free what TensorFlow keeps')
 
 
@@ -72,12 +74,12 @@ def _slow_disk(training, disk, choice):
 
 
 def _full_disk(training, disk, choice):
+    first = len(training.lines)
     disk.fill()
-    deadline = time.monotonic() + _SECONDS_WITHOUT_SPACE
-    while training.is_running() and time.monotonic() < deadline:
-        time.sleep(.1)
+    training.wait_for(_NO_SPACE, first, _SECONDS_WITHOUT_SPACE)
     disk.free()
-    if not training.is_running():
+    if training.wait_for(_NO_SPACE, first, _SECONDS_TO_TELL) is not None:
+        training.exit_code()  # once all processes have ended
         training.start()
 
 

@@ -9,6 +9,7 @@ Pure Python: a schedule can be made, read, simulated and drawn without TensorFlo
 
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,6 +37,8 @@ __all__ = [
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
 
+_MOST_PASSES = 2**21  # already of some seconds and a GiB
+
 
 def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
                   num_virtual_stages: int = 1) -> Schedule:
@@ -60,6 +63,11 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(
                 f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    if math.prod(sizes) > _MOST_PASSES:
+        raise ValueError(
+            f'num_devices={num_devices}, num_micro_batches={num_micro_batches} and num_virtual_stages='
+            f'{num_virtual_stages} make {math.prod(sizes)} forward passes in a step; a schedule has {_MOST_PASSES} at '
+            'most. Use fewer micro-batches.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):

@@ -23,14 +23,18 @@ turns are chosen for the shortest simulated step, by the costs of the stages if 
 import collections
 import functools
 import itertools
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule, named
 from lingpipe.schedules.simulation import StageCosts
 
 _NUM_SLOTS = 6  # of a micro-batch on a device
+_NUM_DIGITS = 9  # of the times that are compared
+_ROUNDED_OFF = 1 - 1e-12
 _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per device
 
 
@@ -94,21 +98,31 @@ def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts]
 def _v_shaped(name, num_devices, num_micro_batches, shape, costs):
     costs = tuple(costs or [StageCosts().scaled(0.5)] * (2 * num_devices))
     block = _best_block(num_devices, min(num_micro_batches, _MOST_ROUNDS * num_devices), shape, costs)
-    orders = _filled(*block, num_micro_batches, costs).orders
-    return Schedule(name, 2 * num_devices, num_micro_batches, tuple(map(tuple, orders)))
+    filling = _Filling(*block, num_micro_batches, costs)
+    filling.run(shape)
+    return Schedule(name, 2 * num_devices, num_micro_batches, tuple(map(tuple, filling.orders)))
+
+
+class _Badness(NamedTuple):
+    """What blocks are compared by: the smallest is best."""
+
+    exceeds: float
+    seconds: float
+    peak_kept: int
+
+
+_NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices, num_micro_batches, shape, costs):
     """Returns the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
-    def badness(block):
-        filling = _filled(*block, num_micro_batches, costs)
-        if filling is None:
-            return 2, 0.0, 0
-        exceeds = filling.peak_activations > shape.most_activations
-        return int(exceeds), round(filling.seconds, 9), filling.peak_kept
-
-    return min(itertools.product(_blocks(num_devices, shape), shape.most_kept), key=badness)
+    best, least = None, _NOT_POSSIBLE
+    for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
+        filling = _Filling(*block, num_micro_batches, costs)
+        if filling.run(shape, least) and filling.badness(shape) < least:
+            best, least = block, filling.badness(shape)
+    return best
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
@@ -129,111 +143,142 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
                 yield tuple(map(tuple, starts))
 
 
-def _filled(starts, most_kept, num_micro_batches, costs):
-    """Returns the `_Filling` of all devices, or None if one would have to keep too much."""
-    passes = [
-        [action for _, action in sorted(
-            (slots[device] + _NUM_SLOTS * micro_batch, Action(kind, stage, micro_batch))
-            for slots, kind, stage in zip(starts, (FORWARD, FORWARD, BACKWARD, BACKWARD), (device, up, up, device))
-            for micro_batch in range(num_micro_batches))]
-        for device, up in zip(range(len(starts[0])), reversed(range(len(costs))))]
-    filling = _Filling(passes, most_kept, costs)
-    return filling if filling.run() else None
+def _passes(slots, stages, num_micro_batches):
+    """Returns the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order.
+
+    Args:
+        slots: the slot of each leg.
+        stages: the two stages of the device.
+        num_micro_batches: M.
+    """
+    legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
+    in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
+                      for slot, kind, stage in legs for micro_batch in range(num_micro_batches))
+    return [passed for _, *passed in in_order]
 
 
 class _Filling:
-    """Puts Ws where a device would wait, and where it could not keep more.
+    """Runs the Fs and Bs of a block, and puts Ws where a device would wait, and where it could not keep more.
 
     Args:
-        passes: for each device, the list of its F and B in order.
+        starts: for each leg of the block, the slots of all devices.
         most_kept: the most Fs without a W that a device may have.
+        num_micro_batches: M.
         costs: `StageCosts` of each stage.
 
     Attributes:
         orders: for each device, the list of its actions in order.
-        peak_activations: the most Fs without a B on a device.
-        peak_kept: the most Fs without a W on a device.
     """
 
-    def __init__(self, passes: list[list[Action]], most_kept: int, costs: Sequence[StageCosts]) -> None:
-        self._passes, self._most_kept, self._costs = passes, most_kept, costs
-        self._ends: dict[Action, float] = {}
-        self._free, self._kept = [0.0] * len(passes), [0] * len(passes)
-        self._pending: list[collections.deque[Action]] = [collections.deque() for _ in passes]
-        self.orders: list[list[Action]] = [[] for _ in passes]
-        self.peak_activations = self.peak_kept = 0
+    def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
+                 costs: Sequence[StageCosts]) -> None:
+        num_devices, self._most_kept = len(costs) // 2, most_kept
+        stages = [(device, len(costs) - 1 - device) for device in range(num_devices)]
+        self._passes = [_passes([slots[device] for slots in starts], stages[device], num_micro_batches)
+                        for device in range(num_devices)]
+        self._seconds = {FORWARD: [cost.forward for cost in costs],
+                         BACKWARD: [cost.recompute + cost.backward for cost in costs],
+                         WEIGHT: [cost.weight_gradient for cost in costs]}
+        self._transfers = [cost.transfer for cost in costs]  # to the next stage
+        self._transfers[num_devices - 1] = 0.0  # which is on the same device
+        unknown = [math.inf] * num_micro_batches
+        self._ends = {kind: [list(unknown) for _ in costs] for kind in (FORWARD, BACKWARD)}
+        self._free = self._first_arrivals(num_devices)
+        self._left = [num_micro_batches * sum(each[stage] for each in self._seconds.values() for stage in of_device)
+                      for of_device in stages]
+        self._kept = [0] * num_devices
+        self._pending: list[collections.deque[tuple[float, int, int]]] = [collections.deque() for _ in stages]
+        self._peak_activations = self._peak_kept = 0
+        self.orders: list[list[Action]] = [[] for _ in stages]
 
-    @property
-    def seconds(self) -> float:
-        """Time from the first action to the end of the last."""
-        return max(self._free)
+    def _first_arrivals(self, num_devices):
+        """Returns when the first micro-batch can reach each device, added up in the order in which it goes there."""
+        arrivals = [0.0]
+        for stage in range(num_devices - 1):
+            arrivals.append(arrivals[-1] + self._seconds[FORWARD][stage] + self._transfers[stage])
+        return arrivals
 
-    def run(self) -> bool:
-        """Orders all actions, and returns whether that is possible."""
+    def badness(self, shape: _Shape) -> _Badness:
+        """Returns how bad the block is, when all has run."""
+        return self._badness(shape, max(self._free))
+
+    def _least_badness(self, shape):
+        """Returns how bad the block is at least, from what has run so far: no device waits from now on."""
+        return self._badness(shape, _ROUNDED_OFF * max(map(operator.add, self._free, self._left)))
+
+    def _badness(self, shape, seconds):
+        exceeds = self._peak_activations > shape.most_activations
+        return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
+
+    def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> bool:
+        """Orders all actions, and returns whether that is possible and may be better than the best block so far.
+
+        Args:
+            shape: `_Shape` of the schedule.
+            best: `_Badness` of the best block so far.
+        """
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
             for device, passes in enumerate(self._passes):
-                while positions[device] < len(passes) and self._run(device, passes[positions[device]]):
+                while positions[device] < len(passes) and self._run(device, *passes[positions[device]]):
                     positions[device] += 1
-            if positions == before:
+            if positions == before or self._least_badness(shape) >= best:
                 return False
         for device, pending in enumerate(self._pending):
             while pending:
                 self._do_pending(device)
         return True
 
-    def _run(self, device, action):
+    def _run(self, device, kind, stage, micro_batch):
         """Runs an F or B if its data have arrived and, with what is pending, it can be kept."""
-        arrivals = [self._arrival(needed, action) for needed in needs(action, len(self._costs))]
-        if None in arrivals:
+        begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
+        if begin == math.inf:
             return False
-        begin, pending = max([0.0, *arrivals]), self._pending[device]
-        while pending and (self._is_full(device, action) or self._earliest_end(device) <= begin):
+        while pending and (self._is_full(device, kind) or self._earliest_end(device) <= begin):
             self._do_pending(device)
-        if self._is_full(device, action):
+        if self._is_full(device, kind):
             return False
-        self._do(device, action, begin)
-        if action.kind == BACKWARD:
-            pending.append(action._replace(kind=WEIGHT))
+        end = self._ends[kind][stage][micro_batch] = self._do(device, kind, stage, micro_batch, begin)
+        if kind == BACKWARD:
+            pending.append((end, stage, micro_batch))
         return True
 
-    def _arrival(self, needed, action):
-        if needed not in self._ends:
-            return None
-        stays = needed.stage == action.stage or needed.stage + action.stage == len(self._costs) - 1
-        return self._ends[needed] + (0.0 if stays else self._costs[min(needed.stage, action.stage)].transfer)
+    def _arrival(self, kind, stage, micro_batch):
+        """Returns when the data of an F or B are there; `inf`: what it needs has not run."""
+        ends = self._ends[kind]
+        if kind == FORWARD:
+            return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0
+        own = self._ends[FORWARD][stage][micro_batch]
+        is_last = stage == len(ends) - 1
+        return own if is_last else max(own, ends[stage + 1][micro_batch] + self._transfers[stage])
 
-    def _is_full(self, device, action):
-        return action.kind == FORWARD and self._kept[device] >= self._most_kept
+    def _is_full(self, device, kind):
+        return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device):
-        """Returns the W that can begin first; if a B takes no time, the device may be here before its data."""
-        return min(self._pending[device], key=lambda action: max(self._free[device], self._ready(action)))
+        """Returns the B whose W can begin first; if a B takes no time, the device may be here before its data."""
+        pending, free = self._pending[device], self._free[device]
+        return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 
     def _earliest_end(self, device):
-        action = self._earliest(device)
-        return max(self._free[device], self._ready(action)) + self._duration(action)
-
-    def _ready(self, action):
-        return self._ends[action._replace(kind=BACKWARD)]
+        ready, stage, _ = self._earliest(device)
+        return max(self._free[device], ready) + self._seconds[WEIGHT][stage]
 
     def _do_pending(self, device):
-        action = self._earliest(device)
-        self._pending[device].remove(action)
-        self._do(device, action, self._ready(action))
+        ready, stage, micro_batch = earliest = self._earliest(device)
+        self._pending[device].remove(earliest)
+        self._do(device, WEIGHT, stage, micro_batch, ready)
 
-    def _do(self, device, action, begin):
-        seconds = self._duration(action)
-        self._ends[action] = max(self._free[device], begin) + seconds
-        if seconds or action.kind == FORWARD:
-            self._free[device] = self._ends[action]
-        self.orders[device].append(action)
-        self._kept[device] += {FORWARD: 1, BACKWARD: 0, WEIGHT: -1}[action.kind]
-        self.peak_kept = max(self.peak_kept, self._kept[device])
-        self.peak_activations = max(self.peak_activations, self._kept[device] - len(self._pending[device]))
-
-    def _duration(self, action):
-        cost = self._costs[action.stage]
-        return {FORWARD: cost.forward, BACKWARD: cost.recompute + cost.backward, WEIGHT: cost.weight_gradient}[
-            action.kind]
+    def _do(self, device, kind, stage, micro_batch, begin):
+        """Adds an action to the order; returns its end."""
+        seconds = self._seconds[kind][stage]
+        end = max(self._free[device], begin) + seconds
+        if seconds or kind == FORWARD:
+            self._free[device] = end
+        self._left[device] -= seconds
+        self.orders[device].append(Action(kind, stage, micro_batch))
+        self._kept[device] += (kind == FORWARD) - (kind == WEIGHT)
+        self._peak_kept = max(self._peak_kept, self._kept[device])
+        self._peak_activations = max(self._peak_activations, self._kept[device] - len(self._pending[device]))
+        return end
