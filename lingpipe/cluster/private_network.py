@@ -61,6 +61,10 @@ def enter_private_network() -> None:
         _write('setgroups', 'deny')
         _write('uid_map', f'{user} {user} 1')
         _write('gid_map', f'{group} {group} 1')
+    _set_up_loopback()
+
+
+def _set_up_loopback():
     _flags_call(_SET_FLAGS, 'lo', _UP | _RUNNING)
 
 

@@ -1,5 +1,6 @@
 """Processes on a network of their own, on which a cluster of two meets at loopback addresses of the machine."""
 
+import errno
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 
-from lingpipe.cluster import cluster_config
+from lingpipe.cluster import cluster_config, private_network
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / 'tests/programs/private_task.py'
@@ -172,3 +173,32 @@ def test_a_cluster_trains_over_networks_of_their_own(cluster, tasks, tmp_path):
         for process in processes:
             process.kill()
             process.wait()
+
+
+@needs_a_network
+def test_an_interface_that_is_down_reaches_nobody():
+    """Loopback of a new network is down, until it is set up."""
+    program = """
+from lingpipe.cluster import private_network
+private_network._set_up_loopback, set_up = lambda: print(private_network.interfaces()), private_network._set_up_loopback
+private_network.enter_private_network()
+set_up()
+print(private_network.interfaces())
+"""
+    done = subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)}, check=True,
+                          stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines() == ['[]', "['lo']"]
+
+
+def test_a_relay_accepts_again_once_a_descriptor_is_free():
+    """The listener fails twice, as `accept` does when a process has all the files that it may have."""
+    attempts = iter([OSError(errno.EMFILE, 'Too many open files'), OSError(errno.ECONNABORTED, 'aborted'), 'connection'])
+
+    class Listener:
+        def accept(self):
+            found = next(attempts)
+            if isinstance(found, OSError):
+                raise found
+            return found
+
+    assert next(private_network._accepted(Listener())) == 'connection'

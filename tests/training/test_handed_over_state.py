@@ -70,3 +70,15 @@ def test_where_memory_is_full_training_continues_without_copies(monkeypatch, cap
 def test_without_a_supervisor_nothing_is_copied():
     copy(3)
     assert handed_over_state.HandedOverState().step == -1
+
+
+def test_without_memory_nothing_is_handed_over(monkeypatch):
+    def forbid(name):
+        raise PermissionError(f'{name}: not permitted')
+
+    monkeypatch.setattr(os, 'memfd_create', forbid)
+    memory = child_process.Memory()
+    assert memory.pieces == []
+    monkeypatch.setattr(child_process, 'memory', lambda: memory.pieces)
+    copy(3)
+    assert handed_over_state.HandedOverState().step == -1
