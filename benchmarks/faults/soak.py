@@ -32,6 +32,9 @@ _CLUSTER = flags.DEFINE_enum('cluster', struck_training.PIPELINE, list(struck_tr
 _MINUTES = flags.DEFINE_float('minutes', 60., 'How long to train.', lower_bound=0.)
 _FAULT_EVERY = flags.DEFINE_float('fault_every_seconds', 60., 'Seconds between two faults.', lower_bound=1.)
 _ELASTIC = flags.DEFINE_bool('elastic', False, 'Lose machines too: training continues without them until they are back.')
+flags.register_multi_flags_validator(
+    ['cluster', 'elastic'], lambda given: not given['elastic'] or given['cluster'] == struck_training.PIPELINE,
+    '--elastic is for --cluster=pipeline.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other faults.')
 _MAX_RESTARTS = 20
 _STEP_TIMEOUT_SECONDS = 20
