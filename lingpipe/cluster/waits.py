@@ -24,6 +24,9 @@ _FIRST_WARNING_SECONDS = 30.
 _SECONDS_BETWEEN_LOOKS = 1.
 _NUM_FILES = 3
 _OPEN_FILES, _FILE_FLAGS = '/proc/self/fd', '/proc/self/fdinfo'  # which only Linux has
+_INPUT_AND_OUTPUT = '/proc/self/io'
+_LONGEST_IDLE_SECONDS = 3600.
+_SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # threads that only wait need a tenth of it in an hour
 _NO_DATA = ('/dev/', '/proc/', '/sys/')
 _open_waits: list['Wait'] = []
 
@@ -53,13 +56,16 @@ class Wait:
         details: function that is called for each message, and returns further sentences or ''.
         position: function that returns the progress of the work. Each change restarts the time. While it returns None,
             nothing waits. By default the whole scope is one wait.
+        work: function that returns what grows while the work is done, if slowly: the limit counts from its last change.
         on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
-                 position: Callable[[], Any] = int, on_timeout: Callable[[str], Any] | None = None) -> None:
+                 position: Callable[[], Any] = int, work: Callable[[], Any] = int,
+                 on_timeout: Callable[[str], Any] | None = None) -> None:
         self.what = what
         self._seconds, self._setting, self._details, self._position = seconds, setting, details, position
+        self._work = work
         self._on_timeout = on_timeout
         self._first_warning = min(_FIRST_WARNING_SECONDS, seconds / 4 or _FIRST_WARNING_SECONDS)
         self._since: float | None = None
@@ -82,14 +88,16 @@ class Wait:
         return 0. if since is None else time.monotonic() - since
 
     def _watch(self):
-        known, next_warning = None, 0.
+        known, next_warning, done, done_at = None, 0., None, time.monotonic()
         while True:
+            if done != (now_done := self._work()):
+                done, done_at = now_done, time.monotonic()
             position = self._position()
             if position is None or position != known or self._since is None:
                 known, next_warning = position, self._first_warning
                 self._since = None if position is None else time.monotonic()
             waited = self.seconds_so_far()
-            if self._seconds and waited >= self._seconds:
+            if self._seconds and min(waited, time.monotonic() - done_at) >= self._seconds:
                 return (self._on_timeout or end_process)(self._last_sentence())
             if waited >= next_warning and self._since is not None:
                 logging.warning('%s', self._warning(waited))
@@ -161,6 +169,32 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
         details: as in `Wait`.
     """
     return Wait(what, seconds, 'train.checkpoint_timeout_seconds', details)
+
+
+def for_input(source: str) -> Wait:
+    """Returns the scope in which an input is built. To prepare its data may take hours, but none without any work.
+
+    Args:
+        source: name of the input.
+    """
+    return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=_idleness_in_words, work=_work_of_process)
+
+
+def _idleness_in_words():
+    return f'{_files_in_words()} Only time without work counts.'.strip()
+
+
+def _work_of_process():
+    """Returns numbers that grow while this process computes or writes, but not by what its waiting threads do."""
+    return int(time.process_time() / _SECONDS_OF_WORK), _bytes_written() // _BYTES_OF_WORK
+
+
+def _bytes_written():
+    try:
+        with open(_INPUT_AND_OUTPUT) as file:
+            return int(next(line for line in file if line.startswith('wchar:')).split()[1])
+    except (OSError, StopIteration):
+        return 0
 
 
 def _files_in_words():

@@ -72,7 +72,7 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
-    with waits.Wait(f'{base_input.source_of(p)} to be ready', seconds=0):  # preparing a dataset may take hours
+    with waits.for_input(base_input.source_of(p)):
         return p.Instantiate()
 
 
