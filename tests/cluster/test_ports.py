@@ -62,11 +62,12 @@ def _hang(unused_connection):
     pass
 
 
-@pytest.mark.parametrize('behave, state', [
-    (_serve, 'SERVES'), (_relay_to_nobody, 'NOBODY'), (_reset, 'UNREACHABLE'), (_hang, 'SILENT')])
-def test_the_state_of_a_process_is_seen_from_its_first_bytes(taken, behave, state):
+@pytest.mark.parametrize('behave, state, seconds', [
+    (_serve, 'SERVES', 60), (_relay_to_nobody, 'NOBODY', 60), (_reset, 'UNREACHABLE', 60), (_hang, 'SILENT', .2)])
+def test_the_state_of_a_process_is_seen_from_its_first_bytes(taken, behave, state, seconds, monkeypatch):
     holder, config = taken
     connections = []
+    monkeypatch.setattr(ports, '_SECONDS_TO_ANSWER', seconds)
 
     def accept():
         connections.append(holder.accept()[0])
