@@ -83,6 +83,12 @@ def _full_disk(training, disk, choice):
     disk.free()
     if training.wait_for(_NO_SPACE, first, _SECONDS_TO_TELL) is not None:
         training.exit_code()  # once all processes have ended
+    _start_again(training, first)
+
+
+def _start_again(training, first):
+    """Starts a run again that ended for want of space, which it said from a line on."""
+    if not training.is_running() and any(re.search(_NO_SPACE, line) for _, line in training.lines[first:]):
         training.start()
 
 
@@ -103,11 +109,12 @@ def _strike_now_and_then(training, disk):
     choice, faults = random.Random(_SEED.value), []
     end = time.monotonic() + 60 * _MINUTES.value
     while training.is_running() and time.monotonic() + _FAULT_EVERY.value < end:
-        next_fault = time.monotonic() + _FAULT_EVERY.value
+        next_fault, first = time.monotonic() + _FAULT_EVERY.value, len(training.lines)
         faults.append(choice.choice([*_CHOSEN.value, *[_MACHINE_LOST] * _ELASTIC.value]))
         print(f'{faults[-1]}; last step {training.steps()[-1:]}', file=sys.stderr, flush=True)
         (_FAULTS | {_MACHINE_LOST: _lose_machine})[faults[-1]](training, disk, choice)
         time.sleep(max(0., next_fault - time.monotonic()))
+        _start_again(training, first)
     return faults
 
 
