@@ -149,7 +149,14 @@ def beat_for_parent() -> None:
 
 def is_supervised() -> bool:
     """Returns whether a parent restarts this process when it ends with TRY_AGAIN."""
-    return any(thread.name == _HEARTBEAT for thread in threading.enumerate())
+    return _VARIABLE in os.environ or any(thread.name == _HEARTBEAT for thread in threading.enumerate())
+
+
+def restart_in_words() -> str:
+    """Returns what comes after an error that the restart of all workers can fix."""
+    remedy = ('All restart (--max_restarts)' if is_supervised() else
+              'Start the same command on all of them again, or give them --max_restarts')
+    return f'{remedy}: training resumes from its newest checkpoint.'
 
 
 def _beat(pipe):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from lingpipe.cluster import cluster_config, waits
+from lingpipe.cluster import child_process, cluster_config, waits
 
 _SECONDS_TO_CONNECT = 5
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -49,9 +49,8 @@ def ending_with_others(config: cluster_config.ClusterConfig,
 def _watch(name, address, has_left, on_end):
     _wait_for_end(cluster_config.host_and_port(address), has_left)
     if not has_left.wait(_SECONDS_FOR_TENSORFLOW):
-        on_end(f'The process of {name} ({address}) has ended in the middle of training. All workers stop. Start the '
-               'same command on all of them again, or give them --max_restarts: training resumes from its newest '
-               'checkpoint.')
+        on_end(f'The process of {name} ({address}) has ended in the middle of training. All workers stop. '
+               f'{child_process.restart_in_words()}')
 
 
 def _wait_for_end(place, has_left):

@@ -153,18 +153,21 @@ class Caller:
             self._connect()
             waited = time.monotonic() - begin
             members = self._largest({0, *self._connections})
-            silent = [index for index in self._others if index not in self._connections]
             if members and (awaited.issubset(self._connections) or waited >= patience):
                 break
             if waited >= watchdog.SECONDS_TO_CONNECT:
                 raise ConnectionError(
-                    f'After {waited:.0f} s there is no answer from {", ".join(self._named(silent))}, of '
+                    f'After {waited:.0f} s there is no answer from {", ".join(self.missing())}, of '
                     f'{self._config.num_workers} workers. Check that each is running the same command with its own '
                     'task, that the addresses are right, and that no firewall blocks them.')
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-        self.silent = self._named(silent)
+        self.silent = self.missing()
         self._start(members)
         return among(self._config, members)
+
+    def missing(self) -> list[str]:
+        """Returns names and addresses of the workers that have not answered the call so far."""
+        return self._named(index for index in self._others if index not in self._connections)
 
     def absent(self) -> list[str]:
         """Returns names and addresses of the workers that are left out."""

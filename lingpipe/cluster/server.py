@@ -35,10 +35,10 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     """Lends the devices of this process to the cluster until training has ended, or SIGTERM or SIGINT arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Without a chief,
-    after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable` nobody is asked:
-    training continues, and this process leaves after 25 seconds, when training ends, or at a second signal. It exits
-    at once, with code 0, because TensorFlow has no other way to stop a server. Unless `use_all_cores` is set, each CPU
-    device has one thread, as virtual devices do.
+    after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable`, and while another
+    worker serves, nobody is asked: training continues, and this process leaves after 25 seconds, when training ends, or
+    at a second signal. It exits at once, with code 0, because TensorFlow has no other way to stop a server. Unless
+    `use_all_cores` is set, each CPU device has one thread, as virtual devices do.
 
     With `restarts`, the process ends with `child_process.TRY_AGAIN` when the third chief is lost: TensorFlow never
     frees all that belonged to a lost chief. The next chief takes as long to start as this process.
@@ -49,7 +49,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         use_gpus: whether to lend the GPUs of this machine too.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
         restarts: whether a parent restarts this process.
-        is_replaceable: whether training continues without this process.
+        is_replaceable: whether training continues without this process, over other workers.
 
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
@@ -66,7 +66,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         threading.Thread(target=_count_chiefs, args=(config, is_over, events), name='chiefs', daemon=True).start()
     while (event := _next(events, _SECONDS_BETWEEN_CATCHES)) is None:
         _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
-    if event == _SIGNAL and is_replaceable:
+    if event == _SIGNAL and is_replaceable and _has_others(config):
         print(leaving(config), flush=True)
         _next(events, SECONDS_TO_LEAVE)
     elif event == _SIGNAL and messages.ask_chief(config, messages.STOP, server.target):
@@ -76,6 +76,12 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           if event == _WORN else f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
     os._exit(child_process.TRY_AGAIN if event == _WORN else 0)
+
+
+def _has_others(config):
+    """Returns whether another worker serves, over which training can continue."""
+    others = [config.jobs['worker'][index] for job, index in config.tasks('worker') if index != config.task_index]
+    return any(ports.state_of(address) is ports.State.SERVES for address in others)
 
 
 def leaving(config: cluster_config.ClusterConfig) -> str:

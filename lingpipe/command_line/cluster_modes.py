@@ -160,6 +160,8 @@ def _train_as_worker(params, datasets, given, config, started):
     elastic = None
     if given.replace_after_seconds:
         config, elastic = elastic_workers.meet(params, config, given.logdir, given.replace_after_seconds)
+    else:
+        elastic_workers.meet_all(params, config)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)

@@ -20,7 +20,7 @@ from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 
 FLAGS = flags.FLAGS
 _LONGEST_SILENCE_SECONDS = 60
-_SECONDS_TO_BEGIN = 900  # it waits for its port for 300 s at most, and imports TensorFlow
+_SECONDS_TO_BEGIN = 900  # waits for the port and for other workers take 300 s each, at most
 _MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thousand layers
 
 
@@ -170,8 +170,9 @@ def _supervise():
     command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
     checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
     silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
-    # TensorFlow blocks all threads of a multi_worker process until it has met the others.
-    begin_seconds = _SECONDS_TO_BEGIN if silence_seconds and FLAGS.cluster != 'multi_worker' else 0
+    # A worker that is left out sends no heartbeats while it waits for a call.
+    may_be_left_out = FLAGS.cluster == 'multi_worker' and FLAGS.replace_after_seconds
+    begin_seconds = _SECONDS_TO_BEGIN if silence_seconds and not may_be_left_out else 0
     # A process enters a private network before it imports TensorFlow, and only one process can have its address there.
     keeps_standby = bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE
     return supervisor.Supervisor(
@@ -219,7 +220,7 @@ def _checked_main(arguments):
     if child_process.is_standby():
         _wait_for_turn()
     from lingpipe.training import errors
-    if FLAGS.cluster != 'multi_worker':  # which blocks all threads while it waits for other workers
+    if FLAGS.cluster != 'multi_worker':  # in which TensorFlow blocks all threads while it connects the workers
         child_process.beat_for_parent()
     try:
         params, datasets = _experiment()

@@ -7,9 +7,10 @@
 """
 
 import math
+import sys
 from typing import Any
 
-from lingpipe.cluster import cluster_config, roll_call, waits
+from lingpipe.cluster import cluster_config, ports, roll_call, waits, watchdog
 from lingpipe.placements import worker_training
 from lingpipe.training import handed_over_state, logdir
 
@@ -38,10 +39,43 @@ def meet(params: Any, config: cluster_config.ClusterConfig, folder: str, replace
     worker_training.validate(params)
     if config.is_chief:
         return _call(params, config, logdir.LogDir(folder), replace_after_seconds)
-    with waits.Wait(f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}', seconds=0):
+    with waits.Wait(_chief_in_words(config), seconds=0):
         members = roll_call.answer(config)
     print(f'{config.task} trains as number {members.task_index} of {members.num_workers} workers.', flush=True)
     return members, worker_training.Elastic(bool, handed_over_state.HandedOverState())
+
+
+def meet_all(params: Any, config: cluster_config.ClusterConfig) -> None:
+    """Waits until all workers are there, in Python: TensorFlow would wait for them with all threads blocked.
+
+    Args:
+        params: the experiment's Params.
+        config: `ClusterConfig` of a worker.
+
+    Raises:
+        ValueError: params cannot work.
+        ConnectionError: workers are missing for 300 seconds; the message names them.
+        RuntimeError: the port of this worker stays taken.
+    """
+    worker_training.validate(params)
+    ports.check(config)
+    print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
+    if config.is_chief:
+        caller = roll_call.Caller(config, lambda count: count == config.num_workers)
+        with _waiting_for_others(caller):
+            caller.call(math.inf)
+    else:
+        with waits.Wait(_chief_in_words(config), watchdog.SECONDS_TO_CONNECT):
+            roll_call.answer(config)
+
+
+def _waiting_for_others(caller):
+    """Returns the scope of a call, which has a limit of its own."""
+    return waits.Wait('the other workers', 0, details=lambda: f'No answer came from {", ".join(caller.missing())}.')
+
+
+def _chief_in_words(config):
+    return f'worker:0 ({config.jobs["worker"][0]}) to call {config.task}'
 
 
 def _call(params, config, files, patience):
@@ -55,7 +89,8 @@ def _call(params, config, files, patience):
         record = files.read_left_out()
     left_out = [int(name.partition(':')[2]) for name in record[0]] if record else []
     caller = roll_call.Caller(config, lambda count: batch_size % count == 0)
-    members = caller.call(patience if record else math.inf, left_out)
+    with _waiting_for_others(caller):
+        members = caller.call(patience if record else math.inf, left_out)
     with waiting_for_files():
         files.write_left_out([name.partition(' ')[0] for name in caller.absent()])
     names = ', '.join(f'worker:{index}' for index in caller.members)

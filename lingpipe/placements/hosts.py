@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import cluster_config, ports, watchdog
+from lingpipe.cluster import cluster_config, ports, waits, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
@@ -99,14 +99,26 @@ def wait_for_all(config: cluster_config.ClusterConfig, timeout_seconds: float = 
     Raises:
         ConnectionError: workers cannot be reached; the message names them.
     """
-    end = time.monotonic() + timeout_seconds
-    while missing := _closed(config) or watchdog.find_silent_tasks(config):
-        if time.monotonic() > end:
-            raise ConnectionError(
-                f'After {timeout_seconds} s there is no answer from {in_words(config, missing)}, of '
-                f'{config.num_workers} workers. Check that each is running the same command with its own task, that '
-                'the addresses are right, and that no firewall blocks them.')
-        time.sleep(SECONDS_BETWEEN_TRIES)
+    end, missing = time.monotonic() + timeout_seconds, []
+    with waits.Wait('the workers', 0, details=lambda: f'No answer came from {in_words(config, missing)}.'):
+        while missing := _closed(config) or watchdog.find_silent_tasks(config):
+            if time.monotonic() > end:
+                raise missing_workers(config, missing, timeout_seconds)
+            time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def missing_workers(config: cluster_config.ClusterConfig, missing: list[str], seconds: float) -> ConnectionError:
+    """Returns an error that names workers that cannot be reached.
+
+    Args:
+        config: `ClusterConfig` of the chief.
+        missing: names such as 'worker:1'.
+        seconds: how long they were waited for.
+    """
+    return ConnectionError(
+        f'After {seconds} s there is no answer from {in_words(config, missing)}, of {config.num_workers} workers. '
+        'Check that each is running the same command with its own task, that the addresses are right, and that no '
+        'firewall blocks them.')
 
 
 def silent_workers(config: cluster_config.ClusterConfig) -> list[str]:

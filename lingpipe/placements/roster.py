@@ -11,7 +11,7 @@
 import threading
 import time
 
-from lingpipe.cluster import cluster_config, watchdog
+from lingpipe.cluster import cluster_config, waits, watchdog
 from lingpipe.placements import hosts
 from lingpipe.training import logdir
 
@@ -39,6 +39,7 @@ class Roster:
         left_out, self.num_devices = files.read_left_out() or ([], None)
         self.config = config._replace(left_out=frozenset(_names(config)).intersection(left_out))
         self._is_back = threading.Event()
+        self._has_gathered = False
 
     def gather(self) -> None:
         """Waits for workers, and leaves out those that do not answer in time.
@@ -49,19 +50,17 @@ class Roster:
             ConnectionError: no worker answers, or one is missing at the beginning of the training run.
         """
         silent, begin, is_told = self._silent(), time.monotonic(), False
-        while not self._is_enough(silent, time.monotonic() - begin):
-            if not is_told:
-                self._tell_wait(silent)
-                is_told = True
-            if time.monotonic() - begin > watchdog.SECONDS_TO_CONNECT:
-                raise ConnectionError(
-                    f'After {watchdog.SECONDS_TO_CONNECT} s there is no answer from '
-                    f'{hosts.in_words(self._all, silent)}, of {self._all.num_workers} workers. Check that each is '
-                    'running the same command with its own task, that the addresses are right, and that no firewall '
-                    'blocks them.')
-            time.sleep(hosts.SECONDS_BETWEEN_TRIES)
-            silent = self._silent()
+        with waits.Wait('the workers', 0, details=lambda: f'No answer came from {hosts.in_words(self._all, silent)}.'):
+            while not self._is_enough(silent, time.monotonic() - begin):
+                if not is_told:
+                    self._tell_wait(silent)
+                    is_told = True
+                if time.monotonic() - begin > watchdog.SECONDS_TO_CONNECT:
+                    raise hosts.missing_workers(self._all, silent, watchdog.SECONDS_TO_CONNECT)
+                time.sleep(hosts.SECONDS_BETWEEN_TRIES)
+                silent = self._silent()
         self._tell_change(silent)
+        self._has_gathered = True
         self.config = self._all._replace(left_out=frozenset(silent))
         self._watch_those_left_out()
 
@@ -89,16 +88,22 @@ class Roster:
         return len(silent) < self._all.num_workers and (not awaited or is_over)
 
     def _tell_wait(self, silent):
-        limit = '' if self.num_devices is None else f' for {self._patience:g} s (--replace_after_seconds)'
+        is_patience = self.num_devices is not None and len(silent) < self._all.num_workers
+        limit = (f' for {self._patience:g} s (--replace_after_seconds)' if is_patience else
+                 f', for {watchdog.SECONDS_TO_CONNECT} s at most')
         _say(f'No answer from {hosts.in_words(self._all, silent)}: waiting{limit}.')
 
     def _tell_change(self, silent):
         lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
+        absent = self.config.left_out.intersection(silent)
         remaining = [name for name in _names(self._all) if name not in silent]
         if lost:
             _say(f'{_listed(self._all, lost)} not answered for {self._patience:g} s (--replace_after_seconds): '
                  f'training continues over {", ".join(remaining)}. A worker that answers again takes part from the '
                  'next checkpoint on.')
+        if absent and not self._has_gathered:
+            _say(f'No answer from {hosts.in_words(self._all, sorted(absent))}, left out before: training is over '
+                 f'{", ".join(remaining)}.')
         if returned:
             _say(f'{hosts.in_words(self._all, sorted(returned))} answers again: training continues over '
                  f'{", ".join(remaining)}.')

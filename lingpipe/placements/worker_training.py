@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -155,7 +154,6 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     validate(params)
     num_devices, on_cpu = local.set_up(body, kind)
     ports.check(config)
-    print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
     joined = workers.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
@@ -200,8 +198,7 @@ def losses_in_words() -> Iterator[Any]:
     except _OF_OTHERS as error:
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
-            'with E or W say which. All workers stop. Start the same command on all of them again, or give them '
-            '--max_restarts: training resumes from its newest checkpoint.') from error
+            f'with E or W say which. All workers stop. {child_process.restart_in_words()}') from error
 
 
 def validate(params: hyperparams.Params) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.cluster import waits, watchdog
+from lingpipe.cluster import child_process, waits, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
@@ -299,8 +299,7 @@ class Trainer:
             self._tell_bad_records()
             if self._chief.is_worker_back():
                 raise errors.WorkerIsBackError(
-                    'A worker that was left out answers again. Start the same command on all workers again, or give '
-                    'them --max_restarts: training continues with it.')
+                    f'A worker that was left out answers again. {child_process.restart_in_words()}')
 
     def _write_curves(self):
         num_bad_records = progress.count_bad_records(self._input)

@@ -124,6 +124,17 @@ def test_a_worker_that_is_replaceable_leaves_and_asks_nobody(start):
     assert chief.poll() is None and workers[0].poll() is None
 
 
+def test_the_last_worker_asks_the_chief_though_others_could_replace_it(start):
+    workers = [start('worker', index, 'is_replaceable') for index in range(2)]
+    chief = start_and_await_listening(start)
+    workers[0].kill()
+    workers[0].wait()
+    workers[1].send_signal(signal.SIGTERM)
+    assert chief.stdout.readline() == 'worker:1 asks to stop\n'
+    assert workers[1].wait(timeout=60) == 0
+    assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
+
+
 def test_the_next_chief_hears_of_a_signal_too(start):
     workers = [start('worker', index) for index in range(2)]
     lost = start_and_await_listening(start, 'and_hang')

@@ -1,8 +1,10 @@
 """Who takes part is settled by who answers; no process is started."""
 
+import re
+
 import pytest
 
-from lingpipe.cluster import cluster_config, watchdog
+from lingpipe.cluster import cluster_config, waits, watchdog
 from lingpipe.placements import hosts, roster
 from lingpipe.training import logdir
 
@@ -73,13 +75,15 @@ def test_a_lost_worker_that_returns_in_time_is_waited_for(make, answers, capsys)
     assert 'No answer from worker:0 (b:2): waiting for 1000 s (--replace_after_seconds).' in capsys.readouterr().out
 
 
-def test_a_chief_that_restarts_does_not_wait_for_whom_it_left_out(make, answers):
+def test_a_chief_that_restarts_does_not_wait_for_whom_it_left_out(make, answers, capsys):
     first = make([])
     answers.silent = [['worker:1']]
     first.gather()
     first.has_connected(4)
     restarted = make(['worker:1'], replace_after_seconds=1000)
     assert restarted.config.left_out == {'worker:1'}
+    assert ('No answer from worker:1 (c:3), left out before: training is over worker:0, worker:2.'
+            in capsys.readouterr().out)
     assert restarted.num_devices == 6  # as when the training run began, so that 'auto' means the same
 
 
@@ -96,9 +100,19 @@ def test_a_worker_left_out_takes_part_again_once_it_answers(make, answers, capsy
     assert 'worker:1 (c:3) answers again: training continues over worker:0, worker:1, worker:2.' in capsys.readouterr().out
 
 
-def test_nobody_is_left_out_where_nobody_would_remain(make, answers, monkeypatch):
+def test_nobody_is_left_out_where_nobody_would_remain(make, answers, monkeypatch, capsys):
     made = make([])
     monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0)
     answers.silent = [['worker:0', 'worker:1', 'worker:2']]
     with pytest.raises(ConnectionError, match='worker:0.*worker:1.*worker:2'):
         made.gather()
+    assert 'worker:2 (d:4): waiting, for 0 s at most.' in capsys.readouterr().out
+
+
+def test_a_wait_for_workers_is_warned_of_by_name(make, monkeypatch, caplog):
+    monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
+    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', .5)
+    with pytest.raises(ConnectionError):
+        make(['worker:1'])
+    assert re.match(r'Still waiting for the workers after 0.\d+ s. No answer came from worker:1 \(c:3\)\.$',
+                    caplog.messages[0])
