@@ -21,6 +21,7 @@ STOP = 'lingpipe_stop_was_asked_for'
 _SECONDS_TO_TELL = 5
 _SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_TO_CLOSE = 30
 _hearers: dict[tuple[str, str], Callable[[str], Any]] = {}  # (word, address) -> whom to call
 _lock = threading.Lock()
 
@@ -129,5 +130,14 @@ def _session(word, job, index, target):
     settings = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
         queue = tf.queue.FIFOQueue(1, tf.bool, shapes=[()], shared_name=word)
-        with tf.compat.v1.Session(target, config=settings) as session:
+        session = tf.compat.v1.Session(target, config=settings)
+        try:
             yield session, queue
+        finally:
+            _start(_close, session).join(_SECONDS_TO_CLOSE)
+
+
+def _close(session):
+    """Closes a session. A server that has restarted does not know it, and one that hangs never answers."""
+    with contextlib.suppress(tf.errors.OpError):
+        session.close()

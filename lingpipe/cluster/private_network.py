@@ -148,8 +148,14 @@ def enter(config: cluster_config.ClusterConfig) -> cluster_config.ClusterConfig:
         each.close()
     places = iter(range(_FIRST_PORT, _FIRST_PORT + len(tasks)))
     inside = {job: [f'{_LOOPBACK}:{next(places)}' for _ in addresses] for job, addresses in config.jobs.items()}
-    _say(f'{config.task} can be reached only at {config.address}, and only by the hosts of its cluster.')
+    _say(f'{config.task} can be reached only at {config.address}, and only by the hosts of its cluster. Messages below '
+         f'have the addresses of its own network: {_pairs_in_words(inside, config.jobs)}.')
     return config._replace(jobs=inside)
+
+
+def _pairs_in_words(inside, outside):
+    return ', '.join(f'{job}:{index} {here} is {there}' for job in inside
+                     for index, (here, there) in enumerate(zip(inside[job], outside[job])))
 
 
 def _say(sentence):

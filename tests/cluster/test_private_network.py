@@ -93,6 +93,8 @@ def configs(hosts=('127.0.0.1', '127.0.0.1')):
 def test_two_tasks_reach_each_other_and_nobody_else(start):
     (chief, inside), (worker, same) = map(start, configs())
     assert inside == same == {'chief': ['127.0.0.1:20000'], 'worker': ['127.0.0.1:20001']}
+    assert (f'chief:0 127.0.0.1:20000 is {chief.config.address}, worker:0 127.0.0.1:20001 is {worker.config.address}.'
+            in chief.warning())
     for client, server in ((chief, worker), (worker, chief)):
         server.begin('accept')
         assert client.do('ask', server.config.task_type, 0) == 'answer 3000000'
