@@ -87,9 +87,11 @@ def _full_disk(training, disk, choice):
 
 
 def _start_again(training, first):
-    """Starts a run again that ended for want of space, which it said from a line on."""
+    """Starts a run again that ended for want of space, which it said from a line on, and waits for its first step."""
     if not training.is_running() and any(re.search(_NO_SPACE, line) for _, line in training.lines[first:]):
+        begin = len(training.lines)
         training.start()
+        training.wait_for(rf'^\[{training.chief}\] step ', begin)
 
 
 def _cut_network(training, disk, choice):
