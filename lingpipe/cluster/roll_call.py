@@ -156,10 +156,7 @@ class Caller:
             if members and (awaited.issubset(self._connections) or waited >= patience):
                 break
             if waited >= watchdog.SECONDS_TO_CONNECT:
-                raise ConnectionError(
-                    f'After {waited:.0f} s there is no answer from {", ".join(self.missing())}, of '
-                    f'{self._config.num_workers} workers. Check that each is running the same command with its own '
-                    'task, that the addresses are right, and that no firewall blocks them.')
+                raise watchdog.missing_workers(', '.join(self.missing()), self._config.num_workers, waited)
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         self.silent = self.missing()
         self._start(members)

@@ -69,6 +69,19 @@ def _ask(config, job, index, seconds, answers):
         answers[job, index] = False
 
 
+def missing_workers(names: str, num_workers: int, seconds: float) -> ConnectionError:
+    """Returns an error that names workers that cannot be reached.
+
+    Args:
+        names: their names and addresses.
+        num_workers: number of all workers.
+        seconds: how long they were waited for.
+    """
+    return ConnectionError(
+        f'After {seconds:.0f} s there is no answer from {names}, of {num_workers} workers. Check that each is running '
+        'the same command with its own task, that the addresses are right, and that no firewall blocks them.')
+
+
 def connecting(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_CONNECT) -> waits.Wait:
     """Returns the scope in which this process connects to others; TensorFlow itself would wait for them without end.
 

@@ -6,7 +6,7 @@
               │                                          ^   │                                           ^
               └── newest checkpoint, or memory ──────────┘   └── a new checkpoint ───────────────────────┘
 
-With fewer devices, the model is cut anew, into as many partitions as devices remain. Where the cut, the devices or the
+With fewer devices, the model is cut again, into as many partitions as devices remain. Where the cut, the devices or the
 memory are the user's own, the partitions move to other devices instead, and one may have several. The chief decides,
 and does not restart: only its connections change.
 """

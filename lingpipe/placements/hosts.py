@@ -103,22 +103,8 @@ def wait_for_all(config: cluster_config.ClusterConfig, timeout_seconds: float = 
     with waits.Wait('the workers', 0, details=lambda: f'No answer came from {in_words(config, missing)}.'):
         while missing := _closed(config) or watchdog.find_silent_tasks(config):
             if time.monotonic() > end:
-                raise missing_workers(config, missing, timeout_seconds)
+                raise watchdog.missing_workers(in_words(config, missing), config.num_workers, timeout_seconds)
             time.sleep(SECONDS_BETWEEN_TRIES)
-
-
-def missing_workers(config: cluster_config.ClusterConfig, missing: list[str], seconds: float) -> ConnectionError:
-    """Returns an error that names workers that cannot be reached.
-
-    Args:
-        config: `ClusterConfig` of the chief.
-        missing: names such as 'worker:1'.
-        seconds: how long they were waited for.
-    """
-    return ConnectionError(
-        f'After {seconds} s there is no answer from {in_words(config, missing)}, of {config.num_workers} workers. '
-        'Check that each is running the same command with its own task, that the addresses are right, and that no '
-        'firewall blocks them.')
 
 
 def silent_workers(config: cluster_config.ClusterConfig) -> list[str]:

@@ -56,7 +56,8 @@ class Roster:
                     self._tell_wait(silent)
                     is_told = True
                 if time.monotonic() - begin > watchdog.SECONDS_TO_CONNECT:
-                    raise hosts.missing_workers(self._all, silent, watchdog.SECONDS_TO_CONNECT)
+                    raise watchdog.missing_workers(
+                        hosts.in_words(self._all, silent), self._all.num_workers, watchdog.SECONDS_TO_CONNECT)
                 time.sleep(hosts.SECONDS_BETWEEN_TRIES)
                 silent = self._silent()
         self._tell_change(silent)

@@ -90,3 +90,12 @@ def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_pat
     for micro_batch in range(2):
         assert began[f'F{micro_batch}', 0] < began[f'F{micro_batch}',
                                                    1] < began[f'B{micro_batch}', 1] < began[f'B{micro_batch}', 0]
+
+
+@pytest.mark.parametrize('task', ['worker:0', 'worker:1'])
+def test_a_worker_that_waits_for_another_ends_by_a_signal(start, task):
+    """TensorFlow would catch the signal, and block all threads of Python."""
+    process, address = start(['worker', 'worker'], task, 'multi_worker')
+    process.await_error_line(f'{task} at {address} waits for all 2 workers.')
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == -signal.SIGTERM

@@ -140,6 +140,15 @@ def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     assert stall.sentence()
 
 
+def test_an_input_that_hangs_while_it_is_built_is_named(tiny, stall, monkeypatch):
+    monkeypatch.setattr(waits, '_LONGEST_IDLE_SECONDS', .5)
+    stall.expected = "Waited 0.5 s for ImageInput(name='"
+    make = image_input.ImageInput.__init__
+    monkeypatch.setattr(image_input.ImageInput, '__init__', lambda *args: stall.block() or make(*args))
+    experiment.build_input(tiny.params().input)
+    assert ' to be ready. ' in stall.sentence()
+
+
 def test_a_checkpoint_that_is_not_written_is_named(
         tiny, stall, monkeypatch, tmp_path, caplog, finished, assert_same_checkpoint):
     stall.expected = f'Waited 1 s for checkpoint {tmp_path}/train/ckpt-12 to be written (train.check'
