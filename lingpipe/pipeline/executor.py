@@ -52,6 +52,7 @@ class Share(NamedTuple):
     Attributes:
         parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
         targets: for each of them, the nest of tensors that the loss compares with; () if there is no loss.
+        rows: for each of them, its number of rows; 0 if it is empty and has one row that does not count.
         first_micro_batch: number of the first of them in the mini-batch; other replicas have the earlier ones.
         replica: number of the replica.
         equal_rows: whether the micro-batches of all replicas are known to have the same number of rows.
@@ -60,6 +61,7 @@ class Share(NamedTuple):
 
     parts: list
     targets: list
+    rows: micro_batches.RowCounts
     first_micro_batch: int
     replica: int
     equal_rows: bool
@@ -92,7 +94,7 @@ class Execution:
     Attributes:
         stages: list of `Stage`s.
         siblings: list of the executions that share the mini-batch, including this one.
-        num_rows: total number of rows of the micro-batches: an integer if it is known, else a tensor.
+        rows: for each micro-batch, its number of rows: an integer if it is known, else a tensor.
     """
 
     def __init__(self, stages: list[Stage], work: Work, share: Share,
@@ -100,12 +102,11 @@ class Execution:
         self.stages, self._work, self._share = stages, work, share
         self._schedule = schedule = work.schedule.for_num_micro_batches(len(share.parts))
         inputs = [boundary.unpack(nest) for nest in share.parts]
-        rows = [micro_batches.num_rows(each.values) for each in inputs]
-        self.num_rows = sum(rows)
+        self.rows = share.rows
         self.siblings = [self]
         self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
         self._positions = micro_batches.Positions(
-            work.seed_and_step, rows, stages[0].device, share.first_micro_batch, share.replica)
+            work.seed_and_step, share.rows, stages[0].device, share.first_micro_batch, share.replica)
         self._by_layer = work.recompute == 'layer' and bool(schedule.backwards())
         self._kept = schedule.backwards() if work.recompute == 'none' else schedule.backwards_after_own_forward()
         specs = micro_batches.specs((inputs[0], share.targets[0]), share.equal_rows)
@@ -320,8 +321,8 @@ class Execution:
         """The divisor of the mean loss of the mini-batch, computed before there are outputs."""
         last = self.stages[-1].device
         with tf.device(last):
-            weights = [self._programs[-1].total_weight(targets)
-                       for each in self.siblings for targets in each._share.targets]
+            weights = [self._programs[-1].total_weight(targets, each._positions.of(m))
+                       for each in self.siblings for m, targets in enumerate(each._share.targets)]
         with tf.device(device_kinds.for_single_operations(last)):
             return collectives.current().sum(last, tf.add_n(weights))
 
@@ -330,7 +331,7 @@ class Execution:
         """The number of rows of all replicas, a float32 scalar."""
         last = self.stages[-1].device
         with tf.device(device_kinds.for_single_operations(last)):
-            rows = tf.add_n([tf.cast(each.num_rows, tf.float32) for each in self.siblings])
+            rows = tf.add_n([tf.cast(sum(each.rows), tf.float32) for each in self.siblings])
             return collectives.current().sum(last, rows)
 
     @functools.cached_property

@@ -11,7 +11,7 @@ from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import batch_normalization
 from lingpipe.pipeline import executor, step_state, validation
-from lingpipe.stages import boundary, micro_batches, random_seeds, stage_layers
+from lingpipe.stages import micro_batches, random_seeds, stage_layers
 from lingpipe.stages.stage import Stage
 
 
@@ -47,6 +47,11 @@ class Replicas:
     def num_micro_batches(self) -> int:
         """Number of micro-batches of this mini-batch, in all replicas."""
         return sum(self._counts)
+
+    @property
+    def rows(self) -> micro_batches.RowCounts:
+        """For each micro-batch, its number of rows."""
+        return [count for execution in self._executions for count in execution.rows]
 
     @property
     def outputs(self) -> list:
@@ -196,10 +201,11 @@ class StageGrid:
             validation.refuse_overwritten(self.trainable_variables)
         validation.validate_batch(batch, count, p, [stage.device for row in self.rows for stage in row])
         parts = micro_batches.split_on(self._place_of(0), inputs, count)
+        rows = self._row_counts(inputs, count)
         targets = [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count)
         executions = [
             executor.Execution(stages, work, share, variable_placement.bring(stages, values))
-            for stages, share in zip(self.rows, self._shares(parts, targets, work.training)) if share.parts]
+            for stages, share in zip(self.rows, self._shares(parts, targets, rows, work.training)) if share.parts]
         return executions[0] if len(executions) == 1 else Replicas(executions, collectives.GradientSum(p.gradient_sum))
 
     def _place_of(self, index):
@@ -207,15 +213,22 @@ class StageGrid:
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
 
-    def _shares(self, parts, targets, training):
+    def _row_counts(self, inputs: Any, count: int) -> micro_batches.RowCounts:
+        """Returns the numbers of rows of the micro-batches, computed on the host."""
+        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
+            return micro_batches.numbers_of_rows(inputs, count)
+
+    def _shares(self, parts, targets, rows, training):
         """Returns the `executor.Share` of each replica; micro-batches keep their numbers in the whole mini-batch."""
-        group, num_rows = collectives.current(), len(self.rows)
-        ends = [len(parts) * row // num_rows for row in range(num_rows + 1)]
+        group, num_replicas = collectives.current(), len(self.rows)
+        ends = [len(parts) * row // num_replicas for row in range(num_replicas + 1)]
         if training:
             self._check_sizes([stop - start for start, stop in itertools.pairwise(ends)])
-        equal = micro_batches.are_equal([micro_batches.num_rows(boundary.unpack(nest).values) for nest in parts])
-        return [executor.Share(parts[start:stop], targets[start:stop], group.index * len(parts) + start,
-                               group.index * num_rows + row, equal, is_whole_batch=len(parts) * group.count == 1)
+        equal = micro_batches.are_equal(rows)
+        is_whole_batch = len(parts) * group.count == 1
+        return [executor.Share(
+                    parts[start:stop], targets[start:stop], rows[start:stop], group.index * len(parts) + start,
+                    group.index * num_replicas + row, equal, is_whole_batch)
                 for row, (start, stop) in enumerate(itertools.pairwise(ends))]
 
     def _check_sizes(self, counts):
@@ -237,4 +250,4 @@ class StageGrid:
 def join_outputs(execution: executor.Execution | Replicas, stages: list[Stage]) -> Any:
     """Returns the outputs of all micro-batches as one nest of tensors `[batch, ...]`, on the last stage's device."""
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
-        return micro_batches.join(execution.outputs)
+        return micro_batches.join(execution.outputs, execution.rows)

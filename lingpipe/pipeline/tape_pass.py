@@ -158,7 +158,7 @@ def _input_gradients(results, upstream, stages):
     execution.run([schedules.BACKWARD])
     results['sums'] = execution.sums
     with tf.device(device_kinds.for_single_operations(stages[0].device)):
-        return micro_batches.join(results['sums'].input_gradients)
+        return micro_batches.join(results['sums'].input_gradients, execution.rows)
 
 
 def _replace_differentiable(nest, tensors):

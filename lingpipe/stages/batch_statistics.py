@@ -55,21 +55,18 @@ class BatchStatistics:
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
-    def merge(self, before: tf.Tensor, new: tf.Tensor, can_be_empty: bool = True) -> tf.Tensor:
+    def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
         """Combines the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
             before: statistics so far `[3, ..., channels]`.
             new: statistics of the other rows `[3, ..., channels]`.
-            can_be_empty: whether there may be no other rows, so that their mean is NaN.
 
         Returns:
             Statistics `[3, ..., channels]` of all rows.
         """
         if not self.norms:
             return before
-        if can_be_empty:
-            new = tf.where(new[2] > 0.0, new, tf.zeros([], new.dtype))
         count = before[2] + new[2]
         fraction = tf.math.divide_no_nan(new[2], count)
         kept, apart = 1.0 - fraction, new[0] - before[0]

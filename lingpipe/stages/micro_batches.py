@@ -1,8 +1,13 @@
 """Micro-batches of a mini-batch, and their sums.
 
-Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`.
+Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`. If n is known
+only at run time, it may be less than M. Then some micro-batches are empty. Many operations fail on a tensor of no rows,
+as convolutions and pooling do. So an empty micro-batch computes on one row of the batch, and counts as 0 rows::
+
+    n = 2, M = 4   rows  [0:1]  [0:1]  [1:2]  [1:2]     numbers of rows  0  1  0  1
 """
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,6 +17,8 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe.devices import device_kinds
+
+RowCounts = Sequence[Any]  # integers, or scalar tensors where the number of rows is known only at run time
 
 
 def specs_of_tensors(batch: Any) -> Any:
@@ -48,7 +55,8 @@ class Positions:
         replica: number of the replica.
     """
 
-    def __init__(self, seed_and_step: tf.Tensor, rows: list, device: str, first: int = 0, replica: int = 0) -> None:
+    def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
+                 replica: int = 0) -> None:
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
             seed_and_step = tf.cast(seed_and_step, tf.int64)
@@ -135,12 +143,11 @@ def split(batch: Any, num_micro_batches: int) -> list:
     """Splits every tensor of a nest along its first dimension.
 
     Args:
-        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones; if the number of rows is not known
-            before running and is less than M, some micro-batches are empty.
+        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones.
         num_micro_batches: M, as `count` returns it.
 
     Returns:
-        List of M nests of tensors `[micro_batch, ...]`.
+        List of M nests of tensors `[micro_batch, ...]`; an empty micro-batch has one row.
     """
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
@@ -152,24 +159,30 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
         return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
 
 
-def join(micro_batches: list) -> Any:
-    """Joins micro-batches, the inverse of `split`."""
-    return tf.nest.map_structure(_join_leaves, *micro_batches)
-
-
-def are_equal(rows: list) -> bool:
-    """Returns whether all micro-batches are known to have the same number of rows.
+def join(micro_batches: list, rows: RowCounts) -> Any:
+    """Joins micro-batches, the inverse of `split`.
 
     Args:
-        rows: list of integers, or of tensors if the number is not known.
+        micro_batches: list of nests of tensors `[micro_batch, ...]`.
+        rows: their numbers of rows, as `numbers_of_rows` returns them.
     """
+    return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
+
+
+def are_equal(rows: RowCounts) -> bool:
+    """Returns whether all micro-batches are known to have the same number of rows."""
     return all(isinstance(count, int) and count == rows[0] for count in rows)
 
 
-def num_rows(values: list[tf.Tensor]) -> Any:
-    """Returns the number of rows: a Python integer if it is known, else a tensor."""
-    tensor = values[0]
-    return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
+def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
+    """Returns the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors.
+
+    Args:
+        batch: nest of tensors `[batch, ...]` and Nones.
+        num_micro_batches: M, as `count` returns it.
+    """
+    tensor = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
+    return [end - start for start, end in itertools.pairwise(_ends(tensor, num_micro_batches))]
 
 
 def specs(nest: Any, equal: bool) -> tuple:
@@ -215,22 +228,34 @@ def _split_leaf(leaf, num_micro_batches):
     return parts
 
 
-def _join_leaves(*leaves):
+def _join_leaves(rows, *leaves):
     if leaves[0] is None:
         return None
-    joined, masks = tf.concat(leaves, 0), [getattr(leaf, '_keras_mask', None) for leaf in leaves]
+    joined, masks = _join_tensors(rows, leaves), [getattr(leaf, '_keras_mask', None) for leaf in leaves]
     if masks[0] is not None:
-        joined._keras_mask = tf.concat(masks, 0)
+        joined._keras_mask = _join_tensors(rows, masks)
     return joined
+
+
+def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Concatenates tensors, without the row on which an empty micro-batch computed."""
+    return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 
 def _split_tensor(tensor, num_micro_batches):
     rows = tensor.shape[0]
     if rows is not None and rows % num_micro_batches == 0:
         return tf.split(tensor, num_micro_batches)
-    rows = tf.shape(tensor)[0] if rows is None else rows
-    ends = [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
-    return [tensor[start:end] for start, end in itertools.pairwise(ends)]
+    ends = itertools.pairwise(_ends(tensor, num_micro_batches))
+    if rows is not None:
+        return [tensor[start:end] for start, end in ends]
+    return [tensor[start:tf.maximum(end, start + 1)] for start, end in ends]
+
+
+def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
+    """Returns the row at which the first micro-batch starts, and the rows at which all of them end."""
+    rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
+    return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 
 
 class Rows(NamedTuple):

@@ -250,17 +250,19 @@ class StageProgram:
         found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights))
         return min(found, default=0)
 
-    def total_weight(self, targets: Any) -> tf.Tensor:
+    def total_weight(self, targets: Any, position: tf.Tensor) -> tf.Tensor:
         """Lays out the weight of a micro-batch's loss, without running the stage.
 
         Args:
             targets: nest of tensors.
+            position: int64 tensor `[6]`, from `micro_batches.Positions`.
 
         Raises:
-            WeightUnknownError: the weight depends on more than the targets.
+            WeightUnknownError: the weight depends on more than these.
         """
         weight = self.trace.forward['metrics']['loss'][1]
-        feeds = {inner.ref(): outer for inner, outer in zip(self._arguments['targets'], tf.nest.flatten(targets))}
+        given = [*self._arguments['targets'], *self._arguments['position']]
+        feeds = {inner.ref(): outer for inner, outer in zip(given, [*tf.nest.flatten(targets), position])}
         needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
         others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
         if needed & others:

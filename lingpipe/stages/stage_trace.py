@@ -116,7 +116,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
             # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
             added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
             with call.scope:  # a loss may read weights too
-                metrics = {} if loss is None else loss(targets, call.outputs)
+                metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))
             given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
             losses = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(call.outputs)
@@ -128,7 +128,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         forward = {
             'outputs': outputs, 'metrics': metrics, 'losses': losses,
             'statistics': statistics.merge(
-                given_statistics, statistics.of_micro_batch(call.scope.norm_calls), rows.is_empty is not None),
+                given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
         traces.append(Trace(
             outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
@@ -140,7 +140,9 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch, which may be 0 if it is known only at run time.
+    """Number of rows of a micro-batch.
+
+    It may be 0 if it is known only at run time. The micro-batch then has one row, which does not count.
 
     Args:
         count: int64 scalar tensor.
@@ -150,11 +152,15 @@ class _Rows:
     def __init__(self, count, inputs):
         self._count = count
         known = inputs.values and inputs.values[0].shape.rank and inputs.values[0].shape[0]
-        self.is_empty = None if known else tf.equal(count, 0)
+        self._is_empty = None if known else tf.equal(count, 0)
 
     def unless_empty(self, value, otherwise):
-        """Returns `value`, or `otherwise` if there are no rows, for which batch norm and means return NaN."""
-        return value if self.is_empty is None else tf.where(self.is_empty, otherwise, value)
+        """Returns `value`, or `otherwise` if no row counts."""
+        return value if self._is_empty is None else tf.where(self._is_empty, otherwise, value)
+
+    def counted(self, sums):
+        """Returns a nest of sums over the rows, 0 if no row counts."""
+        return tf.nest.map_structure(lambda value: self.unless_empty(value, tf.zeros([], value.dtype)), sums)
 
     def gradient(self, gradient, is_dense):
         """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""

@@ -15,14 +15,28 @@ def test_micro_batches_are_consecutive_rows_of_nearly_equal_number(num_rows, num
         input_signature=[tf.TensorSpec([num_rows if is_static else None, 2])])
     parts = split(rows)
     assert [part.shape[0] for part in parts] == sizes
-    np.testing.assert_array_equal(micro_batches.join(parts), rows)
+    counts = micro_batches.numbers_of_rows(rows, num_micro_batches)
+    assert counts == sizes
+    np.testing.assert_array_equal(micro_batches.join(parts, counts), rows)
 
 
 def test_a_nest_is_cut_and_joined_as_one():
     nest = {'images': tf.ones([6, 2]), 'labels': (tf.range(6), tf.range(6.0))}
     parts = micro_batches.split(nest, 3)
     np.testing.assert_array_equal(parts[1]['labels'][0], [2, 3])
-    tf.nest.map_structure(np.testing.assert_array_equal, micro_batches.join(parts), nest)
+    tf.nest.map_structure(np.testing.assert_array_equal, micro_batches.join(parts, [2, 2, 2]), nest)
+
+
+def test_an_empty_micro_batch_has_a_row_that_does_not_count():
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def cut(batch):
+        parts, counts = micro_batches.split(batch, 4), micro_batches.numbers_of_rows(batch, 4)
+        return parts, counts, micro_batches.join(parts, counts)
+
+    parts, counts, joined = cut(tf.constant([5.0, 7.0]))
+    assert [part.numpy().tolist() for part in parts] == [[5.0], [5.0], [7.0], [7.0]]
+    assert [int(count) for count in counts] == [0, 1, 0, 1]
+    np.testing.assert_array_equal(joined, [5.0, 7.0])
 
 
 @pytest.mark.parametrize('num_rows, expected', [(8, 4), (4, 4), (3, 3), (1, 1)])
