@@ -122,7 +122,7 @@ class ModelGraph:
 
     def refuse_micro_batches(self) -> None:
         """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
-        batch_dimension.refuse_lost_batches(self, self._outputs)
+        batch_dimension.refuse_mixed_rows(self, self._outputs)
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
         """Flattens a user's inputs of the model into a list of tensors, cast and reshaped as the model does.

@@ -1,39 +1,20 @@
 """The losses of a compiled Keras model as one function, which the last partition runs if they can be summed."""
 
-import enum
 import functools
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from lingpipe.models import random_examples
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.private_api import keras_backend, keras_losses
-from lingpipe.stages import boundary, control_flow, graph_pieces, losses, stage_layers
-
-_CUTS = (0, 1, 3, 5)
-_MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky)
-
-
-class Kind(enum.Enum):
-    """How the loss of a batch follows from the losses of its parts."""
-
-    MEAN = 'mean'
-    SUM = 'sum'
-
-
-class NotAdditive(Exception):
-    """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
+from lingpipe.private_api import keras_backend
+from lingpipe.stages import boundary, control_flow, graph_pieces, loss_kinds, losses, stage_layers
+from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
-             variables: list[keras.Variable]) -> list:
-    """Finds the kind of each of the losses that a model was compiled with.
-
-    Keras's own losses are known to compute each example separately. Any other loss is tested on a few random examples,
-    once as a batch and once in parts.
+             variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
+    """Finds whether each of the losses that a model was compiled with is a mean or a sum over the examples.
 
     Args:
         compile_loss: Keras's record of losses, once built.
@@ -44,87 +25,25 @@ def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight:
             reads them.
 
     Returns:
-        List of `Kind`, one per loss.
+        List of `Kind.MEAN` or `Kind.SUM`, one per loss.
 
     Raises:
         NotAdditive: one of them cannot be computed in parts.
     """
-    parts = compile_loss._flat_losses
-    if all(_computes_each_example(part.loss) for part in parts):
-        return [_kind_of_reduction(part.loss) for part in parts]
-    return [kind_of(part.loss, *specs, variables) for part, specs in zip(
-        parts, _specs(compile_loss, y_true, outputs, sample_weight))]
+    return [_kind_of(part.loss, *specs, variables) for part, specs in zip(
+        compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]
 
 
-def _computes_each_example(loss):
-    function = getattr(loss, 'fn', None)
-    return (type(loss).__module__ == keras_losses.__name__ and function not in _MIXING
-            and loss.reduction not in (None, 'none')
-            and getattr(function, '__module__', keras_losses.__name__) == keras_losses.__name__)
-
-
-def _kind_of_reduction(loss):
-    return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
-
-
-def kind_of(loss: keras.Loss, y_true: Any, outputs: Any, is_weighted: bool, variables: list) -> Kind:
-    """Finds the `Kind` of one loss; see `kinds_of`.
-
-    Args:
-        loss: a `keras.losses.Loss`.
-        y_true: nest of `tf.TensorSpec`, its targets.
-        outputs: nest of `tf.TensorSpec`, the outputs that it compares them with.
-        is_weighted: whether there are sample weights.
-        variables: list of the Keras variables of the model.
-
-    Raises:
-        NotAdditive: it cannot be computed in parts.
-    """
+def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, is_weighted: bool,
+             variables: list[keras.Variable]) -> loss_kinds.Kind:
     if loss.reduction in (None, 'none'):
         raise NotAdditive(f'The loss {loss.name!r} has no reduction')
-    if _computes_each_example(loss):
-        return _kind_of_reduction(loss)
-    function = loss.call if type(loss).__call__ is keras.losses.Loss.__call__ else loss
-    try:
-        _refuse_variables(loss.name, function, y_true, outputs, variables)
-        found = _compare(function, *random_examples.make(y_true, outputs))
-    except NotAdditive:
-        raise
-    except Exception as error:
-        raise NotAdditive(f'The loss {loss.name!r} could not be tried on random examples '
-                          f'({type(error).__name__})') from error
-    if found is None:
-        raise NotAdditive(f'The loss {loss.name!r} of a batch is neither the mean nor the sum of the losses of its '
-                          'parts')
-    if found != 'rows' and is_weighted:
+    kind = loss_kinds.of_loss(loss, y_true, outputs, variables)
+    if kind is Kind.ROWS:
+        return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
+    if is_weighted:
         raise NotAdditive(f'The loss {loss.name!r} returns one number for a batch with sample weights')
-    return _kind_of_reduction(loss) if found == 'rows' else found
-
-
-def _refuse_variables(name, function, y_true, outputs, variables):
-    specs = random_examples.specs_of_rows((y_true, outputs))
-    graph = tf.function(function, autograph=False).get_concrete_function(*specs).graph
-    read = [variable.path for variable in variables if any(variable.value is other for other in graph.variables)]
-    if read:
-        raise NotAdditive(f'The loss {name!r} reads {read[:3]}')
-    if any(operation.type.startswith('Assign') for operation in graph.get_operations()):
-        raise NotAdditive(f'The loss {name!r} changes a variable')
-
-
-def _compare(function, y_true, outputs):
-    """Returns 'rows', a `Kind`, or None."""
-    def part(nest, start, end):
-        return tf.nest.map_structure(lambda array: tf.constant(array[start:end]), nest)
-
-    count, are_close = random_examples.NUM_ROWS, random_examples.are_close
-    whole = np.asarray(function(part(y_true, 0, count), part(outputs, 0, count)))
-    bounds = list(zip(_CUTS[:-1], _CUTS[1:]))
-    parts = [np.asarray(function(part(y_true, *bound), part(outputs, *bound))) for bound in bounds]
-    if whole.ndim:
-        return 'rows' if len(whole) == count and are_close(whole, np.concatenate(parts)) else None
-    if are_close(whole, sum(value * (end - start) for value, (start, end) in zip(parts, bounds)) / count):
-        return Kind.MEAN
-    return Kind.SUM if are_close(whole, sum(parts)) else None
+    return kind
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
@@ -175,13 +94,13 @@ class CompiledLoss:
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
-        kinds: list of `compiled_loss.Kind`, one per loss.
+        kinds: what `kinds_of` returned.
     """
 
     def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure | None, kinds: list) -> None:
         self._compile_loss = compile_loss
         self._structure = structure
-        self._parts = [_as_sum(part.loss) if kind is Kind.SUM else losses.as_metrics(part.loss)
+        self._parts = [_as_sum(part.loss) if kind is Kind.SUM else losses.KerasMean(part.loss)
                        for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     @property

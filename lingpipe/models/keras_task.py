@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.models import base_task, compiled_loss, random_examples
+from lingpipe.models import base_task
 from lingpipe.stages import losses
 
 _WEIGHTED_MEAN = 'mean_with_sample_weight'
@@ -36,7 +36,6 @@ class KerasTask(base_task.BaseTask):
                 'task takes the mean by weights. Leave reduction out.')
         self._keras_loss.reduction = _WEIGHTED_MEAN
         self._sum_and_weight = losses.as_metrics(self._keras_loss)
-        self._is_tried = False
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
@@ -58,20 +57,8 @@ class KerasTask(base_task.BaseTask):
         """
         labels, outputs, weights = self.metric_arguments(targets, outputs)
         outputs = losses.in_float32(outputs)
-        if not self._is_tried:
-            self._try(labels, outputs)
         total, weight = self._sum_and_weight(labels, outputs, weights)['loss']
         return {'loss': (tf.math.divide_no_nan(total, weight), weight)}
-
-    def _try(self, *tensors):
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        variables = [variable for layer in self.body.stack for variable in layer.variables]
-        try:
-            random_examples.tried(compiled_loss.kind_of, self._keras_loss, *specs, True, variables)
-        except compiled_loss.NotAdditive as error:
-            raise ValueError(f'{error}, so that it cannot be computed over micro-batches. Choose a loss that computes '
-                             'each example by itself and returns one number for each.') from error
-        self._is_tried = True
 
 
 def _require_loss(params):

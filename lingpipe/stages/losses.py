@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from lingpipe.stages import loss_kinds
+
 _PLAIN = (str, int, float, bool)
 _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
@@ -86,21 +88,23 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum`, it takes `fractions` before
-        the weights.
+        the weights. It raises ValueError if the graph of the loss does not show that a batch's loss is the mean, or the
+        sum, of those of its examples; a dictionary with weights is taken at its word.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
-        return _KerasMean(loss_fn)
+        return _Checked(loss_fn, KerasMean(loss_fn))
     if is_sum(loss_fn):
-        return lambda y_true, outputs, fractions, sample_weight=None: {
-            'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))}
+        return _Checked(loss_fn, lambda y_true, outputs, fractions, sample_weight=None: {
+            'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))})
 
     def metrics(y_true, outputs, sample_weight=None):
         outputs = tf.nest.map_structure(in_float32, outputs)
         result = loss_fn(y_true, outputs)
         if isinstance(result, dict):
             return _named_means(result, sample_weight)
+        _require_additive(loss_fn, y_true, outputs, sample_weight)
         result = tf.convert_to_tensor(result)
         if result.shape.rank == 0:
             _refuse_weights(sample_weight, 'a scalar')
@@ -153,10 +157,43 @@ def in_float32(output: Any) -> tf.Tensor:
     return cast
 
 
-class _KerasMean:
-    """A Keras loss that averages over a mini-batch, computed as the sum over a micro-batch and its divisor."""
+class _Checked:
+    """A Keras loss in the form of metrics, which is checked when it is first traced."""
 
-    def __init__(self, loss):
+    def __init__(self, loss: keras.losses.Loss, metrics: Callable) -> None:
+        self._loss, self._metrics, self._is_checked = loss, metrics, False
+
+    def __call__(self, y_true, outputs, *others):
+        if not self._is_checked:
+            _require_additive(self._loss, y_true, outputs, others[-1] if len(others) > is_sum(self._loss) else None)
+        self._is_checked = True
+        return self._metrics(y_true, outputs, *others)
+
+
+def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:
+    """Raises ValueError if micro-batches would change a loss."""
+    total = is_sum(loss_fn)
+    try:
+        kind = loss_kinds.of_loss(loss_fn, y_true, outputs)
+        if kind is not loss_kinds.Kind.ROWS and sample_weight is not None:
+            raise loss_kinds.NotAdditive(f'The loss returns {kind.value}, to which sample_weight cannot be applied')
+        if kind is (loss_kinds.Kind.MEAN if total else loss_kinds.Kind.SUM):
+            raise loss_kinds.NotAdditive(f'The loss returns {kind.value}, not {"the sum" if total else "the mean"}')
+    except loss_kinds.NotAdditive as error:
+        raise ValueError(
+            f'{error}, so that it cannot be computed over micro-batches. Return the loss of each example, or '
+            "{'loss': (mean, weight)} with the weight of the mean, or compute the loss outside of the pipeline."
+        ) from error
+
+
+class KerasMean:
+    """A Keras loss that averages over a mini-batch, computed as the sum over a micro-batch and its divisor.
+
+    Args:
+        loss: a `keras.losses.Loss` of `Kind.ROWS` or `Kind.MEAN`.
+    """
+
+    def __init__(self, loss: keras.losses.Loss) -> None:
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
         self._loss = shallow_copy(loss)
         self._loss.reduction = None

@@ -185,6 +185,18 @@ def no_batch(function):
     return keras.Model(inputs, layers.Dense(3)(hidden) * function(hidden))
 
 
+def similar(function):
+    inputs = keras.Input([5])
+    return keras.Model(inputs, function(layers.Dense(3)(inputs), layers.Dense(3)(inputs)))
+
+
+class Similarity(layers.Layer):
+    """Compares each row with all rows of its batch."""
+
+    def call(self, x, y):
+        return keras.ops.matmul(x, keras.ops.transpose(y))
+
+
 @pytest.mark.parametrize('make, message', [
     (lambda: no_batch(keras.ops.mean), r'shape \(\) of all examples'),
     (lambda: no_batch(lambda x: keras.ops.mean(x, 0)), r'shape \(3,\) of all examples'),
@@ -192,7 +204,10 @@ def no_batch(function):
      'first dimension is not the batch'),
     (lambda: mixing(lambda x: keras.ops.cumsum(x, 0)), 'mixes the examples'),
     (lambda: mixing(lambda x: keras.ops.flip(x, 0)), 'mixes the examples'),
-    (lambda: mixing(layers.Softmax(0)), 'mixes the examples')])
+    (lambda: mixing(layers.Softmax(0)), 'mixes the examples'),
+    (lambda: similar(lambda x, y: keras.ops.matmul(x, keras.ops.transpose(y))), 'mixes the examples'),
+    (lambda: similar(lambda x, y: keras.ops.einsum('ad,bd->ab', x, y)), 'mixes the examples'),
+    (lambda: similar(Similarity()), r'returns a tensor of shape \(5, 5\) for a batch of 5 rows and \(7, 7\)')])
 def test_tensors_without_batch_are_refused_with_micro_batches(make, message):
     with pytest.raises(ValueError, match=message):
         pipelined(make())

@@ -75,8 +75,12 @@ def mean_square(y_true, outputs):
 
 def branching_model():
     inputs = keras.Input([4])
-    hidden = Repeated(name='repeated')(inputs)
-    hidden = layers.Lambda(negative_where_small, output_shape=(4,), name='lambda')(hidden)
+    return keras.Model(inputs, layers.Dense(2, name='head')(Repeated(name='repeated')(inputs)))
+
+
+def model_with_lambda():
+    inputs = keras.Input([4])
+    hidden = layers.Lambda(negative_where_small, output_shape=(4,), name='lambda')(layers.Dense(4)(inputs))
     return keras.Model(inputs, layers.Dense(2, name='head')(hidden))
 
 
@@ -118,6 +122,14 @@ def test_branches_and_loops_on_tensors_equal_eager_execution(batch, assert_close
     assert_close((out.loss, out.gradients), (loss, gradients))
     assert_close(pipe(x), outputs)
     assert all('call' not in vars(layer) for layer in model._flatten_layers())
+
+
+def test_a_lambda_that_branches_on_the_batch_takes_one_micro_batch(batch, assert_close):
+    (x, _), model = batch, model_with_lambda()
+    outputs = model(x[:2])
+    with pytest.raises(ValueError, match="'lambda' mixes the examples"):
+        gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2)
+    assert_close(gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1)(x[:2]), outputs)
     assert model.get_layer('lambda').function is negative_where_small
 
 

@@ -1,0 +1,74 @@
+"""How the loss of a batch follows from the losses of its micro-batches, as the graph of a loss function shows it."""
+
+import enum
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.private_api import keras_losses
+from lingpipe.stages.rows import dependence, forms
+
+_MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky)
+
+
+class Kind(enum.Enum):
+    """What a loss function returns for a batch."""
+
+    ROWS = 'a loss for each example'
+    MEAN = 'the mean over the examples'
+    SUM = 'the sum over the examples'
+
+
+_OF_SCALARS = {forms.MEAN: Kind.MEAN, forms.CONSTANT: Kind.MEAN, forms.TOTAL: Kind.SUM}
+
+
+class NotAdditive(Exception):
+    """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
+
+
+def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None) -> Kind:
+    """Finds the `Kind` of what a loss function returns, or the `call` of a Keras loss.
+
+    Args:
+        loss: a `keras.losses.Loss`, or a function `(y_true, outputs)`.
+        y_true: nest of tensors `[batch, ...]` or of their specs.
+        outputs: nest of tensors `[batch, ...]` or of their specs.
+        variables: list of Keras variables that the loss may not read; None: it may read any.
+
+    Raises:
+        NotAdditive: its graph does not show that it is one of these.
+    """
+    if _computes_each_example(loss, y_true, outputs):
+        return Kind.ROWS
+    name = getattr(loss, 'name', None) or getattr(loss, '__name__', type(loss).__name__)
+    is_standard = isinstance(loss, keras.losses.Loss) and type(loss).__call__ is keras.losses.Loss.__call__
+    function: Any = loss.call if is_standard else loss
+    given = tf.nest.map_structure(dependence.rows, (y_true, outputs))
+    try:
+        results = dependence.of_function(function, *given)
+    except Exception as error:  # a user's function may raise anything while it is traced
+        raise NotAdditive(f'The loss {name!r} could not be traced ({type(error).__name__})') from error
+    _refuse_variables(name, results.graph, variables or [])
+    value = results.values[0]
+    kind = _OF_SCALARS.get(value.dependence) if value.is_scalar else None
+    if value.is_rows or kind is not None:
+        return kind or Kind.ROWS
+    raise NotAdditive(f'The graph of the loss {name!r} does not show that the loss of a batch is the mean or the sum '
+                      'of the losses of its examples')
+
+
+def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
+    """Whether a loss is one of Keras's own, which compute over the last dimension, and that is not the batch."""
+    function = getattr(loss, 'fn', None)
+    has_features = any(len(leaf.shape) > 1 for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
+    return (has_features and type(loss).__module__ == keras_losses.__name__ and function not in _MIXING
+            and getattr(function, '__module__', keras_losses.__name__) == keras_losses.__name__)
+
+
+def _refuse_variables(name: str, graph: Any, variables: list[keras.Variable]) -> None:
+    read = [variable.path for variable in variables if any(variable.value is other for other in graph.variables)]
+    if read:
+        raise NotAdditive(f'The loss {name!r} reads {read[:3]}')
+    if any(operation.type.startswith('Assign') for operation in graph.get_operations()):
+        raise NotAdditive(f'The loss {name!r} changes a variable')

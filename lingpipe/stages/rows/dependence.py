@@ -1,0 +1,151 @@
+"""How the results of a function depend on the rows of a batch, followed through the operations of its graph.
+
+Only what is proven counts: an operation without a rule mixes the rows.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.stages import control_flow
+from lingpipe.stages.rows import arithmetic, movement
+from lingpipe.stages.rows.forms import CONSTANT, MIXED, NUM_ROWS, ROWS, Dependence, Form, Node, of_numbers
+
+_UNKNOWN_SIZE = 3  # of dimensions other than the batch
+_READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """An argument or a result of a function.
+
+    Attributes:
+        dependence: its `Dependence`.
+        specs: its `tf.TensorSpec` for each of two batches, which have `NUM_ROWS` rows.
+    """
+
+    dependence: Dependence
+    specs: tuple[tf.TensorSpec, tf.TensorSpec]
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether it has one entry for each row of the batch, along its first dimension."""
+        shape = self.specs[0].shape
+        return self.dependence == ROWS and bool(shape.rank) and shape[0] == NUM_ROWS[0]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a single number."""
+        return self.specs[0].shape.rank == 0
+
+    @property
+    def grows_only_in_rows(self) -> bool:
+        """Whether no dimension but the first depends on the number of rows."""
+        one, other = (spec.shape for spec in self.specs)
+        return one.rank is None or one.rank == other.rank and one[1:].as_list() == other[1:].as_list()
+
+
+class Results(NamedTuple):
+    """What `of_function` finds.
+
+    Attributes:
+        values: list of `Value`, the results.
+        graph: the `tf.Graph` of one of the two traces.
+    """
+
+    values: list[Value]
+    graph: Any
+
+
+def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
+    """Returns the `Value` of a tensor that depends on the rows of a batch.
+
+    Args:
+        spec: `tf.TensorSpec` `[batch, ...]`; other unknown sizes count as 3.
+        places: how many places of the first dimension belong to each row.
+    """
+    sizes = [_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:]]
+    one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in NUM_ROWS)
+    return Value(ROWS, (one, other))
+
+
+def of_function(function: Callable, *arguments: Any) -> Results:
+    """Finds how the results of a function depend on the rows of its arguments.
+
+    It is traced for two batch sizes. A number that differs between the two traces depends on the number of rows.
+
+    Args:
+        function: function of nests of tensors, which returns a nest of tensors.
+        *arguments: for each argument, the nest of `Value`s.
+    """
+    graphs = [_trace(function, arguments, place) for place in range(2)]
+    found = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
+    found.update({inner.ref(): CONSTANT for _, inner in graphs[0].captures})
+    others = {operation.name: operation for operation in graphs[1].get_operations()}
+    for operation in graphs[0].get_operations():
+        if operation.outputs and operation.outputs[0].ref() not in found:
+            found.update(_follow(operation, others.get(operation.name), found))
+    pairs = zip(graphs[0].outputs, graphs[1].outputs)
+    return Results([Value(found[one.ref()], (_spec_of(one), _spec_of(two))) for one, two in pairs], graphs[0])
+
+
+def _trace(function, arguments, place):
+    specs = tf.nest.map_structure(lambda value: value.specs[place], arguments)
+    return control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *specs).graph
+
+
+def _spec_of(tensor):
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _size_of(tensor):
+    return tensor.shape.as_list() if tensor.shape.is_fully_defined() else None
+
+
+def _follow(operation: tf.Operation, other: tf.Operation | None,
+            found: dict[Any, Dependence]) -> dict[Any, Dependence]:
+    """Returns the dependences of the results of an operation."""
+    mixed = {output.ref(): MIXED for output in operation.outputs}
+    if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
+        return mixed
+    node = Node(operation, other, [found[tensor.ref()] for tensor in operation.inputs])
+    pairs = list(zip(operation.outputs, other.outputs))
+    if all(each == CONSTANT for each in node.given) or _are_known(operation.outputs):
+        values = [_of_constants(one, two) for one, two in pairs]
+    else:
+        rule = arithmetic.RULES.get(operation.type) or movement.RULES.get(operation.type)
+        found_now = rule(node) if rule else MIXED
+        values = found_now if isinstance(found_now, list) else [found_now] * len(pairs)
+    return {one.ref(): _checked(value, one, two) for value, (one, two) in zip(values, pairs)}
+
+
+def _are_known(tensors):
+    return all(tf.get_static_value(tensor) is not None for tensor in tensors)
+
+
+def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
+    """Returns the dependence of a result that depends on the number of rows at most."""
+    first, second = tf.get_static_value(one), tf.get_static_value(two)
+    if first is None or second is None:
+        return MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else CONSTANT
+    first, second = np.asarray(first), np.asarray(second)
+    if np.array_equal(first, second):
+        return CONSTANT
+    if first.ndim == second.ndim == 0:
+        return of_numbers(first, second)
+    is_uniform = all(value.ndim and value.size and (value == value[:1]).all() for value in (first, second))
+    return ROWS if is_uniform else MIXED
+
+
+def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
+    """Returns MIXED for rows whose shape does not grow along their axis only, and for other tensors that grow."""
+    if value.form is not Form.ROWS:
+        return value if one.shape.as_list() == two.shape.as_list() else MIXED
+    sizes, others = _size_of(one), _size_of(two)
+    if not sizes or not others or len(sizes) != len(others) or value.axis >= len(sizes):
+        return MIXED
+    grown, size = others.pop(value.axis), sizes.pop(value.axis)
+    return value if sizes == others and size * NUM_ROWS[1] == grown * NUM_ROWS[0] else MIXED
