@@ -1,11 +1,10 @@
-"""Eight virtual CPU devices for every test, and arithmetic that does not depend on how operations were fused."""
+"""Eight virtual CPU devices for every test; oneDNN is on or off as TensorFlow sets it for users."""
 
 import gc
 import importlib.util
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 os.environ.setdefault('XLA_FLAGS',
                       '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true')  # compiles sooner
 # The build for TPUs has no XLA for CPUs, but plain Keras compiles with XLA wherever it sees more than CPUs. The first
@@ -46,6 +45,7 @@ _QUICK = {
     'partition': ['balancing_table', 'exact_cut', 'layer_memory_liveness', 'memory_model'],
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'validation'],
     'schedules': ['files', 'replay', 'schedule', 'simulation'],
+    'rows': ['dependence'],
     'stages': ['control_flow', 'graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
     'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names', 'text_tables'],
     'training': ['checkpoint_contents_names', 'errors', 'logdir', 'logdir_lock', 'optimization_average', 'progress']}

@@ -87,19 +87,12 @@ class MetricState:
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y_true, y_pred, weights)]
             self._metric = random_examples.tried(_made, self._params, specs)
         state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
-        return tuple(_unless_empty(tf.cast(part, tf.float32), weights) for part in state)
+        return tuple(tf.cast(part, tf.float32) for part in state)
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
         """Returns the metric's number, a float32 scalar, from the sums of its variables."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
         return tf.cast(self._metric.stateless_result(values), tf.float32)
-
-
-def _unless_empty(part, weights):
-    """Returns 0 for a micro-batch without rows, for which some metrics return NaN."""
-    if weights.shape[0] is not None:
-        return part
-    return tf.where(tf.shape(weights)[0] > 0, part, 0.0)
 
 
 def _made(params, specs):
