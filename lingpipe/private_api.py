@@ -12,7 +12,7 @@ from keras.src import backend as keras_backend
 
 # global_state: Keras queues variables that are created while a model runs symbolically; some must be created at once.
 # masking: masks travel as attributes of tensors, and have no public way to be read or set.
-# stateless_scope: detecting a pipeline called inside a keras.StatelessScope, whose values partitions cannot read.
+# stateless_scope: detecting pipelines and traces inside a keras.StatelessScope, whose values they cannot read or keep.
 from keras.src.backend.common import global_state, masking, stateless_scope
 
 # tensorflow_optimizer, base_optimizer: the methods of a Keras optimizer that run its arithmetic where the weights are.
@@ -52,6 +52,9 @@ from tensorflow.python.eager import context as eager_context
 # record: refusing gradients beyond first order, of tapes too.
 from tensorflow.python.eager import record
 
+# function_context: tracing functions again whose variables have moved.
+from tensorflow.python.eager.polymorphic_function import function_context
+
 # custom_gradient: naming a weight that a function with a custom gradient reads without having it as an argument.
 from tensorflow.python.ops import custom_gradient
 
@@ -59,9 +62,10 @@ from tensorflow.python.ops import custom_gradient
 from tensorflow.python.saved_model import save_context
 
 __all__ = [
-    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'eager_context', 'global_state',
-    'keras_backend', 'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe', 'record', 'save_context',
-    'seed_generator', 'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla', 'xla_sharding']
+    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'eager_context',
+    'function_context', 'global_state', 'keras_backend', 'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe',
+    'record', 'save_context', 'seed_generator', 'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla',
+    'xla_sharding']
 
 
 def keras_hub_presets() -> Any:

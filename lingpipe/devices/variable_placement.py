@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import collectives, device_kinds
+from lingpipe.devices import collectives, device_kinds, function_traces
 
 
 def device_of(variable: keras.Variable | tf.Variable) -> str:
@@ -30,8 +30,9 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Moves a Keras variable to another device, in place.
 
-    Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Functions that were
-    traced earlier still read the old copy and must be traced again.
+    Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Every `tf.function`
+    that was traced earlier is traced again. The old copy becomes empty: what a program still holds of it, such as a
+    `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value, and no memory is taken.
 
     Args:
         variable: Keras variable.
@@ -45,6 +46,8 @@ def move(variable: keras.Variable, device: str) -> None:
                           aggregation=old.aggregation, synchronization=old.synchronization)
         new._unique_id = old._unique_id  # pylint: disable=protected-access
         variable._initialize(new)  # pylint: disable=protected-access
+        tf.raw_ops.AssignVariableOp(resource=old.handle, value=tf.zeros([0], old.dtype))
+    function_traces.forget()
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
@@ -58,6 +61,7 @@ def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
+@functools.cache
 def is_same_device(name: str, full_name: str) -> bool:
     """Returns whether a name such as 'GPU:1' names the device `full_name`, which is at least as precise."""
     full = tf.DeviceSpec.from_string(full_name)

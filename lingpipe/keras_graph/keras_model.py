@@ -168,8 +168,6 @@ class ModelGraph:
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
         """Moves the variables of each stage, and their slots in the model's optimizer, to its device, in place.
 
-        Keras then traces the model's functions again.
-
         Args:
             stage_parts: list of `StageParts` of this model.
             devices: list of device names, one per stage.
@@ -179,10 +177,8 @@ class ModelGraph:
             if not variable_placement.is_allocated(variable):  # no unit reads it, or it is the state of a generator
                 model_segments.place_variable(variable, 'CPU:0')
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
-            if isinstance(layer, keras.Model):
-                layer.train_function = layer.test_function = layer.predict_function = None
-                if getattr(layer, 'optimizer', None) is not None:
-                    optimizer_parts.move_slots(layer.optimizer)
+            if getattr(layer, 'optimizer', None) is not None:
+                optimizer_parts.move_slots(layer.optimizer)
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Counts the operations and parameters of each unit from shapes, without running it or copying a weight.

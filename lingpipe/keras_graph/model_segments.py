@@ -114,8 +114,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
     """Moves the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
 
-    A variable of several stages goes to the first of them. The states of seed generators stay where they are. Functions
-    that were traced earlier still read the old copies and have to be traced again.
+    A variable of several stages goes to the first of them. The states of seed generators stay where they are.
 
     Args:
         stage_parts: list of `StageParts`.

@@ -217,7 +217,7 @@ def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, t
 
     specs = tf.nest.map_structure(_spec_of, (inputs, targets, variables))
     trace = tf.function(trace, autograph=False).get_concrete_function
-    graph = control_flow.past_moved_variables(lambda: control_flow.until_traced(trace, *specs)).graph
+    graph = control_flow.until_traced(trace, *specs).graph
     given = tf.nest.flatten((inputs, targets))
     arguments, values = graph.inputs[:len(given)], graph.inputs[len(given):]
     if _depend_on(weights, values, zeros, arguments):

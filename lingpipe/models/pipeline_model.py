@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_placement, loss_scaling
+from lingpipe.optimizers import device_placement, loss_scaling, optimizer_parts
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
 
@@ -94,8 +94,13 @@ class PipelineModel(model_surface.ModelSurface):
         self.pipe.set_jit_compile(bool(value))
 
     def make_train_function(self, force: bool = False) -> Callable:
-        """Refuses weights that the optimizer does not know; see `keras.Model.make_train_function`."""
+        """Refuses weights that the optimizer does not know; see `keras.Model.make_train_function`.
+
+        Slots follow weights that another pipeline of the same layers has moved since.
+        """
         self._refuse_new_weights()
+        if self.optimizer is not None and self.pipe.built:
+            optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
         return super().make_train_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:

@@ -12,7 +12,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
-from lingpipe.stages import control_flow, micro_batches, random_seeds, stage_layers
+from lingpipe.stages import micro_batches, random_seeds, stage_layers
 
 
 class LayersOfParams:
@@ -244,7 +244,7 @@ class LayersOfModel:
 
     def output_spec(self, inputs: Any) -> Any:
         """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
-        outputs = control_flow.past_moved_variables(functools.partial(self.model.compute_output_spec, inputs))
+        outputs = self.model.compute_output_spec(inputs)
         return self.pack_outputs(keras.tree.flatten(outputs))
 
 

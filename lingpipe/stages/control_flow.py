@@ -19,6 +19,12 @@ class UntranslatedError(TypeError):
     """A trace found a layer that AutoGraph has to translate in the next trace. The message is TensorFlow's."""
 
 
+class UnreachableError(ValueError):
+    """A layer assigns a variable inside a function, loop or branch of its own; the message names it."""
+
+    __init__ = Exception.__init__  # AutoGraph raises classes with another constructor as StagingError
+
+
 class UntranslatableError(ValueError):
     """A layer branches or loops on tensors in a way that no graph can; the message names it."""
 
@@ -40,21 +46,6 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
             return trace(*arguments)
         except UntranslatedError:
             pass  # each round translates one more layer
-
-
-def past_moved_variables(function: Callable[[], Any]) -> Any:
-    """Calls a function that traces layers, twice if a layer's own `tf.function` was traced before variables moved."""
-    try:
-        return function()
-    except AssertionError as error:
-        if not _is_of_moved_variables(error):
-            raise
-    with functions_laid_out():
-        return function()
-
-
-def _is_of_moved_variables(error):
-    return isinstance(error, AssertionError) and 'variables which have been deleted' in str(error)
 
 
 @contextlib.contextmanager
@@ -101,7 +92,7 @@ def _run_translated(layer, function):
         with _translated(layer):
             return function()
     except Exception as error:
-        if _is_of_moved_variables(error):
+        if isinstance(error, UnreachableError):
             raise
         _TRANSLATED.discard(layer)
         if isinstance(error, TypeError) and not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):

@@ -147,17 +147,17 @@ class Stage:
             device_kinds.has_static_shapes_only(self.device), num_replicas, self._number)
 
     def _trace(self, *arguments):
-        """Traces a program; lays out a layer's own `tf.function` in its caller if its trace reads variables itself."""
+        """Traces a program; lays out a layer's own `tf.function` in its caller if it assigns variables."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
-        program = control_flow.past_moved_variables(trace)
-        if not program.hidden_variables:
-            return program
-        with control_flow.functions_laid_out():
+        try:
             program = trace()
+        except control_flow.UnreachableError:
+            with control_flow.functions_laid_out():
+                program = trace()
         if program.hidden_variables:
             raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
-                             'tf.function of its own, which hands them no gradient inside a partition. Leave the '
-                             'function undecorated.')
+                             'concrete function of its own, which hands them no gradient inside a partition. Leave out '
+                             'its get_concrete_function.')
         return program
 
 

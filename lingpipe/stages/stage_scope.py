@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.private_api import custom_gradient, keras_backend
-from lingpipe.stages import boundary, graph_pieces
+from lingpipe.stages import boundary, control_flow, graph_pieces
 
 
 @contextlib.contextmanager
@@ -184,7 +184,7 @@ class StageScope(keras.StatelessScope):
             update: pair (variable, new value).
 
         Raises:
-            ValueError: the value is inside a loop or branch of the layer.
+            UnreachableError: the value is inside a loop or branch of the layer.
         """
         variable, value = update
         if self._deferred[id(variable)]:
@@ -197,7 +197,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raises ValueError if a tensor is inside a loop or branch, which only its results can leave.
+        """Raises UnreachableError if a tensor is inside a loop or branch, which only its results can leave.
 
         Args:
             tensor: the tensor.
@@ -205,7 +205,7 @@ class StageScope(keras.StatelessScope):
             advice: what the user can do about it.
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
-            raise ValueError(
+            raise control_flow.UnreachableError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 

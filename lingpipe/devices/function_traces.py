@@ -1,0 +1,26 @@
+"""Which traces of a `tf.function` TensorFlow may use again: none that reads a variable of before a move, or a scope.
+
+A trace reads each Keras variable where it was when it was traced. TensorFlow looks traces up by the types of arguments
+and by a context; here the context also says how variables are placed, and what a `keras.StatelessScope` replaces.
+"""
+
+import functools
+
+from lingpipe.private_api import function_context, stateless_scope
+
+_of_tensorflow = function_context.make_function_context
+
+
+def forget() -> None:
+    """Makes every `tf.function` of this process trace again when it is called next, because variables have moved."""
+    function_context.make_function_context = functools.partial(_context, object())
+
+
+def _context(placement, scope_type=None):
+    """Returns TensorFlow's context; a new one in a scope, whose values change whenever a layer assigns a variable."""
+    made = _of_tensorflow(scope_type)
+    scope = object() if stateless_scope.in_stateless_scope() else None
+    return made._replace(context=(made.context, placement, scope))
+
+
+function_context.make_function_context = functools.partial(_context, None)
