@@ -164,9 +164,6 @@ class LowRank(NamedTuple):
     def merged(self) -> np.ndarray:
         """Returns the kernel that the layer computes with, in the precision of its base."""
         base, scale = self.base.numpy(), self.layer.lora_alpha / self.layer.lora_rank
-        if self.layer.quantization_mode is not None:
-            raise ValueError(f'Layer {self.layer.name!r} is quantized, so its LoRA cannot be merged exactly. Leave its '
-                             'quantization out.')
         update = scale * np.matmul(self.first.numpy(), self.second.numpy())
         return (base.astype(update.dtype) + update).astype(base.dtype)
 
@@ -206,13 +203,15 @@ def merged(model: keras.Model) -> Iterator[None]:
     """Merges LoRA into the kernels of a model inside the `with` block, so that it can be written without LoRA.
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
+    It alone merges into quantized kernels, with new scales.
 
     Args:
         model: `keras.Model`.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):
-            stack.enter_context(_merged_layer(each))
+            if each.layer.quantization_mode is None:
+                stack.enter_context(_merged_layer(each))
         yield
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import tempfile
 from typing import Any
 
 import keras
@@ -310,14 +311,26 @@ def _copy_state(layer, copy):
     # pylint: disable-next=protected-access
     for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
         copied.trainable = part.trainable
+        _copy_own_state(part, copied)
     for variable, copied in zip(layer.variables, copy.variables):
         copied.assign(variable.numpy())
         copied.trainable = variable.trainable
 
 
+def _copy_own_state(layer, copy):
+    """Copies by the methods of the layer that save and load it: constants of `adapt`, tables, what users keep."""
+    store: dict[str, Any] = {}
+    layer.save_own_variables(store)
+    copy.load_own_variables(store)
+    if hasattr(layer, 'save_assets'):
+        with tempfile.TemporaryDirectory() as folder:
+            layer.save_assets(folder)
+            copy.load_assets(folder)
+
+
 def _require_own_weights(model):
     """Refuses variables that are arguments of operations: a copied graph would still read the old variables."""
-    for operation in model.operations:
+    for operation in getattr(model, 'operations', []):  # a Sequential model has layers only
         for node in operation._inbound_nodes:  # pylint: disable=protected-access
             for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
                 if isinstance(leaf, keras.Variable):

@@ -105,7 +105,8 @@ class ModelConversion(base_layer.BaseLayer):
     def to_keras(self) -> keras.Model:
         """Makes a plain Keras model with the current weights, all on the device of the first partition.
 
-        Low-rank parts (LoRA) are merged into the kernels that they are added to.
+        Low-rank parts (LoRA) are merged into the kernels that they are added to, except quantized ones, which
+        could not hold the sum exactly.
 
         Returns:
             `keras.Model`, which is independent of the pipeline.

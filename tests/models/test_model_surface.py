@@ -132,6 +132,20 @@ def test_h5_files_load_as_pipelines(models, tmp_path):
     np.testing.assert_allclose(loaded(X), model(X), rtol=1e-5, atol=1e-6)
 
 
+def test_quantized_kernels_with_lora_are_saved_as_keras_does(tmp_path):
+    source, loaded = make_source(), []
+    source.quantize('int8')
+    for name in ('first', 'head'):
+        source.get_layer(name).enable_lora(2)
+        source.get_layer(name).lora_kernel_b.assign(np.full(source.get_layer(name).lora_kernel_b.shape, 0.1))
+    for number, model in enumerate([source, pipelined(source)]):
+        model.save(tmp_path / f'{number}.keras')
+        loaded.append(keras.saving.load_model(tmp_path / f'{number}.keras'))
+        model.save_weights(tmp_path / f'{number}.weights.h5')
+        source.load_weights(tmp_path / f'{number}.weights.h5')
+    np.testing.assert_allclose(loaded[1](X), loaded[0](X), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize('make', [lambda: pipelined(make_source()), of_params])
 def test_it_exports_the_plain_model(make, tmp_path):
     model = make()

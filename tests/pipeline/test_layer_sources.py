@@ -356,6 +356,64 @@ def test_a_plain_copy_has_the_present_weights_on_one_device(assert_close):
     assert np.any(source.get_layer('head').kernel)
 
 
+class Tabled(layers.Layer):
+    """Keeps numbers of its own, which it saves by Keras's methods."""
+
+    table = 0.0
+
+    def call(self, inputs):
+        return inputs + keras.ops.cast(self.table, inputs.dtype)
+
+    def save_own_variables(self, store):
+        store['table'] = self.table
+
+    def load_own_variables(self, store):
+        self.table = store['table']
+
+
+def after(layer, x, dtype='float32', rank=2):
+    """Returns a Sequential model that begins with a layer, and an input of it."""
+    if hasattr(layer, 'adapt'):
+        layer.adapt(x)
+    inputs = keras.Input(x.shape[1:], dtype=dtype)
+    codes = [layers.Embedding(9, 3), layers.Flatten()] if rank > 2 else []
+    return keras.Sequential([inputs, layer, *codes, layers.Dense(3, 'tanh'), layers.Dense(2)]), tf.constant(x)
+
+
+def tabled():
+    layer = Tabled()
+    layer.table = 3.0
+    return layer
+
+
+def low_rank(mode):
+    model = keras.Sequential([keras.Input([4]), layers.Dense(4, 'tanh'), layers.Dense(4)])
+    model.quantize(mode)
+    for layer in model.layers:
+        layer.enable_lora(2)
+        layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    return model, np.ones([4, 4], 'float32')
+
+
+NUMBERS = np.random.default_rng(0).normal(5.0, 3.0, size=(4, 4)).astype('float32')
+WORDS = np.array([['a', 'b'], ['b', 'unknown'], ['c', 'a'], ['a', 'a']])
+COPIED = {
+    'adapted numbers': lambda: after(layers.Normalization(), NUMBERS),
+    'adapted bins': lambda: after(layers.Discretization(num_bins=3), NUMBERS, rank=3),
+    'adapted table': lambda: after(layers.StringLookup(), WORDS, 'string', rank=3),
+    'adapted weights of words': lambda: after(layers.StringLookup(output_mode='tf_idf'), WORDS, 'string'),
+    'adapted texts': lambda: after(layers.TextVectorization(output_mode='tf_idf'), WORDS[:, 0], 'string'),
+    'state of a user': lambda: after(tabled(), NUMBERS),
+    'quantized kernels with LoRA': lambda: low_rank('int8'),
+}
+
+
+@pytest.mark.parametrize('what', COPIED)
+def test_a_plain_copy_computes_as_its_source(what, assert_close):
+    model, x = COPIED[what]()
+    assert_close(from_keras(model, num_partitions=2).to_keras()(x), model(x))
+
+
 def test_a_plain_copy_that_would_share_weights_or_lack_some_is_refused():
     class Wide(layers.Layer):
         def __init__(self, units=3, **kwargs):
