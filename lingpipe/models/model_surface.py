@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.keras_graph import lora
-from lingpipe.pipeline import gpipe_layer
+from lingpipe.pipeline import gpipe_layer, validation
 from lingpipe.private_api import tracking
 from lingpipe.stages import losses
 
@@ -34,6 +34,7 @@ class ModelSurface(keras.Model):
             raise TypeError(
                 f'PipelineModel was given a {type(pipe).__name__}, but takes a GPipeLayer. '
                 'Make one of a Keras model by GPipeLayer.from_keras(model, num_partitions=2).')
+        validation.refuse_strategies(pipe.name)
         source = getattr(pipe, 'model', None)
         super().__init__(autocast=False, **{'name': getattr(source, 'name', None), **kwargs})
         with tracking.DotNotTrackScope():

@@ -13,6 +13,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
 from lingpipe.optimizers import device_placement, loss_scaling, optimizer_parts
+from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
 
@@ -73,6 +74,7 @@ class PipelineModel(model_surface.ModelSurface):
         Raises:
             ValueError: an argument, or a method of the source model, cannot work with a pipeline.
         """
+        validation.refuse_strategies(self.name)
         self._refuse_overridden_steps()
         if optimizer is not None:
             optimizer = self._with_loss_scale(keras.optimizers.get(optimizer), auto_scale_loss)
@@ -98,6 +100,7 @@ class PipelineModel(model_surface.ModelSurface):
 
         Slots follow weights that another pipeline of the same layers has moved since.
         """
+        self._follow_layers()
         self._refuse_new_weights()
         if self.optimizer is not None and self.pipe.built:
             optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
@@ -106,7 +109,18 @@ class PipelineModel(model_surface.ModelSurface):
     def make_predict_function(self, force: bool = False) -> Any:
         """Refuses overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
+        self._follow_layers()
         return super().make_predict_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Places weights that layers got since; see `keras.Model.make_test_function`."""
+        self._follow_layers()
+        return super().make_test_function(force)
+
+    def _follow_layers(self):
+        validation.refuse_strategies(self.name)
+        if self.pipe.built:
+            self.pipe.place_new_weights()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was when it was saved."""

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
-from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.devices import collectives, device_kinds, function_traces, variable_placement
 from lingpipe.partition import balancing, partition_summary, selection
 from lingpipe.pipeline import (
     arguments,
@@ -72,7 +72,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     _functions: Any = None  # dictionary of traced functions
     _losses_of_targets: Any = None  # the losses that they call
-    _placed: Any = None  # dictionary from id to each variable that is on its device
+    _placed: Any = None  # dictionary from id to each variable that is on its device, and the device
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -280,6 +280,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                 `load_initial_weights` does it, or a checkpoint has other weights.
         """
         p = self.params
+        validation.refuse_strategies(self.name, self.stack)
         random_seeds.make_global_generator()
         self.analyses = self._source.analyses(input_specs)
         devices = device_kinds.device_grid(p)
@@ -306,16 +307,19 @@ class GPipeLayer(model_conversion.ModelConversion):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
-        """Moves weights that layers got after the pipeline was built, as by `enable_lora`, to their partitions.
+        """Moves weights that layers got after the pipeline was built, as by `enable_lora` and `quantize`.
 
-        Programs traced earlier are not used with them, because their keys include the trained weights.
+        What was traced with other weights is traced again.
         """
-        is_first = not self._placed
-        for each in self.stages:
-            for variable in itertools.chain(*each.variables()):
-                if not is_first and variable.trainable and id(variable) not in self._placed:
-                    variable_placement.move(variable, each.device)
-                self._placed[id(variable)] = variable
+        found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
+                 for variable in itertools.chain(*each.variables())}
+        new = found.keys() - self._placed.keys() if self._placed else ()
+        for key in new:
+            variable_placement.move(*found[key])
+        if new:
+            function_traces.forget()
+        self._placed.clear()
+        self._placed.update(found)
 
     def load_initial_weights(self) -> None:
         """Loads the weights that come with the model of `params`, such as those of a preset, each to its device."""

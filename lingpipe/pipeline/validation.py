@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules, spelling
-from lingpipe.devices import collectives, device_kinds
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.partition import exact_cut, layer_layout
 
@@ -174,6 +174,26 @@ def _check_choice(field, value, choices):
 
 def _is_written_cut(partition_by):
     return isinstance(partition_by, (list, tuple)) or layer_layout.is_layout(partition_by)
+
+
+def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> None:
+    """Raises ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one.
+
+    Args:
+        name: name of the pipeline.
+        layers: the Keras layers whose variables it is to place.
+    """
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            f'{name!r} is used in the scope of a {type(tf.distribute.get_strategy()).__name__}, but a pipeline places '
+            'its variables and sums over replicas itself. Leave the scope; for replicas set num_replicas.')
+    variables = (variable for layer in layers for variable in layer.variables)
+    found = [variable.path for variable in variables if variable_placement.is_allocated(variable)
+             and isinstance(variable.value, tf.distribute.DistributedValues)]
+    if found:
+        raise ValueError(
+            f'Variables {found[:3]} of {name!r} were made in the scope of a tf.distribute strategy, which copies '
+            'them to each of its replicas. Make the model outside of the scope; for replicas set num_replicas.')
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:

@@ -1,5 +1,7 @@
 """What a pipelined model shows and saves, against the plain model on the same weights."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -273,3 +275,38 @@ def test_a_call_takes_what_changed_in_layers_since(assert_close):
     assert_close(model(x), source(x))
     scale._factors[0] = 3.0
     assert_close(model(x), source(x))
+
+
+def test_predictions_take_weights_that_the_source_got_since(assert_close):
+    source = make_source()
+    model = pipelined(source)
+    model.predict(X, verbose=0)
+    source.quantize('int8')
+    assert_close(model.predict(X, verbose=0), source.predict(X, verbose=0))
+    assert {device[-5:] for device in (variable.value.device for variable in source.get_layer('head').variables)} == {
+        'CPU:1'}
+
+
+def strategy():
+    return tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+
+
+def in_scope(function):
+    with strategy().scope():
+        return function()
+
+
+def of_list():
+    return lingpipe.GPipeLayer(layers=[layers.Dense(3)])
+
+
+@pytest.mark.parametrize('use', [
+    lambda: in_scope(lambda: pipelined(make_source())),
+    lambda: in_scope(functools.partial(of_list(), X)),
+    lambda: in_scope(functools.partial(lingpipe.PipelineModel, of_list())),
+    lambda: in_scope(functools.partial(pipelined(make_source()).compile, 'sgd', 'mse')),
+    lambda: in_scope(functools.partial(pipelined(make_source()).predict, X)),
+    lambda: pipelined(in_scope(make_source))])
+def test_strategies_of_tensorflow_are_refused_by_name(use):
+    with pytest.raises(ValueError, match='in the scope of a .*trategy.*for replicas set num_replicas'):
+        use()
