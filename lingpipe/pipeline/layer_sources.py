@@ -87,7 +87,7 @@ class LayersOfParams:
             with base_layer.allocated_variables(), variable_placement.creating_on_one_of(devices):
                 for layer, layer_specs in zip(self.layers[start:end], specs[start:end]):
                     layer_analysis.build_layer(layer, layer_specs)
-        generators = random_seeds.seed_generator_states(self.layers)
+        generators = random_seeds.generators_of(self.layers)
         segments = [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(self.layers)]
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
                 for index, (start, end) in enumerate(zip(starts, ends))]
@@ -225,8 +225,7 @@ class LayersOfModel:
         """Moves every weight to the device of its stage in the first replica; see `LayersOfParams.runs`."""
         parts = self._graph.stages(ends)
         self._graph.move_variables(parts, [devices[0] for devices in columns])
-        generators = list({id(state): state for unit in self._graph.units
-                           for state in random_seeds.seed_generator_states(unit.layers)}.values())
+        generators = random_seeds.generators_of(layer for unit in self._graph.units for layer in unit.layers)
         return [(stage_layers.StageLayers(index, part.segments, generators, keeps_rows=True), part.sources)
                 for index, part in enumerate(parts)]
 

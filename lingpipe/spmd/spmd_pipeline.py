@@ -67,7 +67,7 @@ class SpmdPipeline:
         self._map = StageMap(num_cores, is_partitioned)
         self.num_rounds = num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
-        generators = random_seeds.seed_generator_states(stack)
+        generators = random_seeds.generators_of(stack)
         self._num_seeds = len(generators)
 
         def part(layers):

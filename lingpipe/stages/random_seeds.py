@@ -3,7 +3,7 @@
 import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -58,18 +58,30 @@ class StepSeeds:
             return tf.stack([seed + replica * 2**32, tf.cast(step, tf.int64)])
 
 
+class Generator(NamedTuple):
+    """A seed generator as one layer uses it; layers that share it draw different numbers, as in Keras.
+
+    Attributes:
+        layer: the Keras layer.
+        state: its variable.
+    """
+
+    layer: keras.layers.Layer
+    state: keras.Variable
+
+
 class Seeds:
     """Gives the seed generators of a stage their states for one micro-batch.
 
     Args:
-        generators: list of pairs (place among the generators of the whole model, state variable) of the stage.
+        generators: list of the `Generator`s of the stage.
         draw: function from a call index to an indexable of seeds `[2]`, one per generator of the stage.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
             layer, such as Keras's global one. `position` is the place of a segment in the model, `number` that of the
             generator in the segment. None: the program has no numbers for such generators.
     """
 
-    def __init__(self, generators: list[tuple[int, keras.Variable]], draw: Callable[[int], Sequence[tf.Tensor]],
+    def __init__(self, generators: list[Generator], draw: Callable[[int], Sequence[tf.Tensor]],
                  draw_untracked: Callable[[int, int], tf.Tensor] | None = None) -> None:
         self._generators = generators
         self._draw, self._draw_untracked = functools.cache(draw), draw_untracked
@@ -87,11 +99,11 @@ class Seeds:
         for variable in self._untracked:
             mapping.pop(id(variable), None)
         self._untracked = []
-        used = {id(variable) for variable in seed_generator_states(segment.layers)}
-        if used:
+        layers = set(map(id, segment.layers))
+        if any(id(generator.layer) in layers for generator in self._generators):
             pairs = zip(self._generators, self._draw(segment.call_index))
-            mapping.update({id(variable): tf.cast(row, variable.dtype)
-                            for (_, variable), row in pairs if id(variable) in used})
+            mapping.update({id(generator.state): tf.cast(row, generator.state.dtype)
+                            for generator, row in pairs if id(generator.layer) in layers})
 
     def is_generator(self, variable: keras.Variable) -> bool:
         """Whether a variable is the state of a seed generator."""
@@ -147,6 +159,12 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)
     return _draw(seed, [2])
+
+
+def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
+    """Returns the seed generators of some layers, in order, for each layer that uses them once."""
+    layers = {id(layer): layer for layer in layers}.values()
+    return [Generator(layer, state) for layer in layers for state in seed_generator_states([layer])]
 
 
 def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:

@@ -69,25 +69,27 @@ class StageLayers:
         segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
             built Keras layers inside), `call_index` (number of earlier calls of these layers in the model) and
             `position` (place in the model).
-        seed_generators: every seed generator state of the whole model, in model order; a layer's place in this list
-            picks its random numbers, so they do not depend on the stage that the layer is in.
+        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order; a place in this list
+            picks the random numbers, so they do not depend on the stage that the layer is in.
         keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
             not summed.
 
     Attributes:
         layers: list of the Keras layers, each once.
+        seed_positions: places of the stage's own generators among those of the whole model.
     """
 
-    def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[keras.Variable],
+    def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[random_seeds.Generator],
                  keeps_rows: bool = False) -> None:
         self.index = index
         self.keeps_rows = keeps_rows
         self.segments = list(segments)
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
-        own = random_seeds.seed_generator_states(self.layers)
-        identities = [id(variable) for variable in seed_generators]
-        self._own_seed_generators = [(identities.index(id(variable)), variable) for variable in own]
+        identities = set(map(id, self.layers))
+        self.seed_positions = [
+            place for place, generator in enumerate(seed_generators) if id(generator.layer) in identities]
+        self._own_seed_generators = [seed_generators[place] for place in self.seed_positions]
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
@@ -96,7 +98,7 @@ class StageLayers:
 
     def variables(self) -> Variables:
         """Returns the Keras variables of the layers as `Variables`."""
-        special = {id(variable) for _, variable in self._own_seed_generators}
+        special = {id(generator.state) for generator in self._own_seed_generators}
         special |= {id(variable) for variable in self.trainable_variables}
         others = _without_doubles(variable for layer in self.layers for variable in layer.variables)
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
@@ -144,11 +146,6 @@ class StageLayers:
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
         """Returns the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
-
-    @property
-    def seed_positions(self) -> list[int]:
-        """Places of the stage's own generators among those of the whole model."""
-        return [position for position, _ in self._own_seed_generators]
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:

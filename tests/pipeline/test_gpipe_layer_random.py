@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe.layers import amoebanet, amoebanet_operations
 from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
 from tests.plain_stack import make_pipe
 
 layers = keras.layers
@@ -155,3 +156,22 @@ def test_amoebanet_does_not_depend_on_partitions_or_recomputation(double_precisi
                      recompute=recompute, num_micro_batches=2)
 
     assert_close(run(3, 'stage'), run(1, 'none'))
+
+
+class Noise(layers.Layer):
+    """Draws from a generator that other layers may draw from too."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.seed_generator = generator
+
+    def call(self, inputs):
+        return keras.random.uniform(keras.ops.shape(inputs), seed=self.seed_generator)
+
+
+@pytest.mark.parametrize('num_partitions', [1, 2])
+def test_layers_that_share_a_generator_draw_different_numbers(num_partitions):
+    inputs, generator = keras.Input([4]), keras.random.SeedGenerator(1)
+    model = keras.Model(inputs, [Noise(generator)(inputs), Noise(generator)(inputs)])
+    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=num_partitions, num_micro_batches=2)
+    assert len(np.unique(pipe(ONES[:, :4], training=True))) == 2 * 8 * 4
