@@ -34,7 +34,8 @@ from keras.src.utils import tracking
 # xla: XLA's operations without a public name in TensorFlow, such as the barrier that keeps a recomputation.
 from tensorflow.compiler.tf2xla.python import xla
 
-# pywrap_tfe: tracing a stage with gradients even if an outer tape was stopped, as by tf.recompute_grad.
+# pywrap_tfe: tracing a stage with gradients even if an outer tape was stopped, as by tf.recompute_grad; detecting
+# tensors with tangents of forward mode.
 from tensorflow.python import pywrap_tfe
 
 # ag_ctx: translating only the layers of users by AutoGraph.

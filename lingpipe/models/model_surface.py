@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe.keras_graph import lora
 from lingpipe.pipeline import gpipe_layer, validation
-from lingpipe.private_api import tracking
+from lingpipe.private_api import Functional, tracking
 from lingpipe.stages import losses
 
 _UNLOADED = re.compile(r'A total of (\d+) objects could not be loaded.*?<\w+ name=([^,>]+)', re.DOTALL)  # Keras's words
@@ -66,13 +66,13 @@ class ModelSurface(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The symbolic inputs of the source model, in its own structure."""
-        return super().input if self.source is None else self.source.input
+        """The symbolic inputs of a Functional source, in its own structure; else those of the model's calls."""
+        return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of the source model, in its own structure."""
-        return super().output if self.source is None else self.source.output
+        """The symbolic outputs of a Functional source, in its own structure; else those of the model's calls."""
+        return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
     def input_shape(self) -> Any:
@@ -149,10 +149,10 @@ class ModelSurface(keras.Model):
         with lora.merged(self):
             return self._plain_model().export(filepath, *args, **kwargs)
 
-    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None) -> None:
+    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None, include_optimizer: bool = True) -> None:
         """Saves the pipeline with its model; see `keras.Model.save`."""
         with lora.merged(self):
-            super().save(filepath, overwrite, zipped)
+            super().save(filepath, overwrite, zipped, include_optimizer=include_optimizer)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
         """Saves the weights, which the plain model can also load; see `keras.Model.save_weights`."""

@@ -127,7 +127,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             "training and --mode=plan --compile; 'auto': in training 'spmd' if possible, else 'logical_cores' for "
             "replicas that fill the system and have one partition or share statistics, else 'stage_programs'.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
-        p.Define('random_seed', None, 'Integer that dropout and its like depend on; None draws one from Keras.')
+        p.Define('random_seed', None, 'Integer that dropout and its like depend on, in place of seeds of '
+                 'layers; None draws one from Keras.')
         return p
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
@@ -387,7 +388,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training '
                              'are different programs. Give a Python boolean, and call the pipeline in both branches of '
                              'a tf.cond if need be.')
-        inputs = boundary.put_masks_on(self._source.enter(inputs), mask)
+        inputs = boundary.put_masks_on(self._enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
         outputs, added = self._in_function(tape_pass.call)(
@@ -431,7 +432,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            self._grid, self._losses_of_targets.of(loss_fn), self._source.enter(x),
+            self._grid, self._losses_of_targets.of(loss_fn), self._enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
@@ -455,15 +456,19 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._grid, self._losses_of_targets.of(loss_fn), self._source.enter(x),
+            self._grid, self._losses_of_targets.of(loss_fn), self._enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
-        outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._source.enter(x))
+        outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._enter(x))
         return self.pack_outputs(outputs), added
+
+    def _enter(self, x):
+        validation.refuse_forward_mode(self.name, x, self.trainable_variables)
+        return self._source.enter(x)
 
     def _require_built(self, x):
         if not self.built:

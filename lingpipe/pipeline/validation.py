@@ -11,6 +11,7 @@ from lingpipe import hyperparams, schedules, spelling
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.partition import exact_cut, layer_layout
+from lingpipe.private_api import pywrap_tfe, record
 
 _CHOICES = {
     'recompute': ['none', 'selective', 'stage', 'layer'],
@@ -194,6 +195,23 @@ def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> N
         raise ValueError(
             f'Variables {found[:3]} of {name!r} were made in the scope of a tf.distribute strategy, which copies '
             'them to each of its replicas. Make the model outside of the scope; for replicas set num_replicas.')
+
+
+def refuse_forward_mode(name: str, inputs: Any, variables: Iterable[keras.Variable]) -> None:
+    """Raises ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights.
+
+    Args:
+        name: name of the pipeline.
+        inputs: nest of tensors.
+        variables: its trainable Keras variables.
+    """
+    if not record.could_possibly_record():
+        return
+    tensors = [leaf for leaf in tf.nest.flatten(inputs) if isinstance(leaf, tf.Tensor)]
+    handles = [tf.convert_to_tensor(variable_placement.native(variable).handle) for variable in variables]
+    if pywrap_tfe.TFE_Py_PackJVPs([*tensors, *handles])[1]:
+        raise ValueError(f'{name!r} has no forward-mode derivatives, as of tf.autodiff.ForwardAccumulator. Take '
+                         'gradients by a tf.GradientTape.')
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:

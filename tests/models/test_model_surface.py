@@ -310,3 +310,45 @@ def of_list():
 def test_strategies_of_tensorflow_are_refused_by_name(use):
     with pytest.raises(ValueError, match='in the scope of a .*trategy.*for replicas set num_replicas'):
         use()
+
+
+@pytest.mark.parametrize('make', [
+    make_source, lambda: keras.Sequential([keras.Input([5]), layers.Dense(4, 'tanh'), layers.Dense(3)])])
+def test_it_trains_inside_a_functional_model_as_its_source_does(make, assert_close):
+    def around(model):
+        inputs = keras.Input([5])
+        return keras.Model(inputs, layers.Dense(3)(model(inputs)))
+
+    plain, pipelined_inside = around(make()), around(pipelined(make(), 1))
+    pipelined_inside.set_weights(plain.get_weights())
+    for model in (plain, pipelined_inside):
+        model.compile(keras.optimizers.SGD(0.1), 'mse')
+        model.fit(X, Y, batch_size=6, epochs=2, shuffle=False, verbose=0)
+    assert_close(pipelined_inside.get_weights(), plain.get_weights())
+
+
+def test_include_optimizer_is_an_argument_as_in_keras(tmp_path):
+    model = pipelined(make_source())
+    model.compile('adam', 'mse')
+    model.save(tmp_path / 'model.keras', include_optimizer=False)
+    assert_equal_outputs(keras.saving.load_model(tmp_path / 'model.keras'), model)
+
+
+def assert_equal_outputs(one, other):
+    np.testing.assert_allclose(one(X), other(X), rtol=1e-5, atol=1e-6)
+
+
+FORWARD = {
+    'call': lambda model: model(X),
+    'call in a function': lambda model: tf.function(model)(X),
+    'value_and_grad': lambda model: model.pipe.value_and_grad(keras.losses.MeanSquaredError(), X, Y),
+    'evaluate': lambda model: model.pipe.evaluate(keras.losses.MeanSquaredError(), X, Y),
+}
+
+
+@pytest.mark.parametrize('run', FORWARD)
+def test_forward_mode_is_refused_in_words(models, run):
+    weight = models[1].trainable_variables[0].value
+    with tf.autodiff.ForwardAccumulator(weight, tf.ones_like(weight)), pytest.raises(
+            ValueError, match='has no forward-mode derivatives.*tf.GradientTape'):
+        FORWARD[run](models[1])
