@@ -27,7 +27,7 @@ _ROUND_STEPS = 100
 _LONGEST_LOOK = 0.03  # seconds; values are written for longer
 _VALUES_FILE = re.compile(r'ckpt-\d+_temp/part-\d+-of-\d+\.data')
 _INDEX_OF_PART = re.compile(r'part-\d+-of-(\d+)\.index')
-_NEW_LIST = re.compile(r'checkpoint\.tmp[0-9a-f]+')
+_NEW_LIST = re.compile(r'checkpoint\.new')
 _INDEX_FILE = re.compile(r'ckpt-\d+\.index')
 
 COPY, BEGIN, VALUES, MERGE, UNLISTED, LIST, DELETION = MOMENTS = (
@@ -101,13 +101,14 @@ def obey(folder):
     Args:
         folder: folder of the training run.
     """
+    import tensorflow as tf
     reach = functools.partial(_reach, _request(folder))
     for module, name, wrapper in (
             ('lingpipe.training.background_writer', 'copied_to_hosts', _after_half_of_the_copy(reach)),
-            ('tensorflow.python.checkpoint.checkpoint_management', 'CheckpointManager.save', _before(reach, BEGIN)),
+            ('tensorflow.python.checkpoint.checkpoint', 'Checkpoint.write', _before(reach, BEGIN)),
             ('tensorflow.python.ops.gen_io_ops', 'merge_v2_checkpoints', _around_the_merge(reach)),
-            ('tensorflow.python.lib.io.file_io', 'rename', _before(reach, LIST, _replaces_list)),
-            ('tensorflow.python.lib.io.file_io', 'delete_file', _before(reach, DELETION, _is_of_values))):
+            (tf.io.gfile, 'rename', _before(reach, LIST, _replaces_list)),
+            (tf.io.gfile, 'remove', _before(reach, DELETION, _is_of_values))):
         wrapt.wrap_function_wrapper(module, name, wrapper)
 
 
@@ -130,7 +131,7 @@ def _before(reach, moment, concerns=lambda *unused: True):
     return wrapper
 
 
-def _replaces_list(unused_old, new, *unused):
+def _replaces_list(unused_old, new, **unused):
     return os.path.basename(new) == 'checkpoint'
 
 

@@ -14,9 +14,9 @@ from lingpipe.training import checkpoint_contents, checkpointing, checkpoints, e
 
 def _write_checkpoints(folder):
     state = checkpoint_contents.nested(_variables())
-    manager = tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, 2, checkpoint_name='ckpt')
+    checkpoints.begin_list(folder)
     for step in (1, 2):
-        manager.save(checkpoint_number=step)
+        checkpoints.add(tf.train.Checkpoint(**state).write(os.path.join(folder, f'ckpt-{step}')))
 
 
 def _variables():
@@ -69,7 +69,7 @@ def _read_logdir(folder):
     run = logdir.LogDir(folder)
     run.create()
     with run.lock():
-        run.read_best()
+        run.read_best('accuracy')
         run.read_params()
         run.read_left_out()
         run.write_best(4, 'accuracy', .6)

@@ -8,6 +8,7 @@ So training with two partitions can resume with three, and be evaluated with one
 """
 
 import os
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -15,10 +16,11 @@ import tensorflow as tf
 from lingpipe import text_files
 from lingpipe.cluster import waits
 from lingpipe.keras_graph import lora, model_source
-from lingpipe.training import checkpoints, errors
+from lingpipe.training import checkpoints, errors, logdir
 
 MODEL = 'model/'  # prefix of the names of a model's weights
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
+_RESERVED = re.compile(r'\.ATTRIBUTES/')
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
@@ -51,9 +53,15 @@ def nested(named: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         Nested dictionary of `tf.Variable`.
+
+    Raises:
+        ValueError: TensorFlow could not read a checkpoint with such a name.
     """
     tree = {}
     for name, variable in named.items():
+        if _RESERVED.search(name):
+            raise ValueError(f'The layer of the weight {name} has a name that ends in .ATTRIBUTES, a word of TensorFlow: '
+                             'no checkpoint of it could be read. Rename the layer.')
         *folders, leaf = name.split('/')
         node = tree
         for folder in folders:
@@ -165,15 +173,22 @@ def stored_shapes(path: str) -> dict:
     Raises:
         DamagedCheckpointError: it cannot be read.
         TrainingError: it is missing.
+        ValueError: TensorFlow would take the path for a pattern.
     """
+    logdir.refuse_patterns('checkpoint', path)
     try:
         for name in checkpoints.files_of(path):
             text_files.require_regular(os.path.join(os.path.dirname(str(path)), name))
         shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
-    return {name.removesuffix(_SUFFIX): list(shape) for name, shape in shapes.items() if name not in _BOOKKEEPING
-            and not name.startswith('save_counter')}
+    return {_unescaped(name.removesuffix(_SUFFIX)): list(shape) for name, shape in shapes.items()
+            if name not in _BOOKKEEPING and not name.startswith('save_counter')}
+
+
+def _unescaped(name):
+    """Returns a name without TensorFlow's escapes: it writes '..' for a dot."""
+    return name.replace('..', '.')
 
 
 def _flat(tree, prefix=''):

@@ -44,14 +44,15 @@ class Checkpointer:
     def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
                  writer: background_writer.BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
-        checkpoints.complete(directory)  # CheckpointManager would treat a damaged list as an empty one
+        checkpoints.complete(directory)  # refuses a damaged list
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self.state = _nested_state(program)
         self._writer = writer or background_writer.BackgroundWriter()
         self._wait = wait
         self._damaged = []
-        self._manager = None
+        self._current = None  # the checkpoint of this state, if it has been written or read
+        self._has_list = False
         self._found_options = None
 
     def latest(self) -> str | None:
@@ -62,7 +63,7 @@ class Checkpointer:
         return [path for path in checkpoints.complete(self._directory) if path not in self._damaged]
 
     def save(self) -> str:
-        """Writes a checkpoint of the current step, unless there is one already.
+        """Writes a checkpoint of the current step, unless it is what was written or read last.
 
         Returns:
             Path of the checkpoint.
@@ -97,38 +98,29 @@ class Checkpointer:
             self._write(path, *args)
 
     def _write(self, path, copies, then):
-        newest, step = self.latest(), checkpoints.step_of(path)
-        if newest is None or checkpoints.step_of(newest) != step:
-            try:
+        try:
+            if path != self._current:
                 self._write_and_list(path, copies)
-            except (tf.errors.OpError, OSError) as error:
-                if errors.is_lost_machine(error):
-                    raise
-                raise self._unwritten(step, newest, error) from error
+            then()  # before the previous checkpoint is deleted, so that what it writes is always about one that exists
+            checkpoints.delete_old(self._directory, self._max_to_keep)
+        except (tf.errors.OpError, OSError) as error:
+            if errors.is_lost_machine(error):
+                raise
+            raise self._unwritten(checkpoints.step_of(path), self.latest(), error) from error
+        self._current = path
         self._damaged = [damaged for damaged in self._damaged if damaged != path]
-        then()
 
     def _write_and_list(self, path, copies):
-        manager = self._kept_manager()
-        checkpoints.mark_unfinished(path)
-        for name, part in copies.items():
-            setattr(manager.checkpoint, name, tf.nest.map_structure(_variable_of, part))
-        try:
-            manager.save(checkpoint_number=checkpoints.step_of(path), options=self._options())
-            checkpoints.mark_finished(self._directory)
-        finally:
-            for name in copies:
-                delattr(manager.checkpoint, name)  # frees the memory of the copies
-
-    def _kept_manager(self):
-        """Returns the manager, after removing damaged checkpoints from the list; their files stay."""
-        if self._manager is None:
+        if not self._has_list:
             checkpoints.remove_unfinished(self._directory)  # before the list lacks a damaged one, which stays
-            checkpoints.leave_out(self._directory, self._damaged)
-            self._manager = tf.train.CheckpointManager(
-                tf.train.Checkpoint(), self._directory, self._max_to_keep, checkpoint_name='ckpt')
             checkpoints.begin_list(self._directory)
-        return self._manager
+            self._has_list = True
+        checkpoints.leave_out(self._directory, [*self._damaged, path])
+        checkpoints.mark_unfinished(path)
+        state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
+        tf.train.Checkpoint(**state).write(path, options=self._options())
+        checkpoints.add(path)
+        checkpoints.mark_finished(self._directory)
 
     def _options(self):
         if self._found_options is None:
@@ -167,6 +159,7 @@ class Checkpointer:
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
             checkpoint_contents.read_state(path, self.state, self._options())
+        self._current = str(path)
 
 
 def _variable_of(copy):

@@ -10,6 +10,7 @@
 """
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from lingpipe.training import errors, logdir
 
 _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
-_UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.tmp[0-9a-f]{32}|seen_by_all_[0-9a-f]{32}')
+_UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
 _MARK = 'unfinished'
 _MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
 _MOST_BYTES_OF_MARK = 100
@@ -86,12 +87,13 @@ def complete(directory: Any) -> list[str]:
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To "
             f'resume from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another '
             '--logdir; nothing was changed.')
-    return list(dict.fromkeys(reversed(found)))
+    return found[::-1]
 
 
 def _listed(directory):
     state = _state_in(directory)
-    listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    names = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    listed = list(dict.fromkeys(reversed(names)))[::-1]  # the newest counts where it is named last
     for path in listed:
         # Training would delete it as too old, as if it were in this folder.
         if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
@@ -117,26 +119,6 @@ def _state_in(directory):
         return None
 
 
-def leave_out(directory: str, paths: list[str]) -> None:
-    """Removes checkpoints from the list of the complete ones, unless no others remain; their files stay.
-
-    Args:
-        directory: folder of checkpoints.
-        paths: list of paths.
-    """
-    state = _state_in(directory) if paths else None
-    if state is None:
-        return
-    listed = state.all_model_checkpoint_paths
-    times = state.all_model_checkpoint_timestamps or [state.last_preserved_timestamp] * len(listed)
-    kept = {path: time for path, time in zip(listed, times) if path not in paths}
-    if kept:
-        state.model_checkpoint_path = os.path.basename(list(kept)[-1])
-        state.all_model_checkpoint_paths[:] = map(os.path.basename, kept)
-        state.all_model_checkpoint_timestamps[:] = kept.values()
-        logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), str(state))
-
-
 def begin_list(directory: str) -> None:
     """Writes a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones.
 
@@ -145,7 +127,64 @@ def begin_list(directory: str) -> None:
     """
     if not _listed(directory):
         tf.io.gfile.makedirs(directory)
-        logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), f'model_checkpoint_path: "{_NONE_YET}"\n')
+        _write_list(directory, [])
+
+
+def leave_out(directory: str, paths: list[str]) -> None:
+    """Removes checkpoints from the list of the complete ones; their files stay.
+
+    Args:
+        directory: folder of checkpoints.
+        paths: list of paths.
+    """
+    listed = _listed(directory)
+    kept = _without(listed, paths)
+    if kept != listed:
+        _write_list(directory, kept)
+
+
+def add(path: str) -> None:
+    """Names a checkpoint as the newest complete one.
+
+    Args:
+        path: its path, in a folder with a list.
+    """
+    directory = os.path.dirname(path)
+    _write_list(directory, [*_without(_listed(directory), [path]), path])
+
+
+def delete_old(directory: str, max_to_keep: int) -> None:
+    """Deletes all but the newest of the listed checkpoints, the index first, and names them no longer.
+
+    Args:
+        directory: folder of checkpoints.
+        max_to_keep: how many to keep.
+    """
+    listed = _listed(directory)
+    for path in listed[:-max_to_keep]:
+        delete(path)
+    if len(listed) > max_to_keep:
+        _write_list(directory, listed[-max_to_keep:])
+
+
+def delete(path: str) -> None:
+    """Deletes the files of a checkpoint, the index first: without it the others do not count."""
+    for name in sorted(files_of(path), reverse=True):
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
+
+
+def _without(listed, paths):
+    names = {os.path.basename(path) for path in paths}
+    return [path for path in listed if os.path.basename(path) not in names]
+
+
+def _write_list(directory, paths):
+    """Writes the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
+    names = [os.path.basename(path) for path in paths if os.path.basename(path) != _NONE_YET]
+    lines = [f'model_checkpoint_path: {json.dumps(names[-1] if names else _NONE_YET)}',
+             *(f'all_model_checkpoint_paths: {json.dumps(name)}' for name in names)]
+    logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), '\n'.join(lines) + '\n')
 
 
 def mark_unfinished(path: str) -> None:
@@ -177,8 +216,7 @@ def remove_unfinished(directory: str) -> None:
     listed = _listed(directory)
     path = _marked(directory)
     if path and listed and os.path.basename(path) not in map(os.path.basename, listed):
-        for name in sorted(files_of(path), reverse=True):  # the index first
-            _remove(tf.io.gfile.join(directory, name))
+        delete(path)
     mark_finished(directory)
 
 

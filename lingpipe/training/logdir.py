@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from lingpipe import text_files
 from lingpipe.training import errors
@@ -42,6 +43,7 @@ _MOST_VERSIONS = 1000
 _NUM_SHOWN = 80
 _WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
+_OF_PATTERNS = re.compile(r'[*?\[\\]')
 
 
 @contextlib.contextmanager
@@ -97,9 +99,13 @@ class LogDir:
 
     Args:
         path: folder of the run, on this machine or elsewhere that TensorFlow can write, such as 'gs://bucket/run'.
+
+    Raises:
+        ValueError: TensorFlow would take the path for a pattern.
     """
 
     def __init__(self, path: Any) -> None:
+        refuse_patterns('--logdir', path)
         self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
@@ -195,18 +201,26 @@ class LogDir:
     def _left_out_file(self):
         return tf.io.gfile.join(self._control, 'left_out.json')
 
-    def read_best(self) -> float | None:
-        """Returns the value of the best metric so far, or None."""
+    def read_best(self, metric: str | None) -> tuple[int, float] | None:
+        """Returns the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""
         text = _read_text(self._best_file)
         if text is None:
             return None
         try:
-            value = float(text_files.parsed_json(text)['value'])
+            record = text_files.parsed_json(text)
+            step, known, value = int(record['step']), str(record['metric']), float(record['value'])
         except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise _damaged(self._best_file, error) from error
         if not math.isfinite(value):
             raise errors.TrainingError(f'{self._best_file} has the value {value}, which no metric has. {_REMEDY}')
-        return value
+        if metric not in (None, known):
+            logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces it.',
+                            self.best, known[:_NUM_SHOWN], metric)
+        return (step, value) if metric == known else None
+
+    def forget_best(self) -> None:
+        """Removes the record of the checkpoint in 'best', before another one of the same step replaces it."""
+        tf.io.gfile.remove(self._best_file)
 
     def write_best(self, step: int, metric: str, value: float) -> None:
         """Records the step, metric and value of the checkpoint in 'best'."""
@@ -242,6 +256,23 @@ def parsed_versions(text: str) -> dict[str, str]:
     if wrong:
         raise ValueError(f'{wrong[0][:_NUM_SHOWN]!r} is not a name and a version')
     return dict(line.split(' ', 1) for line in lines)
+
+
+def refuse_patterns(name: str, path: Any) -> None:
+    """Refuses a path that TensorFlow takes for a pattern where it reads a checkpoint: it finds none, or that of others.
+
+    Args:
+        name: the flag or field with the path.
+        path: the path.
+
+    Raises:
+        ValueError: it has a character of patterns.
+    """
+    found = _OF_PATTERNS.search(str(path))
+    if found:
+        raise ValueError(f'{name}={path} has the character {found[0]}, and TensorFlow takes such a path of checkpoints '
+                         'for a pattern that stands for other paths. Choose or rename it to one without *, ?, [ and '
+                         '\\; nothing was changed.')
 
 
 def refuse_links(path: str) -> None:

@@ -184,7 +184,7 @@ class Trainer:
 
     def _begin_files(self):
         """Reads the value of the best checkpoint, and writes what describes the run."""
-        self._best_value = self._logdir.read_best()
+        self._best_so_far = self._logdir.read_best(self._params.eval.best_metric)
         self._logdir.write_control(self._params.ToText(), self._analysis_text())
         self._trackers.start(self._params)
         self._curves = progress.SummaryWriter(self._logdir.train)
@@ -371,8 +371,10 @@ class Trainer:
         if p.best_metric not in metrics:
             return
         value, sign = metrics[p.best_metric], 1 if p.best_is_largest else -1
-        if math.isfinite(value) and (self._best_value is None or sign * value > sign * self._best_value):
-            self._best_value = value
+        if math.isfinite(value) and (self._best_so_far is None or sign * value > sign * self._best_so_far[1]):
+            if self._best_so_far and self._best_so_far[0] == self._step:
+                self._logdir.forget_best()
+            self._best_so_far = self._step, value
             self._begin_save(
                 self._best, functools.partial(self._logdir.write_best, self._step, p.best_metric, value))
 

@@ -14,13 +14,13 @@ from lingpipe.training import background_writer, checkpointing, checkpoints, err
 @pytest.fixture
 def held_writes(monkeypatch):
     """Event without which no checkpoint is written."""
-    allowed, save = threading.Event(), tf.train.CheckpointManager.save
+    allowed, save = threading.Event(), tf.train.Checkpoint.write
 
     def save_when_allowed(*args, **kwargs):
         assert allowed.wait(60)
         return save(*args, **kwargs)
 
-    monkeypatch.setattr(tf.train.CheckpointManager, 'save', save_when_allowed)
+    monkeypatch.setattr(tf.train.Checkpoint, 'write', save_when_allowed)
     return allowed
 
 
@@ -113,24 +113,24 @@ def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_w
 
 def test_files_are_whole_before_the_list_names_them(program, tmp_path, monkeypatch, stored):
     """Whoever looks, or is killed, at that moment finds the checkpoints from before."""
-    found, record = [], tf.train.CheckpointManager._record_state
+    found, add = [], checkpoints.add
 
-    def looking_record(self):
-        found.append((checkpoints.complete(tmp_path), stored(self.latest_checkpoint).keys()))
-        record(self)
+    def looking_add(path):
+        found.append((checkpoints.complete(tmp_path), stored(path).keys()))
+        add(path)
 
-    monkeypatch.setattr(tf.train.CheckpointManager, '_record_state', looking_record)
+    monkeypatch.setattr(checkpoints, 'add', looking_add)
     checkpointer = checkpointing.Checkpointer(tmp_path, program)
     first = checkpointer.save()
     program.global_step.assign(1)
     checkpointer.save()
-    assert found[0] == ([], stored(first).keys()) and found[2] == ([first], stored(first).keys())
+    assert found == [([], stored(first).keys()), ([first], stored(first).keys())]
 
 
 def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
         tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, '_record_state', lambda self: 1 / 0)  # as where it is killed
+        patch.setattr(checkpoints, 'add', lambda path: 1 / 0)  # as where it is killed
         with pytest.raises(ZeroDivisionError):
             tiny.only_train(tmp_path)
     assert (tmp_path / 'train/ckpt-12.index').exists() and checkpoints.complete(tmp_path / 'train') == []
@@ -144,7 +144,7 @@ def test_what_was_never_listed_is_removed_by_the_next_run(program, tmp_path, mon
     first = checkpointer.save()
     program.global_step.assign(1)
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, '_record_state', lambda self: 1 / 0)  # as where it is killed
+        patch.setattr(checkpoints, 'add', lambda path: 1 / 0)  # as where it is killed
         with pytest.raises(ZeroDivisionError):
             checkpointer.save()
     assert (tmp_path / 'ckpt-1.index').exists()
@@ -171,7 +171,7 @@ def test_where_saves_are_not_async_no_step_begins_before_the_end(tiny, tmp_path,
 
 def test_an_error_of_the_thread_ends_training_at_the_next_step(
         tiny, tmp_path, monkeypatch, full_disk, at_step_12, finished, assert_same_checkpoint):
-    save, failed = tf.train.CheckpointManager.save, threading.Event()
+    save, failed = tf.train.Checkpoint.write, threading.Event()
 
     def save_to_full_disk(*args, **kwargs):
         try:
@@ -181,7 +181,7 @@ def test_an_error_of_the_thread_ends_training_at_the_next_step(
             failed.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, 'save', save_to_full_disk)
+        patch.setattr(tf.train.Checkpoint, 'write', save_to_full_disk)
         at_step_12(lambda: failed.wait(60))
         with pytest.raises(errors.TrainingError, match=f'^The checkpoint of step 1 could not be written to {tmp_path}/'
                                                        'train .* There is no earlier one. Free some space or choose'):

@@ -1,5 +1,8 @@
+import types
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
@@ -23,6 +26,28 @@ def test_names_depend_on_the_layers_only():
         named = checkpoint_contents.model_variables(body)
         assert list(named) == expected
         assert list(map(id, named.values())) == [id(weight) for layer in body.stack for weight in layer.weights]
+
+
+@pytest.mark.parametrize('name', [
+    'block1.dense', '.', 'a..b', 'a.Sb', 'a b', 'a:0', 'ü', 'ATTRIBUTES', 'a.OPTIMIZER_SLOT', 'VARIABLE_VALUE', 'save_counter',
+    '_CHECKPOINTABLE_OBJECT_GRAPH', 'model'])
+def test_a_checkpoint_of_a_layer_of_any_name_is_read_again(tmp_path, name):
+    layer = keras.layers.Dense(2, name=name)
+    layer.build([None, 3])
+    body = types.SimpleNamespace(model=None, stack=[layer])
+    state = {'model': checkpoint_contents.nested(checkpoint_contents.model_variables(body)), 'global_step': tf.Variable(1)}
+    path = tf.train.Checkpoint(**state).write(str(tmp_path / 'ckpt-1'))
+    kernel = layer.kernel.numpy()
+    layer.kernel.assign(kernel + 1)
+    checkpoint_contents.require_match(path, state)
+    checkpoint_contents.read_state(path, state)
+    np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
+
+
+@pytest.mark.parametrize('name', ['.ATTRIBUTES', 'a.ATTRIBUTES'])
+def test_names_that_tensorflow_cannot_read_again_are_refused(name):
+    with pytest.raises(ValueError, match='Rename the layer'):
+        checkpoint_contents.nested({f'{name}/000_kernel': tf.Variable(1)})
 
 
 def test_a_nest_of_variables_is_saved_and_restored_by_name(tmp_path):

@@ -173,7 +173,7 @@ def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied,
 
     checkpointer = checkpointing.Checkpointer(copied / 'train', make_program())
     if work == 'save':
-        monkeypatch.setattr(tf.train.CheckpointManager, 'save', lose_worker)
+        monkeypatch.setattr(tf.train.Checkpoint, 'write', lose_worker)
         with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
             checkpointer.save()
     else:

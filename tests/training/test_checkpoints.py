@@ -43,7 +43,7 @@ def test_what_a_killed_process_was_writing_is_removed(folder):
     """It was killed after it wrote the index, or while it replaced the list."""
     whole = {name for name in _names(folder) if not name.startswith('ckpt-2.')}
     checkpoints.mark_unfinished(str(folder / 'ckpt-2'))
-    (folder / f'checkpoint.tmp{"0f" * 16}').write_text('half')
+    (folder / 'checkpoint.new').write_text('half')
     checkpoints.remove_unfinished(str(folder))
     assert _names(folder) == whole
 

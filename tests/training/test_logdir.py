@@ -3,7 +3,7 @@ import platform
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import errors, logdir
+from lingpipe.training import checkpoint_contents, checkpoints, errors, logdir
 
 
 def test_a_finished_run_is_laid_out_as_documented(finished):
@@ -35,7 +35,7 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     made = logdir.LogDir(tmp_path / 'a/b')
     assert not list(tmp_path.iterdir())
     made.create()
-    assert made.read_params() is None and made.read_best() is None
+    assert made.read_params() is None and made.read_best('loss') is None
     assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
     assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
     assert not list((tmp_path / 'a/b/control').iterdir())
@@ -58,7 +58,28 @@ def test_the_best_metric_reads_back(tmp_path):
     made = logdir.LogDir(tmp_path)
     (tmp_path / 'best').mkdir()
     made.write_best(7, 'accuracy', 0.9876543210987654)
-    assert logdir.LogDir(tmp_path).read_best() == 0.9876543210987654
+    assert logdir.LogDir(tmp_path).read_best('accuracy') == (7, 0.9876543210987654)
+    assert logdir.LogDir(tmp_path).read_best('loss') is None
+
+
+@pytest.mark.parametrize('name', ['exp[1]', 'exp*', 'exp?', 'a\\\\b'])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match='takes such a path of checkpoints for a pattern'):
+        logdir.LogDir(tmp_path / name)
+    with pytest.raises(ValueError, match='takes such a path of checkpoints for a pattern'):
+        checkpoint_contents.stored_shapes(str(tmp_path / name / 'train/ckpt-1'))
+
+
+@pytest.mark.parametrize('name', ['exp{1,2}', 'a b', 'ü', 'a#b%20', 'q\"r', 'a:b', 'a/'])
+def test_other_odd_paths_hold_checkpoints(tmp_path, name):
+    folder, variable = logdir.LogDir(f'{tmp_path}/{name}').train, tf.Variable(1.)
+    checkpoints.begin_list(folder)
+    for step in (1, 2, 3):
+        checkpoints.add(tf.train.Checkpoint(v=variable).write(f'{folder}/ckpt-{step}'))
+        checkpoints.delete_old(folder, 2)
+    assert checkpoints.complete(folder) == [f'{folder}/ckpt-3', f'{folder}/ckpt-2']
+    assert checkpoints.files_of(f'{folder}/ckpt-1') == []
+    checkpoint_contents.read_state(f'{folder}/ckpt-3', {'v': variable})
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path):
@@ -113,7 +134,7 @@ def test_a_damaged_best_metric_says_what_to_do(tmp_path, text):
     (tmp_path / 'best').mkdir()
     (tmp_path / 'best/best.json').write_text(text)
     with pytest.raises(errors.TrainingError, match='best.json .*Delete it, or choose another --logdir'):
-        logdir.LogDir(tmp_path).read_best()
+        logdir.LogDir(tmp_path).read_best('accuracy')
 
 
 @pytest.mark.parametrize('text', ['keras', 'keras 3.15.1\n\nnumpy 2.0', 'a b\n' * 1001, 'a' * 100_000])

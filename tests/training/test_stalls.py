@@ -152,8 +152,8 @@ def test_an_input_that_hangs_while_it_is_built_is_named(tiny, stall, monkeypatch
 def test_a_checkpoint_that_is_not_written_is_named(
         tiny, stall, monkeypatch, tmp_path, caplog, finished, assert_same_checkpoint):
     stall.expected = f'Waited 1 s for checkpoint {tmp_path}/train/ckpt-12 to be written (train.check'
-    save = tf.train.CheckpointManager.save
-    monkeypatch.setattr(tf.train.CheckpointManager, 'save', lambda *args, **kwargs: stall.block() or save(*args, **kwargs))
+    save = tf.train.Checkpoint.write
+    monkeypatch.setattr(tf.train.Checkpoint, 'write', lambda *args, **kwargs: stall.block() or save(*args, **kwargs))
     tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0)
     assert stall.sentence()
     assert f'Still waiting for checkpoint {tmp_path}/train/ckpt-12 to be written after' in caplog.text

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import weakref
 
@@ -231,14 +232,14 @@ def test_a_second_training_run_in_a_folder_is_refused(
 
 def test_a_full_disk_is_reported_and_loses_no_checkpoint(
         tiny, finished, rewound, monkeypatch, full_disk, assert_same_checkpoint):
-    folder, save = rewound(4), tf.train.CheckpointManager.save
+    folder, save = rewound(4), tf.train.Checkpoint.write
 
     def save_to_full_disk(*args, **kwargs):
         with full_disk():
             return save(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, 'save', save_to_full_disk)
+        patch.setattr(tf.train.Checkpoint, 'write', save_to_full_disk)
         with pytest.raises(errors.TrainingError) as caught:
             tiny.only_train(folder)
     assert f'step 12 could not be written to {folder}/train (' in str(caught.value)
@@ -296,6 +297,27 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
         tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
         eval__best_metric=metric, eval__best_is_largest=largest, train__max_steps=13)
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
+
+
+def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_path, assert_same_checkpoint):
+    """Training has begun again in a folder, with a better rate."""
+    values = []
+    for rate in (1e-6, 0.1):
+        tiny.train(tmp_path, train__lr_schedule=None, train__learning_rate=rate, train__clip_gradient_norm_to_value=0.0)
+        values.append(json.loads((tmp_path / 'best/best.json').read_text())['value'])
+        assert_same_checkpoint(tmp_path / 'best/ckpt-12', tmp_path / 'train/ckpt-12')
+        shutil.rmtree(tmp_path / 'train')
+    assert values[0] < values[1]
+
+
+def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_path, monkeypatch):
+    write = logdir.LogDir.write_best
+    monkeypatch.setattr(
+        logdir.LogDir, 'write_best', lambda self, step, *args: write(self, step, *args) if step == 4 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tiny.train(tmp_path, eval__interval_steps=4)
+    assert json.loads((tmp_path / 'best/best.json').read_text())['step'] == 4
+    assert (tmp_path / 'best/ckpt-4.index').exists()
 
 
 def test_a_misspelt_best_metric_is_refused_before_the_first_step(tiny, copied, contents):

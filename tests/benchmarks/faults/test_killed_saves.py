@@ -64,7 +64,7 @@ def write(folder, *names):
 
 _PART = 'ckpt-3_temp/part-0000'
 _WHOLE_3 = ('ckpt-3.index', 'ckpt-3.data-00000-of-00001')
-_NEW_LIST = f'checkpoint.tmp{"0f" * 16}'
+_NEW_LIST = 'checkpoint.new'
 
 
 @pytest.mark.parametrize('moment, names', [
