@@ -188,9 +188,9 @@ def train_params() -> hyperparams.Params:
     """Returns the Params of training, with Lingvo's names if Lingvo has them."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
-    p.Define('learning_rate', 0.001, 'Learning rate if lr_schedule is None.')
+    p.Define('learning_rate', None, "Constant learning rate; None: that of lr_schedule, or the optimizer's own.")
     p.Define('lr_schedule', None, 'InstantiableParams of a keras LearningRateSchedule: step -> learning rate.')
-    p.Define('optimizer', None, 'KerasParams of a Keras optimizer; its learning_rate is filled in.')
+    p.Define('optimizer', None, 'KerasParams of a Keras optimizer; None: SGD.')
     p.Define('clip_gradient_norm_to_value', 0.0, 'Largest global norm of the gradients; 0 does not clip.')
     p.Define('l2_regularizer_weight', 0.0, 'Half of this times the sum of squares of all kernels is added to the loss.')
     p.Define('ema_decay', 0.0, 'Decay of the moving average of the weights that evaluation uses; 0 keeps none.')

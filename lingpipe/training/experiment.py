@@ -33,6 +33,7 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     if not isinstance(train.save_async, bool):
         raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
                          'one of them.')
+    optimization.make_optimizer(train)
     initial_weights.validate(train)
     profiling.validate(train)
     trackers.validate(train.trackers)

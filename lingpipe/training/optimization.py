@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
+from lingpipe.hyperparams_text import param_tree
 from lingpipe.layers import keras_params
 from lingpipe.optimizers import device_functions, device_placement
 
@@ -60,13 +61,32 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
         train_params: `task.train` Params.
 
     Raises:
-        ValueError: the params of training have a field for an option of the optimizer.
+        ValueError: the params of training have a field for an option of the optimizer, or name several learning rates.
     """
     p = train_params
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
-    params.learning_rate = p.learning_rate if p.lr_schedule is None else p.lr_schedule.Instantiate()
+    _refuse_several_rates(p, params)
+    if p.lr_schedule is not None:
+        params.learning_rate = p.lr_schedule.Instantiate()
+    elif p.learning_rate is not None:
+        params.learning_rate = p.learning_rate
     _refuse_what_train_params_do(params)
     return params.Instantiate()
+
+
+def _refuse_several_rates(train_params, optimizer_params):
+    """Refuses learning rates of which only one could be used."""
+    own = optimizer_params.learning_rate
+    is_own = not param_tree.equal(own, keras_params.KerasParams(optimizer_params.cls).learning_rate)
+    given = {'train.learning_rate': train_params.learning_rate, 'train.lr_schedule': train_params.lr_schedule,
+             'train.optimizer.learning_rate': own if is_own else None}
+    named = [name if name == 'train.lr_schedule' else f'{name}={value!r}'
+             for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ValueError(
+            f'{" and ".join(named)} were both given, and only one can be the learning rate. Give one of them, and set '
+            'the others to None (train.optimizer.learning_rate to its default); fields of a schedule can be changed '
+            'too, as in train.lr_schedule.warmup_target=0.1.')
 
 
 def _refuse_what_train_params_do(params):

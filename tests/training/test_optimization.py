@@ -27,7 +27,7 @@ def short_name(device):
 
 def build(params, variables, **train):
     return optimization.build_optimizer(
-        base_task.train_params().Set(optimizer=params, learning_rate=0.1, **train), variables)
+        base_task.train_params().Set(optimizer=params, **({'learning_rate': 0.1} | train)), variables)
 
 
 def test_slots_live_and_arithmetic_happens_on_the_device_of_the_variable():
@@ -66,13 +66,34 @@ def test_without_an_optimizer_it_is_gradient_descent():
         np.testing.assert_allclose(variable.numpy(), value - 0.1 * gradient, rtol=1e-6)
 
 
-def test_a_schedule_takes_the_place_of_the_learning_rate():
-    schedule = KerasParams(keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[0], values=[1.0, 0.5])
+SCHEDULE = KerasParams(keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[0], values=[1.0, 0.5])
+
+
+def test_the_rate_may_follow_a_schedule():
     variables = make_variables()
-    optimizer = build(None, variables, lr_schedule=schedule)
+    optimizer = build(None, variables, learning_rate=None, lr_schedule=SCHEDULE)
     for total in (1.0, 1.5, 2.0):
         optimizer.apply([tf.ones(value.shape) for value in VALUES], variables)
         np.testing.assert_allclose(variables[0].numpy(), VALUES[0] - total, rtol=1e-6)
+
+
+@pytest.mark.parametrize('optimizer, train, expected', [
+    (KerasParams(keras.optimizers.Adam, learning_rate=0.5), {'learning_rate': None}, 0.5),
+    (KerasParams(keras.optimizers.Adam), {'learning_rate': None}, 0.001),
+    (KerasParams(keras.optimizers.Adam, learning_rate=SCHEDULE), {'learning_rate': None}, 1.0),
+    (KerasParams(keras.optimizers.Adam), {'learning_rate': 0.25}, 0.25)])
+def test_the_one_rate_that_is_given_is_used(optimizer, train, expected):
+    assert float(build(optimizer, make_variables(), **train).learning_rate) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize('optimizer, train, named', [
+    (KerasParams(keras.optimizers.Adam, learning_rate=0.5), {}, 'learning_rate=0.1 and train.optimizer.learning_rate=0.5'),
+    (None, {'lr_schedule': SCHEDULE}, 'train.learning_rate=0.1 and train.lr_schedule were'),
+    (KerasParams(keras.optimizers.Adam, learning_rate=0.5), {'learning_rate': None, 'lr_schedule': SCHEDULE},
+     'train.lr_schedule and train.optimizer.learning_rate=0.5')])
+def test_rates_of_which_only_one_could_count_are_refused(optimizer, train, named):
+    with pytest.raises(ValueError, match=named):
+        build(optimizer, make_variables(), **train)
 
 
 def test_the_params_of_the_optimizer_stay_as_they_were():

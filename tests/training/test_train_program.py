@@ -27,7 +27,9 @@ def dense(units):
 
 def make_program(stack=None, num_partitions=2, num_micro_batches=2, width=3, dtype_policy=None, **train):
     keras.utils.set_random_seed(0)
-    p = Regression.Params().Set(name='regression', train=base_task.train_params().Set(learning_rate=0.1, **train))
+    p = Regression.Params().Set(name='regression', train=base_task.train_params().Set(**train))
+    if p.train.lr_schedule is None:
+        p.train.learning_rate = 0.1
     p.dtype_policy = dtype_policy
     p.body.Set(layers=stack or [dense(4), dense(2)], num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                random_seed=1)
