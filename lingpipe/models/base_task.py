@@ -20,9 +20,13 @@ class BaseTask:
 
     Attributes:
         params: the Params.
+        larger_is_better: dictionary from the names of metrics of `loss` to whether a larger value is better.
         body: the `GPipeLayer`.
         loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, which trains and evaluates the body.
     """
+
+    larger_is_better: dict[str, bool] = {
+        'loss': False, 'accuracy': True, 'bits_per_byte': False, 'log_perplexity': False}
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -41,8 +45,8 @@ class BaseTask:
     def __init__(self, params: hyperparams.InstantiableParams) -> None:
         self.params = params
         self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
-        self.loss_and_metrics = losses.LossAndStates(
-            self.loss, keras_metrics.make_states(params.metrics, self.metric_arguments))
+        self._states = keras_metrics.make_states(params.metrics, self.metric_arguments)
+        self.loss_and_metrics = losses.LossAndStates(self.loss, self._states)
 
     def loss(self, targets: Any, outputs: Any) -> dict[str, Any]:
         """Computes the metrics of one micro-batch.
@@ -165,6 +169,15 @@ class BaseTask:
         del training_input, read
         return None
 
+    def is_larger_better(self, metric: str) -> bool | None:
+        """Returns whether a larger value of a metric is better; None if that is not known.
+
+        Args:
+            metric: one of `metric_names`, which has been called.
+        """
+        state = self._states.get(metric)
+        return state.is_larger_better if state else self.larger_is_better.get(metric)
+
     def metric_names(self, targets: Any) -> set:
         """Finds the names of all metrics by tracing only them and `loss`, before the first step is built.
 
@@ -222,5 +235,6 @@ def eval_params() -> hyperparams.Params:
     p = hyperparams.Params()
     p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')
     p.Define('best_metric', 'loss', "Metric whose best checkpoint is kept in 'best'; None keeps no best.")
-    p.Define('best_is_largest', False, 'Whether a larger best_metric is better.')
+    p.Define('best_is_largest', None, 'Whether a larger best_metric is better; None: as is known of losses, accuracies '
+                                      "and Keras's metrics.")
     return p

@@ -17,7 +17,7 @@ class ImageClassifier(base_task.BaseTask):
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
-        p.eval.Set(best_metric='accuracy', best_is_largest=True)
+        p.eval.Set(best_metric='accuracy')
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all classes (arXiv 1512.00567, section 7).')
         p.Define('auxiliary_loss_weight', 0.4, 'Weight of the loss of the auxiliary head, where there is one.')
         return p

@@ -89,6 +89,11 @@ class MetricState:
         state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
         return tuple(tf.cast(part, tf.float32) for part in state)
 
+    @property
+    def is_larger_better(self) -> bool | None:
+        """Whether Keras says that a larger value is better; None if it does not say, or `share` was not called."""
+        return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', None))
+
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
         """Returns the metric's number, a float32 scalar, from the sums of its variables."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
@@ -204,6 +209,7 @@ class OfClasses(keras.metrics.Metric):
                  dtype: str | None = None) -> None:
         super().__init__(name=name or metric.name, dtype=dtype)
         self.metric, self.class_id = metric, class_id
+        self._direction = getattr(metric, '_direction', None)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch.

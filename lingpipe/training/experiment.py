@@ -42,13 +42,33 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
                          'for instance, or to 0 for no moving average.')
 
 
-def validate_best_metric(evaluation: hyperparams.Params, metric_names: set) -> None:
-    """Raises ValueError if the metric that selects the best checkpoint does not exist.
+def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:
+    """Returns whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
 
     Args:
         evaluation: the Params of evaluation.
+        task: the task.
         metric_names: set of the names of the task's metrics.
+
+    Raises:
+        ValueError: there is no such metric, or it is not known, or wrongly said, which values are better.
     """
+    _require_metric(evaluation, metric_names)
+    name, said = evaluation.best_metric, evaluation.best_is_largest
+    if name is None:
+        return None
+    known = task.is_larger_better(name)
+    if said is None and known is None:
+        raise ValueError(f'eval.best_is_largest=None: it is not known whether a larger {name} is better. Set it to True '
+                         'or False.')
+    if None not in (said, known) and said != known:
+        raise ValueError(f'eval.best_is_largest={said!r} would keep the worst checkpoint by eval.best_metric={name!r}, '
+                         f'whose best is the {"largest" if known else "smallest"}. Set it to None.')
+    return known if said is None else bool(said)
+
+
+def _require_metric(evaluation, metric_names):
+    """Raises ValueError if the metric that selects the best checkpoint does not exist."""
     name = evaluation.best_metric
     if name is not None and name not in metric_names:
         raise ValueError(

@@ -115,7 +115,7 @@ class Trainer:
             Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
 
         Raises:
-            ValueError: `eval.best_metric` is not a metric of the task.
+            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known.
             TrainingError: a loss is not finite, or the log directory fails.
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
@@ -165,7 +165,8 @@ class Trainer:
         self._step = self._step_of_events = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
         targets = self._input.TargetSpec(self._input.params)
-        experiment.validate_best_metric(self._params.eval, self._task.metric_names(targets))
+        self._is_larger_better = experiment.is_larger_better(
+            self._params.eval, self._task, self._task.metric_names(targets))
         with self._waiting_for(f'first curves in {self._logdir.path}'):
             self._begin_files()
         body = self._params.task.body
@@ -370,7 +371,7 @@ class Trainer:
         metrics = results.get('Dev') or results.get('Test') or {}
         if p.best_metric not in metrics:
             return
-        value, sign = metrics[p.best_metric], 1 if p.best_is_largest else -1
+        value, sign = metrics[p.best_metric], 1 if self._is_larger_better else -1
         if math.isfinite(value) and (self._best_so_far is None or sign * value > sign * self._best_so_far[1]):
             if self._best_so_far and self._best_so_far[0] == self._step:
                 self._logdir.forget_best()

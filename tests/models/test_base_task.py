@@ -25,7 +25,7 @@ def test_the_names_of_the_metrics_are_known_without_running_the_pipeline():
 
 def test_the_best_metric_of_a_task_is_one_that_every_task_has():
     evaluation = Regression.Params().eval
-    assert (evaluation.best_metric, evaluation.best_is_largest) == ('loss', False)
+    assert (evaluation.best_metric, evaluation.best_is_largest) == ('loss', None)
 
 
 def test_a_task_without_a_loss_asks_for_one():

@@ -42,6 +42,19 @@ def test_progress_shows_them(tiny, tmp_path, capsys):
     assert ', average_precision 0.' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('metric, said, message', [
+    ('loss', True, 'best_is_largest=True would keep the worst .* whose best is the smallest. Set it to None'),
+    ('accuracy', False, 'whose best is the largest'), ('average_precision', False, 'whose best is the largest'),
+    ('wrapped', None, 'it is not known whether a larger wrapped is better. Set it to True or False')])
+def test_a_wrong_or_unknown_direction_is_refused_before_a_step(tiny, tmp_path, metric, said, message):
+    metrics = [*METRICS, KerasParams(
+        keras.metrics.MeanMetricWrapper, fn=keras.metrics.sparse_categorical_accuracy, name='wrapped')]
+    with pytest.raises(ValueError, match=message):
+        tiny.only_train(tmp_path / 'logs', **{
+            **SETTINGS, 'task__metrics': metrics, 'eval__best_metric': metric, 'eval__best_is_largest': said})
+    assert not list(tmp_path.rglob('ckpt-*'))
+
+
 def test_a_metric_that_cannot_be_computed_is_refused_before_a_step(tiny, tmp_path):
     with pytest.raises(ValueError, match="'recall' .* of task.metrics cannot be computed"):
         tiny.only_train(tmp_path / 'logs', task__metrics=[KerasParams(keras.metrics.Recall)])

@@ -288,14 +288,14 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
         keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[7], values=[0.1, 30.0])
     run = tiny.train(
         tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
-        eval__interval_steps=4, eval__best_metric=metric, eval__best_is_largest=largest)
+        eval__interval_steps=4, eval__best_metric=metric)
     best = json.loads((tmp_path / 'best/best.json').read_text())
     assert (best['step'], best['metric']) == (8, metric)
     assert (best['value'] > run.results['Test'][metric]) == largest
     assert [path.name for path in tmp_path.glob('best/*.index')] == ['ckpt-8.index']
     tiny.train(
         tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
-        eval__best_metric=metric, eval__best_is_largest=largest, train__max_steps=13)
+        eval__best_metric=metric, train__max_steps=13)
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
 
 
