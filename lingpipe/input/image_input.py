@@ -132,7 +132,7 @@ class ImageInput(base_input.BaseInput):
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch], 0 for bad records and 1 for all others), with static shapes.
+            [batch], 0 for bad records and those without a label, and 1 for all others), with static shapes.
 
         Raises:
             ValueError: the position is negative, the batch is larger than the dataset, or the shares do not divide it.
@@ -204,11 +204,12 @@ class ImageInput(base_input.BaseInput):
         return self._augmentation.evaluate(images, image_size)
 
     def _weighted(self, images, labels, problems):
-        """Records bad records in the process that trains, and not in a data service."""
-        labels = tf.cast(labels, tf.int32) + self.params.label_offset
+        """Records bad records in the process that trains, and not in a data service; only labelled images count."""
+        weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
+        labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         if self.params.max_bad_records is None:
-            return images, labels, tf.ones_like(labels, tf.float32)
-        return images, labels, self._bad_records.note(problems)
+            return images, labels, weights
+        return images, labels, weights * self._bad_records.note(problems)
 
     def _filled_up(self, *parts):
         num_missing = self.params.batch_size - tf.size(parts[1])

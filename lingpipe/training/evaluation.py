@@ -36,6 +36,29 @@ class Evaluator:
         self._can_decode = not device_kinds.has_static_shapes_only(task.body.stages[0].device)
         self._function = tf.function(self._batch, autograph=False)
 
+    def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
+        """Refuses an input that the model cannot evaluate, before training begins.
+
+        Args:
+            name: 'Dev' or 'Test'.
+            data: the input.
+            training_input: the input that the model is built for; one with the same shapes fits.
+
+        Raises:
+            ValueError: the model cannot take its examples.
+        """
+        self._task.check_input(data)
+        batch = _batch_spec(data)
+        if _of_one_example(batch) == _of_one_example(_batch_spec(training_input)):
+            return
+        try:
+            self._function.get_concrete_function(batch, False)
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            raise ValueError(
+                f'{name}() gives examples that do not fit the model: {_in_words(batch)}, and Train() gives '
+                f'{_in_words(_batch_spec(training_input))} ({errors.cause(error)}). Give both the same fields, such as '
+                f'{name.lower()}.image_size or {name.lower()}.sequence_length.') from error
+
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
         """Computes the metrics over all examples, each weighted by its weight.
@@ -48,6 +71,9 @@ class Evaluator:
 
         Returns:
             Dictionary from name to mean, as floats; None if it was interrupted.
+
+        Raises:
+            TrainingError: no example counts.
         """
         totals: Any = None
         for batch in batches:
@@ -56,6 +82,10 @@ class Evaluator:
             sums = tf.nest.map_structure(_as_doubles, self._function(batch, decode and self._can_decode))
             totals = sums if totals is None else tf.nest.map_structure(np.add, totals, sums)
             on_batch()
+        if totals is None or not totals['loss'][-1]:
+            raise errors.TrainingError(
+                'There is nothing to evaluate on: the input of the evaluation has no examples, or all have weight 0, '
+                'as images without a label have (TFDS gives them the label -1). Choose another split.')
         with tf.device('CPU:0'):
             means = losses.means(totals, losses.results_of(self._task.loss_and_metrics))
         return {name: float(value) for name, value in means.items()}
@@ -68,6 +98,18 @@ class Evaluator:
     def _metrics(self, batch):
         images, *targets = batch
         return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
+
+
+def _batch_spec(data):
+    return data.input_spec, *data.TargetSpec(data.params)
+
+
+def _of_one_example(batch):
+    return tf.nest.map_structure(lambda spec: (tuple(spec.shape[1:]), spec.dtype), batch)
+
+
+def _in_words(batch):
+    return ', '.join(f'{spec.dtype.name} {list(spec.shape)}' for spec in tf.nest.flatten(batch))
 
 
 def _as_doubles(tensor):

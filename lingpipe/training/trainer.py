@@ -115,7 +115,8 @@ class Trainer:
             Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
 
         Raises:
-            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known.
+            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known; or the model cannot
+                take the examples of an evaluation.
             TrainingError: a loss is not finite, or the log directory fails.
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
@@ -167,6 +168,8 @@ class Trainer:
         targets = self._input.TargetSpec(self._input.params)
         self._is_larger_better = experiment.is_larger_better(
             self._params.eval, self._task, self._task.metric_names(targets))
+        for name, data in self._evaluation_inputs.items():
+            self._evaluator.require_fit(name, data, self._input)
         with self._waiting_for(f'first curves in {self._logdir.path}'):
             self._begin_files()
         body = self._params.task.body

@@ -37,6 +37,24 @@ class MixedSizes(tfds.core.GeneratorBasedBuilder):
             yield i, {'image': noise, 'label': i}
 
 
+class HalfLabelled(tfds.core.GeneratorBasedBuilder):
+    """Eight images; the label of every second one is unknown."""
+
+    VERSION = tfds.core.Version('1.0.0')
+    url_infos = None
+
+    def _info(self):
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
+            'image': tfds.features.Image(shape=(8, 8, 1)), 'label': tfds.features.ClassLabel(num_classes=8)}))
+
+    def _split_generators(self, dl_manager):
+        return {'train': self._generate_examples()}
+
+    def _generate_examples(self):
+        for i in range(8):
+            yield i, {'image': np.full((8, 8, 1), i, np.uint8), 'label': i if i % 2 else -1}
+
+
 @pytest.fixture(scope='module')
 def sharded_dir(tmp_path_factory):
     """A directory with MixedSizes in four files."""
@@ -197,6 +215,15 @@ def test_evaluation_fills_the_last_batch_with_examples_of_weight_zero(data_dir, 
     assert len(batches) == 8
     np.testing.assert_array_equal(weights, [1] * 360 + [0] * 40)
     assert all(np.all(np.isfinite(images)) for images, _, _ in batches)
+
+
+@pytest.mark.parametrize('fields', [{}, {'label_offset': 1}, {'max_bad_records': None, 'cache': 'none'}])
+def test_images_without_a_label_have_weight_zero(tmp_path, fields):
+    half = make_input(str(tmp_path), dataset='half_labelled', batch_size=8, augmentation='none', **fields)
+    (_, labels, weights), = half.evaluation_dataset()
+    is_labelled = weights.numpy() == 1
+    assert sorted(labels.numpy()[is_labelled] - half.params.label_offset) == [1, 3, 5, 7]
+    assert list(weights.numpy()[~is_labelled]) == [0] * 4 and (labels >= 0).numpy().all()
 
 
 def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir):

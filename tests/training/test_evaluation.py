@@ -27,6 +27,14 @@ def test_one_partition_evaluates_what_two_have_trained(make_evaluation, finished
     assert f'step 12, Test: loss {loss:.4f}, accuracy {100 * accuracy:.2f} %\n' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('num_batches', [0, 1])
+def test_an_evaluation_in_which_nothing_counts_is_refused(make_evaluation, finished, num_batches):
+    made = make_evaluation(finished.logdir)
+    batch = tf.zeros([32, 8, 8, 1]), tf.zeros([32], tf.int32), tf.zeros([32])
+    with pytest.raises(errors.TrainingError, match='There is nothing to evaluate on'):
+        made._evaluator.run([batch] * num_batches)
+
+
 def test_the_result_is_that_of_plain_keras_with_the_averaged_weights(finished, tiny, stored):
     weights = stored(finished.logdir / 'train/ckpt-12')
     model = keras.Sequential([

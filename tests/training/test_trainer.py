@@ -299,6 +299,14 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
 
 
+def test_evaluation_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_path):
+    inputs = {'Test': tiny.evaluation_inputs()['Test'].Set(image_size=16)}
+    made = trainer.Trainer(tiny.params(), inputs, tmp_path)
+    with pytest.raises(ValueError, match=r'^Test\(\) gives examples that do not fit the model: float32 \[\d+, 16, 16, 1'):
+        made.run()
+    assert not list(tmp_path.rglob('ckpt-*'))
+
+
 def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_path, assert_same_checkpoint):
     """Training has begun again in a folder, with a better rate."""
     values = []
