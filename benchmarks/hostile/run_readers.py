@@ -82,6 +82,7 @@ class _Program:
 
     def __init__(self):
         self.global_step = tf.Variable(3, dtype=tf.int64)
+        self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64)
         self.named_variables = {'dense/kernel': keras.Variable(np.ones([3, 4]))}
         self.optimizer, self.average = keras.optimizers.SGD(), None
 

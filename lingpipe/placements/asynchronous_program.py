@@ -85,7 +85,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         count = self._servers.num_workers
         params = hyperparams.CopyFieldsTo(data.params, type(data).Params())  # which are not frozen
         whole = params.Set(batch_size=count * data.params.batch_size).Instantiate()
-        position = step // count * whole.params.batch_size
+        position = self._num_seen(data, step) // whole.params.batch_size * whole.params.batch_size
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self._servers.iterators(functools.partial(whole.training_dataset, position), self._rows_spec)
 

@@ -49,7 +49,8 @@ class WorkerTrainProgram(train_program.TrainProgram):
     def state_restored(self) -> None:
         """Copies the chief's state to every worker, so that only the chief needs the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
-        changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step]
+        changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
+                    self.input_position]
         self._workers.copy_from_chief([
             variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
 

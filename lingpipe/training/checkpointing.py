@@ -20,8 +20,8 @@ from lingpipe.training import background_writer, checkpoint_contents, checkpoint
 class Checkpointer:
     """Writes and reads the state of a training run.
 
-    A checkpoint has the step, every weight and moving statistic by layer and name, the optimizer's slots and the moving
-    averages. The position in the data and all random numbers follow from the step. A constant learning rate is not
+    A checkpoint has the step, the position in the data, every weight and moving statistic by layer and name, the
+    optimizer's slots and the moving averages. All random numbers follow from the step. A constant learning rate is not
     stored, so that training can resume with another one.
 
     Machines that see the folder write and read the values on their devices; see `shared_folder`.
@@ -174,7 +174,8 @@ def _nested_state(program: train_program.TrainProgram) -> dict:
         program: a `TrainProgram`.
     """
     state = {
-        'global_step': program.global_step, 'model': checkpoint_contents.nested(program.named_variables),
+        'global_step': program.global_step, 'input_position': program.input_position,
+        'model': checkpoint_contents.nested(program.named_variables),
         'optimizer': checkpoint_contents.nested(_optimizer_variables(program.optimizer))}
     if program.average:
         state['moving_average'] = checkpoint_contents.nested(program.average.averages)

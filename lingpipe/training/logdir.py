@@ -240,6 +240,22 @@ def versions_text() -> str:
     return '\n'.join(lines)
 
 
+def changes(old: str, new: str) -> list[str]:
+    """Returns what differs between two texts of params, such as 'train.max_steps : 20 -> 30'.
+
+    Args:
+        old: the earlier text; lines that only one of the texts has are of another version or another model.
+        new: the later text.
+    """
+    before, after = (dict(line.split(' : ', 1) for line in text.splitlines() if ' : ' in line) for text in (old, new))
+    return [f'{name} : {_shown(before[name])} -> {_shown(value)}' for name, value in after.items()
+            if name in before and before[name] != value]
+
+
+def _shown(value):
+    return value if len(value) <= _NUM_SHOWN else f'{value[:_NUM_SHOWN]}...'
+
+
 def parsed_versions(text: str) -> dict[str, str]:
     """Returns the versions of packages by name.
 

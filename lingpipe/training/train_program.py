@@ -61,6 +61,7 @@ class TrainProgram:
         train_params: the Params of training.
 
     Attributes:
+        input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, and the batch size since.
         input_seconds: `tf.Variable` float64, seconds that steps have waited for their batches so far.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
@@ -77,6 +78,7 @@ class TrainProgram:
             self.average = optimization.MovingAverage(self._averaged_variables(), train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
+            self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
             self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd while a step waits
             self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
@@ -123,7 +125,15 @@ class TrainProgram:
             step: number of steps done.
         """
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
-            return self.iterate(functools.partial(data.training_dataset, step * data.params.batch_size))
+            return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
+
+    def _num_seen(self, data, step):
+        """Returns the number of examples seen before a step, also if batches had another size, and keeps it."""
+        since, seen, batch_size = self.input_position.numpy().tolist()
+        seen += (step - since) * (batch_size or data.params.batch_size)
+        if batch_size != data.params.batch_size:
+            self.input_position.assign([step, seen, data.params.batch_size])
+        return seen
 
     def watching_start(self, details: Callable[[], str] = str) -> waits.Wait:
         """Returns the scope of `state_restored`, which may wait for other processes to read a checkpoint.

@@ -165,6 +165,8 @@ class Trainer:
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
+        if newest:
+            self._tell_changes()
         targets = self._input.TargetSpec(self._input.params)
         self._is_larger_better = experiment.is_larger_better(
             self._params.eval, self._task, self._task.metric_names(targets))
@@ -185,6 +187,11 @@ class Trainer:
         if self._profile.is_over(self._step):
             logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
                             'later steps.', self._params.train.profile_steps, self._step)
+
+    def _tell_changes(self):
+        changes = logdirs.changes(self._logdir.read_params() or '', self._params.ToText())
+        if changes:
+            print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
 
     def _begin_files(self):
         """Reads the value of the best checkpoint, and writes what describes the run."""

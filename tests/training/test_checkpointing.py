@@ -41,7 +41,7 @@ def test_every_variable_is_named_by_its_layer(finished, stored):
              'batch_normalization_2/003_moving_variance', 'dense_4/000_kernel', 'dense_4/001_bias'}
     slots = {f'optimizer/SGD/{position:04d}' for position in range(7)}  # the iterations and six momenta
     expected = {f'{kind}/{name}' for kind in ('model', 'moving_average') for name in model}
-    assert names == {'global_step', *slots, *expected}
+    assert names == {'global_step', 'input_position', *slots, *expected}
 
 
 def test_a_step_that_is_there_already_is_left_alone(make_program, tmp_path, contents):

@@ -72,6 +72,20 @@ def test_training_resumes_before_a_truncated_checkpoint(
     assert_same_checkpoint(copied / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
+def test_a_resumed_run_with_other_batches_goes_on_where_it_was(tiny, tmp_path, capsys, monkeypatch):
+    positions, open_batches = [], image_input.ImageInput.training_dataset
+
+    def opened(self, position=0, *args):
+        positions.append(position)
+        return open_batches(self, position, *args)
+
+    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', opened)
+    for max_steps, batch_size in ((4, 32), (6, 16), (7, 16), (8, 8)):
+        tiny.only_train(tmp_path, train__max_steps=max_steps, input__batch_size=batch_size)
+    assert positions == [0, 4 * 32, 4 * 32 + 2 * 16, 4 * 32 + 3 * 16]
+    assert 'Changed since the last start: input.batch_size : 16 -> 8; train.max_steps : 7 -> 8\n' in capsys.readouterr().out
+
+
 @pytest.fixture
 def signal_in_first_evaluation(monkeypatch):
     def evaluation_dataset(self):
