@@ -2,7 +2,7 @@
 
     with watchdog.Watchdog(seconds=600, config=config) as dog:
         while ...:
-            with dog.watch(num_steps):      # the process ends when this takes too long
+            with dog.watch(progress=program.position):     # the process ends when the position stays too long
                 program.train(num_steps)
             checkpoint, evaluate            # no limit
 """
@@ -19,6 +19,7 @@ from lingpipe.cluster import cluster_config, messages, waits
 
 SECONDS_TO_CONNECT = 300
 _SECONDS = 5
+_LOOKS = 8  # for progress, in the time that a step may take
 
 
 def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
@@ -117,6 +118,7 @@ class Watchdog:
         self._on_timeout = waits.end_process if on_timeout is None else on_timeout
         self._first_call_factor = first_call_factor
         self._kind: str | None = None
+        self._progress: Callable[[], Any] = int
         self._known_kinds: set[str] = set()
         self._allowed = 0.
         self._deadline: float | None = None
@@ -137,15 +139,16 @@ class Watchdog:
             self._thread.join()
 
     @contextlib.contextmanager
-    def watch(self, num_steps: int = 1, kind: str = 'step') -> Iterator[None]:
-        """Limits the time of `num_steps` steps inside this scope to that of as many single steps; `beat` restarts it.
+    def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
+        """Limits the time of each step inside this scope; `beat`, or progress, restarts it.
 
         Args:
-            num_steps: number of steps.
             kind: what is limited, in a word or two, such as 'step'.
+            progress: function, called in the watching thread, whose result changes with each step; None: nothing is
+                limited now.
         """
-        self._kind = kind
-        self._allowed = self.seconds * num_steps * (1 if kind in self._known_kinds else self._first_call_factor)
+        self._kind, self._progress = kind, progress
+        self._allowed = self.seconds * (1 if kind in self._known_kinds else self._first_call_factor)
         self.beat()
         try:
             yield
@@ -167,13 +170,20 @@ class Watchdog:
             self._on_timeout(self._sentence())
 
     def _is_late(self):
-        """Returns True when a deadline has passed, False when the scope has ended."""
-        with self._changed:
-            while not self._has_ended:
-                left = None if self._deadline is None else self._deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return True
-                self._changed.wait(left)
+        """Returns True when a deadline has passed without progress, False when the scope has ended."""
+        known = None
+        while not self._has_ended:
+            deadline = self._deadline
+            position = None if deadline is None else self._progress()
+            with self._changed:
+                if deadline is not None and deadline == self._deadline:
+                    if position is None or position != known:
+                        self._deadline = time.monotonic() + self._allowed
+                    elif time.monotonic() >= deadline:
+                        return True
+                known = position
+                if not self._has_ended:
+                    self._changed.wait(None if self._deadline is None else self._allowed / _LOOKS)
         return False
 
     def _sentence(self):
@@ -209,9 +219,9 @@ class Alone:
         with self._watchdog:
             yield
 
-    def watch(self, num_steps: int = 1, kind: str = 'step') -> contextlib.AbstractContextManager[None]:
+    def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> contextlib.AbstractContextManager[None]:
         """Returns the scope of some steps; see `Watchdog`."""
-        return self._watchdog.watch(num_steps, kind)
+        return self._watchdog.watch(kind, progress)
 
     def beat(self) -> None:
         """Reports that the work inside `watch` makes progress."""

@@ -293,6 +293,7 @@ class ServerProgram(train_program.TrainProgram):
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
                     f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Restart '
                     'what has ended, and run the same command: training resumes from its newest checkpoint.')
+        self._awaited.assign_add(2)  # progress, also where workers read the batches
         return answer
 
     def _poll(self):

@@ -62,7 +62,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         self._num_calls, self._awaits_chief = self._num_calls + 1, True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         self._awaits_chief = False
-        with self._workers.watchdog.watch(num_steps):  # not while the chief writes or evaluates
+        with self._workers.watchdog.watch(progress=self.position):  # not while the chief writes or evaluates
             return super().run(iterator, num_steps)
 
     def watching_chief(self) -> waits.Wait:

@@ -155,6 +155,11 @@ class TrainProgram:
 
         return waits.for_batch(data.source, self._params.input_timeout_seconds, position)
 
+    def position(self) -> int | None:
+        """Returns a number that changes with each step; None while a step waits for a batch. Any thread may ask."""
+        awaited = int(self._awaited)
+        return None if awaited % 2 else awaited
+
     def state_restored(self) -> None:
         """Copies restored variables of the host to the devices; here the variables are trained in place."""
 

@@ -266,13 +266,15 @@ class Trainer:
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
             collecting = garbage.rarely_collected() if self._first_step_is_ahead else contextlib.nullcontext()
-            with self._chief.watch(num_steps), self._profile.of_next_step(self._step), collecting:
+            with self._chief.watch(progress=self._program.position), self._profile.of_next_step(self._step), collecting:
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
             if train_program.NON_FINITE not in str(error):
                 raise
             raise self._non_finite() from None
+        except tf.errors.OutOfRangeError as error:
+            raise self._input_has_ended() from error
         self._gradient_norm = float(result.gradient_norm)
         seconds = time.monotonic() - begin
         self._step += result.num_steps
@@ -331,11 +333,35 @@ class Trainer:
     def _non_finite(self):
         step = int(self._program.global_step) + 1
         self._writer.wait()
-        newest = self._checkpointer.latest()
         return errors.TrainingError(
             f'The loss or a gradient of step {step} is not finite; the weights were not touched. '
-            + (f'The last good checkpoint is {newest}. ' if newest else 'There is no checkpoint yet. ')
+            + self._where_to_resume(step - 1)
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
+
+    def _where_to_resume(self, step):
+        """Says which checkpoint a run resumes from; one with the weights that led to this loss would lead to it again.
+
+        Args:
+            step: number of steps that these weights have been trained for.
+        """
+        newest, *older = [*checkpoints.complete(self._logdir.train), None]
+        if newest is None:
+            return 'There is no checkpoint yet. '
+        if checkpoints.step_of(newest) < step:
+            return f'The newest checkpoint is {newest}, of {step - checkpoints.step_of(newest)} steps before. '
+        best = f'The newest checkpoint, {newest}, has the weights of this very loss: they may have grown too large. '
+        if older[0] is None:
+            return f'{best}There is no older one, so if it happens again, choose another --logdir. '
+        return f'{best}If it happens again, delete the files {newest}.*, and training resumes from {older[0]}. '
+
+    def _input_has_ended(self):
+        """Saves the steps that are done, and returns the error of an input that does not go on."""
+        path = self._begin_save(self._checkpointer)
+        self._writer.wait()
+        return errors.TrainingError(
+            f'The input of training, {self._input.source}, has ended after step {self._step}, and train.max_steps is '
+            f'{self._params.train.max_steps}. Let its training_dataset go on, as by dataset.repeat(), or set '
+            f'train.max_steps={self._step}. The steps are saved in {path}.')
 
     def _inputs_for_choices(self):
         """Returns the inputs for evaluations during training: only Dev, if there is one."""

@@ -1,5 +1,6 @@
 """Calls that return are left alone; one that does not is told of, with the tasks that do not answer."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -48,12 +49,22 @@ def test_only_the_first_call_of_a_kind_may_take_long(told):
             assert told.event.wait(30)
 
 
+def test_a_call_of_many_steps_may_take_long_while_they_end(told):
+    positions, seconds = iter([0, 1, None, None, 2, 3, 3, 3]), .4
+    with watchdog.Watchdog(seconds, on_timeout=told, first_call_factor=1) as dog:
+        begin = time.monotonic()
+        with dog.watch(progress=lambda: next(positions, 3)):
+            assert told.event.wait(30)
+    assert time.monotonic() - begin > seconds and told[0].startswith(f'No step ended in {seconds} s')
+
+
 def test_what_lies_between_calls_and_calls_of_many_steps_take_their_time(told):
     with watchdog.Watchdog(.2, on_timeout=told, first_call_factor=1) as dog:
         with dog.watch():
             pass
         assert not told.event.wait(.6)
-        with dog.watch(num_steps=100):
+        position = itertools.count()
+        with dog.watch(progress=lambda: next(position)):
             assert not told.event.wait(.6)
 
 

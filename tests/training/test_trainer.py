@@ -211,7 +211,7 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
     tiny.only_train(tmp_path / 'run', 'PoisonedDigits', train__max_steps=2)
     before = contents(tmp_path / 'run/train')
     failing = tiny.trainer(tmp_path / 'run', 'PoisonedDigits')
-    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* last good checkpoint is '
+    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.* newest checkpoint is '
                                                    '.*/run/train/ckpt-2'):
         failing.run()
     weights = stored(tmp_path / 'good/train/ckpt-5')
@@ -220,6 +220,25 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
     after = contents(tmp_path / 'run/train')
     assert {path: after[path] for path in before} == before
     assert [path.name for path in after.keys() - before.keys() if 'tfevents' not in path.name] == []
+
+
+def test_a_checkpoint_with_the_weights_of_a_loss_that_is_not_finite_is_named(tiny, tmp_path):
+    overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
+    tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
+    with pytest.raises(errors.TrainingError) as caught:
+        tiny.only_train(tmp_path, train__learning_rate=float('inf'), train__save_interval_seconds=0.0, **overrides)
+    assert (f'{tmp_path}/train/ckpt-5, has the weights of this very loss: they may have grown too large. If it happens '
+            f'again, delete the files {tmp_path}/train/ckpt-5.*, and training resumes from {tmp_path}/train/ckpt-4. '
+            ) in str(caught.value)
+
+
+def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, monkeypatch):
+    endless = image_input.ImageInput.training_dataset
+    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', lambda *args: endless(*args).take(3))
+    with pytest.raises(errors.TrainingError, match=r'^The input of training, ImageInput\(.*, has ended after step 3, and '
+                                                   'train.max_steps is 12.*repeat'):
+        tiny.only_train(tmp_path)
+    assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 3
 
 
 def test_a_diverged_run_resumes_with_a_lower_learning_rate(tiny, tmp_path):
