@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe.devices import variable_placement
 from lingpipe.stages import graph_pieces
 
 _MIXED = ('The model uses its cache now by layers and now as a whole, which a pipeline does not support. Generate with '
@@ -36,7 +37,7 @@ class Weights(NamedTuple):
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
-            with tf.device(self.devices[stage]):
+            with tf.device(variable_placement.owner(variable, [self.devices[stage]])):
                 values.append(read(variable))
         return [self._on(stage, values) for stage in range(len(self.devices))]
 
