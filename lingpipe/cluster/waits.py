@@ -132,6 +132,19 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
     return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position)
 
 
+def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
+    """Returns the scope of the wait for the first batch of a resumed run, which may read again all that it has seen.
+
+    Args:
+        source: name of the input.
+        seconds: `train.input_timeout_seconds`; 0: no limit, else only time without any work counts.
+        position: as in `Wait`.
+    """
+    idle_seconds = max(seconds, _LONGEST_IDLE_SECONDS) if seconds else 0
+    return Wait(f'{source} to read again what it has seen', idle_seconds, details=_idleness_in_words, position=position,
+                work=_work_of_process)
+
+
 def each_batch(batches: Callable[[], Iterable], source: str, seconds: float) -> Iterator[Any]:
     """Yields batches. Each is one wait; the wait for the first one includes opening the input.
 

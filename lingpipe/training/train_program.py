@@ -1,7 +1,8 @@
 """The compiled training step: forward, backward, clip and update, several times per call."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -82,6 +83,7 @@ class TrainProgram:
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
             self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd while a step waits
             self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
+        self._has_seen = False
         self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
@@ -133,6 +135,7 @@ class TrainProgram:
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
             self.input_position.assign([step, seen, data.params.batch_size])
+        self._has_seen = seen > 0
         return seen
 
     def watching_start(self, details: Callable[[], str] = str) -> waits.Wait:
@@ -143,17 +146,22 @@ class TrainProgram:
         """
         return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
 
-    def watching_input(self, data: base_input.BaseInput) -> waits.Wait:
-        """Returns the scope in which the process ends with a message if the input gives `run` no batch in time.
+    @contextlib.contextmanager
+    def watching_input(self, data: base_input.BaseInput) -> Iterator[None]:
+        """In this scope the process ends with a message if the input gives `run` no batch in time.
 
         Args:
             data: the input.
         """
-        def position():
-            awaited = int(self._awaited)
-            return awaited if awaited % 2 else None
+        seconds = self._params.input_timeout_seconds
+        with waits.for_batch(data.source, seconds, lambda: self._awaited_batch(seeks=False)), \
+                waits.for_seeking(data.source, seconds, lambda: self._awaited_batch(seeks=True)):
+            yield
 
-        return waits.for_batch(data.source, self._params.input_timeout_seconds, position)
+    def _awaited_batch(self, seeks):
+        """Returns a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
+        awaited = int(self._awaited)
+        return awaited if awaited % 2 and seeks == (self._has_seen and awaited == 1) else None
 
     def position(self) -> int | None:
         """Returns a number that changes with each step; None while a step waits for a batch. Any thread may ask."""

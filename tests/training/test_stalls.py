@@ -1,6 +1,7 @@
 """Inputs and files that hang are named, and end the process; here they go on then, as if nothing had been."""
 
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -109,11 +110,12 @@ def test_the_input_of_a_checkpoints_evaluation_that_blocks_is_named(tiny, stall,
 
 
 def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monkeypatch):
-    step, watching_input = train_program.TrainProgram._step, train_program.TrainProgram.watching_input
+    step = train_program.TrainProgram._step
     positions = []
 
     def look(self):
-        positions.append(watching_input(self, image_input.ImageInput(tiny.params().input))._position())
+        time.sleep(0.1)  # the batch is there before it counts as given
+        positions.append((self._awaited_batch(seeks=False), self._awaited_batch(seeks=True), self.position()))
         return False
 
     def slow_step(self, batch):
@@ -124,7 +126,28 @@ def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monk
 
     monkeypatch.setattr(train_program.TrainProgram, '_step', slow_step)
     tiny.only_train(tmp_path, train__max_steps=3)
-    assert positions == [None] * 3
+    assert positions == [(None, None, 2), (None, None, 4), (None, None, 6)]
+
+
+def test_a_resumed_run_may_take_longer_to_seek_its_position(tiny, stall):
+    """It reads again all that it has seen; the batches after the first one are limited as always."""
+    stall.expected = "Waited 0.3 s for a batch of ImageInput("
+    params = tiny.params(train__input_timeout_seconds=0.3)
+    data = experiment.build_input(params.input)
+    program = train_program.TrainProgram(experiment.build_task(params, data.input_spec), params.train)
+
+    def generate():
+        time.sleep(1)
+        yield 1
+        assert not stall.sentence()
+        stall.block()
+        yield 2
+
+    program._num_seen(data, 3)
+    iterator = iter(tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int32)))
+    with program.watching_input(data):
+        assert [int(program._next_batch(iterator)) for _ in range(2)] == [1, 2]
+    assert stall.sentence()
 
 
 def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
