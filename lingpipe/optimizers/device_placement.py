@@ -203,7 +203,7 @@ class _DevicePlacement:
         self._updates, self._decays = make(self._update_group), make(self._decay_group)
         self._moves = make(self._move_group)
         self._clips, self._limits = make(self._clip_group), make(self._constrain)
-        self._halves, self._scales = make(_half_squares), make(device_functions.scaled)
+        self._halves, self._scales = make(_half_squares), make(_scaled)
 
     def _constants(self):
         """Returns what the optimizer's methods read besides variables, so that other values get other traces.
@@ -383,3 +383,8 @@ def _half_squares(unused_variables, gradients):
     """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(tf.cast(values, tf.float32)) for values in given]
+
+
+def _scaled(unused_variables, gradients, factor):
+    """Multiplies gradients by a scalar; like Keras, it first adds up the rows that an embedding looked up twice."""
+    return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]

@@ -150,15 +150,20 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
         assert not wrong
 
 
-def test_rows_of_sparse_gradients_count_each_by_itself_in_the_global_norm():
+@pytest.mark.parametrize('option', [
+    {'global_clipnorm': 1.0}, {'clipnorm': 1.0}, {'clipvalue': 1.0}, {'gradient_accumulation_steps': 2}], ids=str)
+@pytest.mark.parametrize('kind', [o.SGD, o.Adam, o.Adagrad, o.RMSprop])
+def test_rows_that_are_looked_up_twice_count_as_in_keras(kind, option):
     rows = tf.IndexedSlices(tf.reshape(tf.range(15.0), [3, 5]), tf.constant([1, 1, 2]), tf.constant([3, 5]))
     results = []
     for place in (lambda optimizer: optimizer, device_placement.place):
         variables = make_variables(DEVICES)
-        place(o.SGD(0.1, global_clipnorm=1.0)).apply([rows, tf.ones([4])], [variables[2], variables[1]])
-        results.append([variable.numpy() for variable in variables])
-    for placed, plain in zip(*results):
-        np.testing.assert_allclose(placed, plain, rtol=1e-6)
+        optimizer = place(kind(0.1, **option))
+        for _ in range(2):
+            optimizer.apply([rows, tf.ones([4])], [variables[2], variables[1]])
+        results.append(values_of(optimizer, variables))
+    for placed, plain in zip(*results, strict=True):
+        np.testing.assert_allclose(placed, plain, rtol=1e-5)
 
 
 def test_slots_move_with_their_weights():
