@@ -34,14 +34,17 @@ def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight:
         compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]
 
 
-def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, is_weighted: bool,
+def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> loss_kinds.Kind:
     if loss.reduction in (None, 'none'):
         raise NotAdditive(f'The loss {loss.name!r} has no reduction')
+    num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
+    if sample_weight is not None and len(sample_weight.shape) < num_dimensions - 1:
+        raise NotAdditive(f'Keras takes the sample weights of the loss {loss.name!r} for those of its last dimensions')
     kind = loss_kinds.of_loss(loss, y_true, outputs, variables)
     if kind is Kind.ROWS:
         return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
-    if is_weighted:
+    if sample_weight is not None:
         raise NotAdditive(f'The loss {loss.name!r} returns one number for a batch with sample weights')
     return kind
 
@@ -51,8 +54,8 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
     found = []
 
     def note(y_true, outputs, sample_weight):
-        found.append(
-            (*[tf.nest.map_structure(_spec_of, nest) for nest in (y_true, outputs)], sample_weight is not None))
+        weights = None if sample_weight is None else _spec_of(sample_weight)
+        found.append((*[tf.nest.map_structure(_spec_of, nest) for nest in (y_true, outputs)], weights))
         return tf.zeros([])
 
     noting = losses.shallow_copy(compile_loss)

@@ -41,7 +41,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
     """
     if _computes_each_example(loss, y_true, outputs):
         return Kind.ROWS
-    name = getattr(loss, 'name', None) or getattr(loss, '__name__', type(loss).__name__)
+    name = name_of(loss)
     is_standard = isinstance(loss, keras.losses.Loss) and type(loss).__call__ is keras.losses.Loss.__call__
     function: Any = loss.call if is_standard else loss
     given = tf.nest.map_structure(dependence.rows, (y_true, outputs))
@@ -56,6 +56,11 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         return kind or Kind.ROWS
     raise NotAdditive(f'The graph of the loss {name!r} does not show that the loss of a batch is the mean or the sum '
                       'of the losses of its examples')
+
+
+def name_of(loss: Any) -> str:
+    """Returns the name of a Keras loss or of a function."""
+    return getattr(loss, 'name', None) or getattr(loss, '__name__', type(loss).__name__)
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:

@@ -172,18 +172,20 @@ class _Checked:
 
 def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:
     """Raises ValueError if micro-batches would change a loss."""
-    total = is_sum(loss_fn)
+    total, name = is_sum(loss_fn), loss_kinds.name_of(loss_fn)
     try:
         kind = loss_kinds.of_loss(loss_fn, y_true, outputs)
         if kind is not loss_kinds.Kind.ROWS and sample_weight is not None:
-            raise loss_kinds.NotAdditive(f'The loss returns {kind.value}, to which sample_weight cannot be applied')
+            raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, to which sample_weight cannot be '
+                                         'applied')
         if kind is (loss_kinds.Kind.MEAN if total else loss_kinds.Kind.SUM):
-            raise loss_kinds.NotAdditive(f'The loss returns {kind.value}, not {"the sum" if total else "the mean"}')
+            raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, not '
+                                         f'{"the sum" if total else "the mean"}')
     except loss_kinds.NotAdditive as error:
         raise ValueError(
             f'{error}, so that it cannot be computed over micro-batches. Return the loss of each example, or '
-            "{'loss': (mean, weight)} with the weight of the mean, or compute the loss outside of the pipeline."
-        ) from error
+            "{'loss': (mean, weight)} with the weight of the mean, or compute the loss outside of the pipeline. To Keras, "
+            'outputs of shape [batch] are one example; give them and the targets a last dimension of size 1.') from error
 
 
 class KerasMean:

@@ -84,6 +84,31 @@ def test_a_loss_means_what_it_means_in_keras(loss, sample_weight, assert_close):
     assert_close(train(pipelined, loss, sample_weight=sample_weight), train(plain, loss, sample_weight=sample_weight))
 
 
+def make_products():
+    inputs = keras.Input([5])
+    one, other = layers.Dense(3)(inputs), layers.Dense(3, 'tanh')(inputs)
+    return keras.Model(inputs, ops.sigmoid(ops.sum(one * other, -1)))
+
+
+@pytest.mark.parametrize('loss, sample_weight', [
+    ('mse', None), ('mse', WEIGHTS), ('binary_crossentropy', WEIGHTS), (mse(reduction='sum'), None),
+    ('kl_divergence', None), ('cosine_similarity', None)])
+def test_outputs_without_features_are_one_example_as_in_keras(loss, sample_weight, assert_close):
+    plain, pipelined = models(make_products, num_micro_batches=3)
+    target = Y[:, 0]
+    assert_close(train(pipelined, loss, target, sample_weight), train(plain, loss, target, sample_weight))
+
+
+def test_weights_of_fewer_dimensions_are_those_of_the_last(assert_close):
+    def make_sequences():
+        return keras.Sequential([keras.Input([5]), layers.Dense(14), layers.Reshape([7, 2])])
+
+    target = np.repeat(Y[:, :2, None], 7, 2).transpose(0, 2, 1)
+    plain, pipelined = models(make_sequences)
+    for weights in (WEIGHTS, WEIGHTS[:, None]):
+        assert_close(train(pipelined, 'mse', target, weights), train(plain, 'mse', target, weights))
+
+
 def test_sums_and_means_may_stand_side_by_side(assert_close):
     loss, compiled = [mse(reduction='sum'), 'mse'], {'loss_weights': [0.3, 2.0]}
     plain, pipelined = models(make_two_heads)

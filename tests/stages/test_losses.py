@@ -115,3 +115,13 @@ def test_a_loss_that_is_a_sum_grows_with_the_batch_as_in_keras(is_weighted, asse
     assert_close((found.loss, found.gradients), expected)
     total, weight = pipe.evaluate(loss, x, y, weights)['loss']
     assert_close(total / weight, value)
+
+
+def test_keras_losses_of_vectors_are_refused_where_they_do_not_add_up():
+    vectors = tf.ones([4]), tf.zeros([4])
+    total, weight = losses.as_metrics(keras.losses.MeanSquaredError())(*vectors)['loss']
+    assert (float(total), float(weight)) == (4.0, 4.0)
+    with pytest.raises(ValueError, match="'cosine_similarity' does not show .*a last dimension of size 1"):
+        losses.as_metrics(keras.losses.CosineSimilarity())(*vectors)
+    with pytest.raises(ValueError, match="'mean_squared_error' returns the mean .* to which sample_weight cannot"):
+        losses.as_metrics(keras.losses.MeanSquaredError())(*vectors, tf.ones([4]))
