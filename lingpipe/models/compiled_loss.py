@@ -82,8 +82,8 @@ class Targets(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """The number of examples, a float32 scalar."""
-        return tf.cast(tf.shape(self.fractions)[0], tf.float32)
+        """The number of examples, a scalar."""
+        return tf.cast(tf.shape(self.fractions)[0], self.fractions.dtype)
 
 
 class CompiledLoss:
@@ -136,7 +136,8 @@ class CompiledLoss:
     def _compute(self, targets, outputs):
         """Lets Keras give each loss its targets, outputs and weights, and records the results in a list."""
         found = []
-        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), targets.num_rows**2) for share in targets.shares]
+        shares = [tf.math.divide_no_nan(tf.reduce_sum(share), tf.cast(targets.num_rows, share.dtype)**2)
+                  for share in targets.shares]
         fraction = tf.reduce_sum(targets.fractions)
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [
@@ -159,28 +160,28 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
-    fraction = tf.math.divide_no_nan(1.0, tf.cast(num_rows, tf.float32))
-    return Targets(tf.fill([num_rows], fraction), boundary.unpack(pair).values, []), boundary.structure_of(pair)
+    return Targets(losses.fractions_of(num_rows), boundary.unpack(pair).values, []), boundary.structure_of(pair)
 
 
 def with_shares(targets: Targets, weights: Any) -> Targets:
     """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the mini-batch."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
-        shares=[tf.fill(rows, tf.math.divide_no_nan(targets.num_rows, weight)) for weight in weights])
+        shares=[tf.fill(rows, tf.math.divide_no_nan(tf.cast(targets.num_rows, weight.dtype), weight))
+                for weight in weights])
 
 
 def _as_sum(loss):
     """Wraps a loss that is a sum: it divides by 1, which is split over micro-batches by their numbers of examples."""
     def metrics(y_true, outputs, sample_weight):
-        return {'loss': (tf.cast(loss(y_true, outputs, sample_weight), tf.float32), None)}
+        return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 
     return metrics
 
 
 def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
     total, weight = metrics(y_true, outputs, sample_weight)['loss']
-    weight = fraction if weight is None else weight
+    weight = tf.cast(fraction, total.dtype) if weight is None else weight
     mean = tf.math.divide_no_nan(total, weight)
     found.append((mean, weight))
     return mean if share is None else total * share

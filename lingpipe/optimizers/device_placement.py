@@ -12,6 +12,7 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
 from lingpipe.private_api import base_optimizer
+from lingpipe.stages import losses
 
 _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
@@ -349,7 +350,7 @@ class _DevicePlacement:
     def _clip_by_global_norm(self, gradients, limit):
         """Clips by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._halves(self._variables, (gradients,))
-        norm = tf.sqrt(2.0 * tf.add_n(halves))
+        norm = tf.sqrt(2.0 * losses.add_up([half for half in halves if half is not None]))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scales(self._variables, (gradients,), (scale,))
 
@@ -382,7 +383,7 @@ def _standing_for(variable, value):
 def _half_squares(unused_variables, gradients):
     """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
-    return [tf.nn.l2_loss(tf.cast(values, tf.float32)) for values in given]
+    return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
 
 
 def _scaled(unused_variables, gradients, factor):

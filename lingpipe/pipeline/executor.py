@@ -287,7 +287,7 @@ class Execution:
     def _given_gradients(self, stage, m):
         program = self._programs[stage.index]
         if self._is_last(stage) and self._work.loss is not None:
-            gradients = [self._scaled(self._one)]
+            gradients = [self._scaled(tf.cast(self._one, program.trace.given_gradients[0].dtype))]
         else:
             gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
@@ -298,11 +298,15 @@ class Execution:
         if not are_sums:
             return []
         with tf.device(device_kinds.for_single_operations(stage.device)):
-            rows = tf.cast(self._positions.of(m)[3], tf.float32)
-            return [tf.stack([self._total_rows if is_sum else rows for is_sum in are_sums])]
+            factors, = self._programs[stage.index].trace.given_factors
+            rows = tf.cast(self._positions.of(m)[3], factors.dtype)
+            total_rows = tf.cast(self._total_rows, factors.dtype)
+            return [tf.stack([total_rows if is_sum else rows for is_sum in are_sums])]
 
     def _added_gradient(self, stage):
-        return self._added_gradients[stage.index] if self._work.loss is None else self._share_of_added_losses
+        dtype = self._programs[stage.index].trace.given_gradients[-1].dtype
+        given = self._added_gradients[stage.index] if self._work.loss is None else self._share_of_added_losses
+        return tf.cast(given, dtype)
 
     @functools.cached_property
     def _one(self):
@@ -314,7 +318,8 @@ class Execution:
     def _share_of_added_losses(self):
         """Factor of the gradients of added losses, because they too are divided by the total weight of the loss."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
-            return self._scaled(self._total_weight / self._total_rows)
+            weight, rows = losses.in_one_precision([self._total_weight, self._total_rows])
+            return self._scaled(weight / rows)
 
     @functools.cached_property
     def _total_weight(self):
@@ -349,10 +354,10 @@ class Execution:
         except losses.WeightUnknownError:
             weight = self._total_rows
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
-            return self._work.loss_scale / tf.where(weight > 0.0, weight, 1.0)
+            return tf.cast(self._work.loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def _scaled(self, gradient):
-        return gradient if self.scale_of_sum is None else gradient * self.scale_of_sum
+        return gradient if self.scale_of_sum is None else gradient * tf.cast(self.scale_of_sum, gradient.dtype)
 
     def _take_gradients(self, producer, m):
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import boundary, micro_batches, stage_layers, stage_program
+from lingpipe.stages import boundary, losses, micro_batches, stage_layers, stage_program
 from lingpipe.stages.stage import Stage
 
 
@@ -248,7 +248,7 @@ def _finish(device, variables, weights, parts, total_weight):
 
     def regularize(weights):
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None]
-        return tf.add_n(terms) if terms else tf.zeros([])
+        return losses.add_up(terms)
 
     def divide_and_regularize(weights, parts, total_weight):
         totals = [micro_batches.total(each, variable.shape) if each else None
@@ -263,8 +263,8 @@ def _finish(device, variables, weights, parts, total_weight):
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
         gradients = [mean if more is None else tf.convert_to_tensor(mean) + more
                      for mean, more in zip(gradients, extra)]
-        halves = [tf.nn.l2_loss(tf.cast(_numbers(gradient), tf.float32)) for gradient in gradients]
-        return gradients, tf.cast(regularization, tf.float32), 2.0 * tf.add_n(halves) if halves else tf.zeros([])
+        halves = [tf.nn.l2_loss(losses.in_full_precision(_numbers(gradient))) for gradient in gradients]
+        return gradients, regularization, 2.0 * losses.add_up(halves)
 
     with tf.device(device):
         found = device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight)

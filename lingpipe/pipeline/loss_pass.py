@@ -142,8 +142,8 @@ def _of_all_replicas(sums, device):
 
 def _mean_of_batch(results, metric_sums, added_sums, regularizations, squared_norms):
     metrics = losses.means(metric_sums, results)
-    mean_loss = tf.add_n([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
-    return mean_loss, metrics, tf.add_n([tf.zeros([]), *squared_norms])
+    mean_loss = losses.add_up([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
+    return mean_loss, metrics, losses.add_up(squared_norms)
 
 
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,

@@ -42,7 +42,7 @@ class BatchStatistics:
 
     @property
     def _dtype(self):
-        return self.norms[0].moving_mean.dtype if self.norms else 'float32'
+        return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
         """Returns the statistics `[3, channels]` of a micro-batch.

@@ -1,5 +1,6 @@
 """Results of loss functions in one form: sums with their weights, which can be summed over micro-batches."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -96,8 +97,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
         return _Checked(loss_fn, KerasMean(loss_fn))
     if is_sum(loss_fn):
-        return _Checked(loss_fn, lambda y_true, outputs, fractions, sample_weight=None: {
-            'loss': (_sum(loss_fn(y_true, outputs, sample_weight=sample_weight)), _sum(fractions))})
+        return _Checked(loss_fn, functools.partial(_keras_sum, loss_fn))
 
     def metrics(y_true, outputs, sample_weight=None):
         outputs = tf.nest.map_structure(in_float32, outputs)
@@ -109,6 +109,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
         if result.shape.rank == 0:
             _refuse_weights(sample_weight, 'a scalar')
             return {'loss': _sum_and_weight(result, _num_rows(y_true, outputs))}
+        result = in_full_precision(result)
         if sample_weight is None:
             return {'loss': (_sum(result), _num_values(result, y_true))}
         weights = _broadcast(sample_weight, result)
@@ -124,8 +125,13 @@ def is_sum(loss_fn: Callable) -> bool:
 
 def fractions(y_true: Any) -> tf.Tensor:
     """Returns a tensor `[batch]` of one over the number of rows, whose sum is 1."""
-    rows = tf.shape(tf.nest.flatten(y_true)[0])[0]
-    return tf.fill([rows], tf.math.divide_no_nan(1.0, tf.cast(rows, tf.float32)))
+    return fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0])
+
+
+def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor `[batch]` of one over the number of rows, an integer scalar, in Keras's type of numbers."""
+    rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
+    return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
 
 def identity(loss_fn: Callable) -> Any:
@@ -145,6 +151,22 @@ def identity(loss_fn: Callable) -> Any:
 
 def _is_from_keras(loss_fn):
     return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
+
+
+def in_full_precision(tensor: Any) -> tf.Tensor:
+    """Returns a tensor in which sums are exact enough: in float64 if it is, else in float32."""
+    return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
+
+
+def in_one_precision(tensors: list) -> list[tf.Tensor]:
+    """Returns a list of tensors in the widest of their types, at least in float32."""
+    dtype = keras.backend.result_type(*[tf.as_dtype(tensor.dtype).name for tensor in tensors], 'float32')
+    return [tf.cast(tensor, dtype) for tensor in tensors]
+
+
+def add_up(scalars: list) -> tf.Tensor:
+    """Returns the sum of scalars in the widest of their types; of an empty list, 0 in float32."""
+    return tf.add_n(in_one_precision(scalars)) if scalars else tf.zeros([])
 
 
 def in_float32(output: Any) -> tf.Tensor:
@@ -202,7 +224,7 @@ class KerasMean:
         self._call, self._loss.call = loss.call, self._call_and_keep_mask
 
     def __call__(self, y_true, outputs, sample_weight=None):
-        values = self._loss(y_true, outputs)
+        values = in_full_precision(self._loss(y_true, outputs))
         if values.shape.rank == 0 and sample_weight is None:
             return {'loss': _sum_and_weight(values, _num_rows(y_true, outputs))}
         if sample_weight is not None:
@@ -252,7 +274,9 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
     if not added:
         return metrics
     total, weight = metrics['loss']
-    return {**metrics, 'loss': (total + weight * tf.add_n(means_of_added(added)), weight)}
+    mean = add_up([*means_of_added(added), tf.zeros([], total.dtype)])
+    total, weight = tf.cast(total, mean.dtype), tf.cast(weight, mean.dtype)
+    return {**metrics, 'loss': (total + weight * mean, weight)}
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
@@ -264,7 +288,7 @@ def _named_means(result, sample_weight):
     if 'loss' not in result:
         raise ValueError(f"The loss function returned {sorted(result)}: it must return an entry 'loss'. Add it.")
     _refuse_weights(sample_weight, 'means with weights of its own')
-    return {name: _sum_and_weight(mean, tf.cast(weight, tf.float32)) for name, (mean, weight) in result.items()}
+    return {name: _sum_and_weight(tf.convert_to_tensor(mean), weight) for name, (mean, weight) in result.items()}
 
 
 def _refuse_weights(sample_weight, returned):
@@ -274,25 +298,32 @@ def _refuse_weights(sample_weight, returned):
             'Return a loss for each example.')
 
 
+def _keras_sum(loss, y_true, outputs, fractions, sample_weight=None):
+    total = _sum(loss(y_true, outputs, sample_weight=sample_weight))
+    return {'loss': (total, tf.cast(_sum(fractions), total.dtype))}
+
+
 def _sum_and_weight(mean, weight):
     """Returns the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
-    return tf.math.multiply_no_nan(tf.cast(mean, tf.float32), weight), weight
+    mean = in_full_precision(mean)
+    weight = tf.cast(weight, mean.dtype)
+    return tf.math.multiply_no_nan(mean, weight), weight
 
 
 def _sum(tensor):
-    return tf.reduce_sum(tf.cast(tensor, tf.float32))
+    return tf.reduce_sum(in_full_precision(tensor))
 
 
 def _num_rows(y_true, outputs):
     """Counts the rows of the targets if given, so that the number does not depend on what the stage computes."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
-    return tf.cast(tf.shape(tensors[0])[0], tf.float32)
+    return tf.shape(tensors[0])[0]
 
 
 def _num_values(values, y_true):
     if not values.shape[1:].is_fully_defined():
-        return tf.cast(tf.size(values), tf.float32)
-    return _num_rows(y_true, values) * math.prod(values.shape[1:])
+        return tf.cast(tf.size(values), values.dtype)
+    return tf.cast(_num_rows(y_true, values), values.dtype) * math.prod(values.shape[1:])
 
 
 def _broadcast(weights, values):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.stages import batch_statistics, boundary, micro_batches, stage_layers
+from lingpipe.stages import batch_statistics, boundary, losses, micro_batches, stage_layers
 
 
 class Setting(NamedTuple):
@@ -114,19 +114,19 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
                 call = run.call(boundary.pack(inputs, structure), values, position[1],
                                 run.seeds(position[:2], position[2]), training, by_layer, tape.watch)
             # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
-            added = [tf.cast(tf.reduce_sum(loss), tf.float32) for loss in call.losses]
+            added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.losses])
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))
-            given_factors = [_placeholder(tf.TensorSpec([len(added)]))] if added else []
-            losses = rows.sums_of_added(added, *given_factors)
+            given_factors = [_placeholder(tf.TensorSpec([len(added)], added[0].dtype))] if added else []
+            sums_of_added = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(call.outputs)
-            differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + losses[:1]
+            differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + sums_of_added[:1]
         between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
         statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in call.scope.norm_calls])
         given_statistics = _placeholder(statistics.spec)
         assigned = call.scope.assigned
         forward = {
-            'outputs': outputs, 'metrics': metrics, 'losses': losses,
+            'outputs': outputs, 'metrics': metrics, 'losses': sums_of_added,
             'statistics': statistics.merge(
                 given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
@@ -168,11 +168,11 @@ class _Rows:
             return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
         return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
 
-    def sums_of_added(self, losses, factors=None):
+    def sums_of_added(self, added, factors=None):
         """Returns the sum and the weight of losses that layers added, whose mean is weighted by rows."""
-        if not losses:
+        if not added:
             return []
-        return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(losses), factors)), tf.cast(self._count, tf.float32)]
+        return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
 
 
 def _backward(tape, differentiated, inputs, versions, between, rows, num_segments, keeps_rows):

@@ -263,7 +263,7 @@ class TrainProgram:
 
     def _row(self, norm, metrics):
         self._metric_names = list(metrics)
-        return tf.stack([norm, *metrics.values()])
+        return tf.stack([tf.cast(number, tf.float32) for number in (norm, *metrics.values())])
 
     def _if_finite(self, is_finite, update):
         """Stops training if a step is not finite, else applies and counts it.
