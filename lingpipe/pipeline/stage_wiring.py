@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, control_flow, micro_batches, stage_program
+from lingpipe.stages import boundary, control_flow, micro_batches, outside_state, stage_program
 from lingpipe.stages.stage import Stage
 
 _NUM_ROWS = 24  # of a trace that is only for comparison: many numbers divide it
@@ -85,6 +85,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
+    outside_state.refuse_shared([program.graph for program in wiring.programs], stages[0].num_replicas)
     if is_whole_batch:
         wiring.added_sums = _all_means(wiring)
     else:

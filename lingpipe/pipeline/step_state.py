@@ -170,16 +170,16 @@ class StepState:
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
     def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
-        """Returns the actions of a schedule in an order in which stages that assign the same variable take turns.
+        """Returns the actions of a schedule in an order in which state changes from micro-batch to micro-batch.
+
+        Stages that assign the same variable take turns.
 
         Raises:
             ValueError: the schedule has no such order.
         """
-        shared = self._shared()
-        if not shared:
-            return schedule.execution_order()
+        changing = self._changing()
         turns = collections.defaultdict(list)
-        for stages in shared.values():
+        for stages in changing.values():
             for earlier, later in zip([stages[-1], *stages], stages):
                 turns[later].append((earlier, -1 if earlier >= later else 0))
 
@@ -193,20 +193,22 @@ class StepState:
             return schedule.execution_order(before)
         except ValueError as error:
             paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights
-                     if id(variable) in shared]
+                     if id(variable) in changing]
             raise ValueError(
-                f'Layers of several partitions assign {sorted(set(paths))[:3]}, so that they have to take turns, for '
-                f'which schedule={schedule.name!r} has no room. Cut the model so that one partition has them '
-                "(partition_by=[...]), or set schedule='gpipe' and num_virtual_stages=1.") from error
+                f'Layers change {sorted(set(paths))[:3] or "variables of TensorFlow"} from micro-batch to micro-batch, '
+                f'which is not the order of the forward actions of schedule={schedule.name!r}. If several partitions '
+                "have them, cut the model so that one has them (partition_by=[...]); or set schedule='gpipe' and "
+                'num_virtual_stages=1.') from error
 
-    def _shared(self):
-        """Returns a dictionary from the id of an assigned variable to its stages, if several stages have it."""
+    def _changing(self):
+        """Returns a dictionary from the id of an assigned variable, or of outside state, to the stages that use it."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
                 users[id(variable)].add(index)
         assigned = {id(variable) for program in self._programs for variable in program.trace.assigned}
-        return {key: sorted(users[key]) for key in assigned if len(users[key]) > 1}
+        outside = {id(program): [index] for index, program in enumerate(self._programs) if program.outside_state}
+        return {key: sorted(users[key]) for key in assigned} | outside
 
     def _with_assigned(self, variables, values):
         if not self._assigned:

@@ -140,11 +140,15 @@ class Stage:
             self._programs[key, self.trainability()] = program
         return self._programs[key, self.trainability()]
 
+    @property
+    def num_replicas(self) -> int:
+        """Number of replicas that train together, of all pipelines."""
+        return self._num_replicas * collectives.current().count
+
     def _setting(self):
-        num_replicas = self._num_replicas * collectives.current().count
         return stage_trace.Setting(
             self.jit_compile, device_kinds.is_logical_core(self.device),
-            device_kinds.has_static_shapes_only(self.device), num_replicas, self._number)
+            device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
     def _trace(self, *arguments):
         """Traces a program; lays out a layer's own `tf.function` in its caller if it assigns variables."""

@@ -7,7 +7,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import boundary, graph_pieces, loss_growth, losses, stage_layers, stage_trace
+from lingpipe.stages import (
+    boundary,
+    graph_pieces,
+    loss_growth,
+    losses,
+    outside_state,
+    stage_layers,
+    stage_trace,
+)
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
@@ -82,6 +90,11 @@ class StageProgram:
     def graph(self) -> tf.Graph:
         """The graph that everything was traced into."""
         return self._graph
+
+    @functools.cached_property
+    def outside_state(self) -> set:
+        """References of the resources that layers change and that are no Keras variables."""
+        return outside_state.changed(self._graph)
 
     @property
     def hidden_variables(self) -> list[keras.Variable]:
@@ -391,7 +404,10 @@ class StageProgram:
         """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
         operations = self._backward_ancestors(flow) - self._backward_operations
         return [tensor for operation in self._graph.get_operations() if operation in operations
-                for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
+                for tensor in operation.outputs if operation.op_def.is_stateful and not self._is_constant(operation)]
+
+    def _is_constant(self, operation):
+        return operation.type == 'ReadVariableOp' and operation.inputs[0].ref() not in self.outside_state
 
     def _frontier(self, operations, excluded, flow):
         """Tensors that `operations` read and that depend on the arguments, except results of `excluded` operations."""

@@ -121,3 +121,27 @@ def test_a_smaller_batch_leaves_out_both_halves(num_rows, assert_close, assert_g
     out = pipe.value_and_grad(cross_entropy, x, y)
     assert_close(out.loss, loss)
     assert_gradients_close(out.gradients, gradients)
+
+
+class CountsWithKeras(keras.layers.Layer):
+    def build(self, shape):
+        self.count = self.add_weight(shape=(), trainable=False)
+
+    def call(self, x):
+        self.count.assign(0.5 * self.count + keras.ops.mean(x))
+        return x * self.count
+
+
+class CountsWithTensorFlow(CountsWithKeras):
+    def build(self, shape):
+        self.count = tf.Variable(0.0, trainable=False)
+
+
+@pytest.mark.parametrize('kind, name', [(CountsWithKeras, 'variable'), (CountsWithTensorFlow, 'variables of Tensor')])
+def test_state_that_changes_in_another_order_is_refused(kind, name):
+    x, y = vectors(num_rows=4, width=4, target_width=1)
+    model = keras.Sequential([keras.Input([4]), kind(), keras.layers.Dense(1)])
+    pipe = lingpipe.GPipeLayer.from_keras(
+        model, schedule=[['F1', 'F0', 'B1', 'B0']] * 2, num_partitions=2, num_micro_batches=2)
+    with pytest.raises(ValueError, match=f"Layers change .*{name}.* not the order .*schedule='own'.*schedule='gpipe'"):
+        pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)

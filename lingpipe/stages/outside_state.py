@@ -1,0 +1,58 @@
+"""State that layers change but Keras does not know: variables of TensorFlow, tables and queues."""
+
+import collections
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+_READS = ('ReadVariableOp', 'VariableShape', 'ResourceGather', 'ResourceGatherNd', 'LookupTableFindV2',
+          'LookupTableSizeV2', 'LookupTableExportV2')
+_DRAWS = ('RngReadAndSkip', 'RngSkip')  # any order of random numbers is as good
+_READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records for calls, branches and loops
+
+
+def changed(graph: tf.Graph) -> set:
+    """Returns the references of the resources, among the captured tensors of a graph, that its operations change."""
+    captured = {inner.ref() for _, inner in graph.captures if inner.dtype == tf.resource}
+    return {ref for operation in graph.get_operations() for ref in _written(graph, operation) if ref in captured}
+
+
+def _written(graph, operation):
+    if operation.type in (*_READS, *_DRAWS):
+        return set()
+    refs = {position: tensor.ref() for position, tensor in enumerate(operation.inputs) if tensor.dtype == tf.resource}
+    if _READ_ONLY not in operation.node_def.attr:
+        return set(refs.values())
+    # TensorFlow records reads of variables only; tables that a function reads count as not changed.
+    handles = {id(variable.handle) for variable in graph.variables}
+    variables = {inner.ref() for outer, inner in graph.captures if id(outer) in handles}
+    read = operation.get_attr(_READ_ONLY)
+    return {ref for position, ref in refs.items() if position not in read} & variables
+
+
+def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
+    """Raises ValueError if several stages or replicas use state that they change: nobody would say who is first.
+
+    Args:
+        graphs: list of the graphs of all stages.
+        num_replicas: number of replicas of each stage.
+    """
+    users = collections.defaultdict(set)
+    for stage, graph in enumerate(graphs):
+        for outer, _ in graph.captures:
+            users[id(outer)].add(stage)
+    for stage, graph in enumerate(graphs):
+        refs = changed(graph)
+        for outer, inner in graph.captures:
+            others = sorted(users[id(outer)] - {stage})
+            if inner.ref() in refs and (others or num_replicas > 1):
+                where = f'partition {others[0]} uses it too' if others else f'num_replicas={num_replicas} share it'
+                raise ValueError(
+                    f'A layer of partition {stage} changes {_name(graph, outer)}, a variable or table of TensorFlow, '
+                    f'and {where}: its value would depend on who is first. Make it by add_weight, or give one '
+                    'partition all layers that use it (partition_by=[...]), in one replica.')
+
+
+def _name(graph, outer):
+    names = [variable.name for variable in graph.variables if variable.handle is outer]
+    return repr(names[0] if names else outer.name if not hasattr(outer, 'numpy') else 'a resource')
