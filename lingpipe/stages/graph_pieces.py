@@ -120,7 +120,7 @@ class GraphPiece:
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
         self._constants = {tensor.name: (tensor.op.inputs[tensor.value_index].shape.as_list(), tensor.dtype)
                            for tensor in shapes if tensor.ref() in used}
-        self._has_barrier = (jit_compile or inline) and repeats and bool(self.feeds)
+        self._has_barrier = (jit_compile or inline) and repeats
         if inline:
             self._lay_out = lambda arguments: self._copy(graph, operations, external, arguments)
         else:
@@ -132,8 +132,7 @@ class GraphPiece:
 
     def _build(self, graph_def, external, name, jit_compile, is_pure):
         def piece(*arguments):
-            if self._has_barrier:
-                arguments = xla.optimization_barrier(*arguments)
+            arguments = self._behind_barrier(arguments)
             values = {feed.name: argument for feed, argument in zip(self.feeds, arguments)}
             values.update({inner.name: tf.identity(outer) for outer, inner in external})
             values.update({name: tf.constant(*constant) for name, constant in self._constants.items()})
@@ -146,6 +145,14 @@ class GraphPiece:
             function = tf.function(body, autograph=False, experimental_attributes={
                 '_noinline': True, **(WITHOUT_ORDER if is_pure else {})})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
+
+    def _behind_barrier(self, arguments):
+        """Returns the arguments behind a barrier, but for shapes, which have to stay constants for XLA."""
+        places = [place for place, argument in enumerate(arguments) if _is_number(argument)]
+        if not self._has_barrier or not places:
+            return arguments
+        behind = dict(zip(places, xla.optimization_barrier(*[arguments[place] for place in places])))
+        return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
         """Calls the function in the current graph.
@@ -184,8 +191,7 @@ class GraphPiece:
                 executor_type=self._executor)
 
     def _copy(self, graph, operations, external, arguments):
-        if self._has_barrier:
-            arguments = xla.optimization_barrier(*arguments)
+        arguments = self._behind_barrier(arguments)
         values = {feed.ref(): argument for feed, argument in zip(self.feeds, arguments)}
         values.update({inner.ref(): tf.identity(outer) for outer, inner in external})
         values.update({graph.get_tensor_by_name(name).ref(): tf.constant(shape, dtype)

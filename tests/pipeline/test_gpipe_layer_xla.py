@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe import GPipeLayer
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.stages import stage_program
 from tests import needs
@@ -61,6 +62,32 @@ def test_loops_train_where_xla_compiles_what_it_can(recompute, assert_close, ass
     out = pipe.value_and_grad(squared_error, x, y)
     assert_close(out.loss, loss)
     assert_gradients_close(out.gradients, gradients)
+
+
+def test_selective_recomputation_takes_any_number_of_rows(assert_close):
+    inputs = keras.Input([4, 3])
+    hidden = keras.layers.LayerNormalization()(keras.layers.Dense(4, activation='tanh')(inputs))
+    hidden = keras.layers.Dense(4, activation='tanh')(keras.layers.Flatten()(hidden))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    x = np.random.default_rng(0).normal(size=(7, 4, 3)).astype('float32')
+    loss = keras.losses.MeanSquaredError()
+    with tf.GradientTape() as tape:
+        value = loss(x[:, 0, :1], model(x))
+    expected = value, tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=2, recompute='selective', jit_compile=True)
+    out = of_any_rows(pipe, loss)(x, x[:, 0, :1])
+    assert_close(out, expected)
+
+
+def of_any_rows(pipe, loss):
+    """A step that does not know how many rows there are."""
+    specs = [tf.TensorSpec([None, 4, 3]), tf.TensorSpec([None, 1])]
+
+    def step(x, y):
+        out = pipe.value_and_grad(loss, x, y)
+        return out.loss, out.gradients
+
+    return tf.function(step, specs, autograph=False)
 
 
 def test_every_function_of_a_stage_is_marked_for_xla():
