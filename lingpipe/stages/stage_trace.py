@@ -208,6 +208,7 @@ def _sums(weights, given_sums, versions):
             sums[position] = micro_batches.join_rows(parts)
         elif parts:
             sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
+            sums[position].set_shape(weight.shape)  # TensorFlow may not know that of a gradient
     return sums
 
 

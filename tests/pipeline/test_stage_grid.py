@@ -166,3 +166,17 @@ def _all_before(operation):
         ahead.extend(new - found)
         found |= new
     return found
+
+
+@pytest.mark.parametrize('gradient_sum', ['add', 'ring', 'two_dimensional'])
+def test_gradients_have_the_shapes_of_their_weights_in_every_sum(gradient_sum, assert_close):
+    inputs = keras.Input([3, 2])
+    _, second = keras.ops.split(inputs, [1], axis=-1)  # TensorFlow does not know its last dimension
+    model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(layers.Dense(3)(second))))
+    x, loss = np.random.default_rng(0).normal(size=(8, 3, 2)).astype('float32'), keras.losses.MeanSquaredError()
+    with tf.GradientTape() as tape:
+        value = loss(x[:, 0, :1], model(x))
+    expected = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = gpipe_layer.GPipeLayer.from_keras(
+        model, num_partitions=2, num_micro_batches=2, num_replicas=2, gradient_sum=gradient_sum)
+    assert_close(pipe.value_and_grad(loss, x, x[:, 0, :1]).gradients, expected)
