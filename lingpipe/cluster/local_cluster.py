@@ -184,6 +184,7 @@ class LocalCluster:
         running = [part for part in self._parts if part.is_running()]
         for part in running:
             part.send_signal(signal.SIGTERM)
+            part.send_signal(signal.SIGCONT)  # one that was stopped hears nothing else
         deadline = time.monotonic() + _SECONDS_TO_STOP
         for part in running:
             part.stop(max(0, deadline - time.monotonic()))

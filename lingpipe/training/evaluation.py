@@ -1,5 +1,7 @@
 """Evaluation of a task during training, and of a run's checkpoints from another process."""
 
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,6 +18,9 @@ from lingpipe.stages import losses
 from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
+
+_MAX_STEPS = re.compile(r'^train\.max_steps : ([0-9]{1,18})$', re.MULTILINE)
+_SECONDS_BETWEEN_LOOKS = 1.
 
 
 class Evaluator:
@@ -170,19 +175,22 @@ class CheckpointEvaluation:
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True)
                    for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            self._write_curves(name, step, metrics)
             print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
             baselines = self._task.baselines(self._params.input, self._inputs[name])
             if baselines:
                 print(progress.comparison(name, baselines), flush=True)
+            self._write_curves(name, step, metrics)
         return results
 
     def _write_curves(self, name, step, metrics):
-        """Writes curves; makes their folder only when there is something to write."""
-        if name not in self._curves:
-            self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
-        self._curves[name].scalars(step, metrics)
-        self._curves[name].flush()
+        """Writes curves, if the folder is not another's; makes their folder only when there is something to write."""
+        try:
+            if name not in self._curves:
+                self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
+            self._curves[name].scalars(step, metrics)
+            self._curves[name].flush()
+        except errors.TrainingError as error:
+            logging.warning('The metrics are complete, but %s', error)
 
     def follow(self, timeout_seconds: float | None = None) -> None:
         """Evaluates every new checkpoint of a training run, until its last step.
@@ -190,12 +198,33 @@ class CheckpointEvaluation:
         Args:
             timeout_seconds: how long to wait for the next checkpoint; None: no limit.
         """
-        for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
+        for path in self._new_checkpoints(timeout_seconds):
             try:
                 self.once(path)
             except errors.DamagedCheckpointError as error:
-                logging.warning('Checkpoint %s cannot be read (%s). Waiting for the next one.', error.path,
-                                error.reason)
+                if checkpoints.files_of(path):
+                    logging.warning('Checkpoint %s cannot be read (%s). Waiting for the next one.', error.path,
+                                    error.reason)
                 continue
-            if checkpoints.step_of(path) >= self._params.train.max_steps:
+            except errors.TrainingError:
+                if checkpoints.files_of(path):
+                    raise
+                continue  # training has deleted it for a newer one
+            if checkpoints.step_of(path) >= self._last_step():
                 return
+
+    def _new_checkpoints(self, timeout_seconds):
+        """Yields the newest checkpoint whenever there is a new one."""
+        known, since = None, time.monotonic()
+        while timeout_seconds is None or time.monotonic() - since < timeout_seconds:
+            newest = next(iter(checkpoints.complete(self._logdir.train)), None)
+            if newest is None or newest == known:
+                time.sleep(min(_SECONDS_BETWEEN_LOOKS, timeout_seconds or _SECONDS_BETWEEN_LOOKS))
+                continue
+            yield newest
+            known, since = newest, time.monotonic()
+
+    def _last_step(self):
+        """Returns the last step of the training run, which may have another train.max_steps than this command."""
+        found = _MAX_STEPS.search(self._logdir.read_params() or '')
+        return int(found[1]) if found else self._params.train.max_steps

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe.training import errors, evaluation
+from lingpipe.training import checkpoints, errors, evaluation
 from tests.curves import curve
 
 
@@ -84,7 +84,7 @@ def test_following_evaluates_every_new_checkpoint_to_the_last_step(
     assert [line.split(',')[0] for line in capsys.readouterr().out.splitlines()] == ['step 4', 'step 8', 'step 12']
 
 
-def test_what_is_damaged_is_passed_over(make_evaluation, copied, monkeypatch, capsys, caplog):
+def test_what_is_damaged_is_passed_over(make_evaluation, copied, capsys, caplog):
     newest = copied / 'train/ckpt-12'
     os.truncate(f'{newest}.data-00000-of-00001', 100)
     made = make_evaluation(copied)
@@ -95,11 +95,33 @@ def test_what_is_damaged_is_passed_over(make_evaluation, copied, monkeypatch, ca
         'that can be read; nothing was deleted.']
     with pytest.raises(errors.DamagedCheckpointError, match=f'Checkpoint {newest} cannot be read .*Choose another one'):
         made.once(newest)
-    monkeypatch.setattr(
-        tf.train, 'checkpoints_iterator', lambda *unused, **unused_options: [str(newest), str(copied / 'train/ckpt-4')])
-    made.follow()
-    assert capsys.readouterr().out.startswith('step 4, Test: ')
+    made.follow(timeout_seconds=0.1)
     assert caplog.messages[-1].endswith('Waiting for the next one.')
+
+
+def test_what_training_deletes_meanwhile_is_passed_over(make_evaluation, copied, monkeypatch, capsys):
+    made, once = make_evaluation(copied), evaluation.CheckpointEvaluation.once
+
+    def delete_and_evaluate(path):
+        if path.endswith('-12'):
+            checkpoints.delete(path)
+        return once(made, path)
+
+    monkeypatch.setattr(made, 'once', delete_and_evaluate)
+    made.follow(timeout_seconds=0.1)
+    assert capsys.readouterr().out.startswith('step 8, Test: ')
+
+
+def test_following_ends_with_the_run_which_may_have_another_last_step(make_evaluation, copied, capsys):
+    make_evaluation(copied, train__max_steps=1000).follow()
+    assert capsys.readouterr().out.startswith('step 12, Test: ')
+
+
+def test_a_folder_that_cannot_be_written_to_shows_metrics(make_evaluation, copied, capsys, caplog):
+    (copied / 'eval_test').rename(copied / 'elsewhere')
+    (copied / 'eval_test').write_text('This is not a folder.')
+    make_evaluation(copied).once()
+    assert capsys.readouterr().out.startswith('step 12, Test: ') and 'The metrics are complete, but' in caplog.text
 
 
 def test_following_gives_up_after_its_time(make_evaluation, tmp_path):
