@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -91,6 +92,16 @@ class BaseInput:
             'seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
         p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
+
+    @staticmethod
+    def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
+        """Returns the layer that makes the model's input of plain data, for an exported model; None: nothing is needed.
+
+        Args:
+            params: `Params()` of the subclass.
+        """
+        del params
+        return None
 
     def __init__(self, params: hyperparams.Params) -> None:
         self.params = params.Copy()

@@ -283,9 +283,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
     Returns:
         float32 of the same shape.
     """
-    statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
-    mean, deviation = (_for_channels(statistic, images.shape[-1]) for statistic in statistics)
-    lowest, highest = -mean / deviation, (1 - mean) / deviation
+    lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
         lowest, highest = lowest[0], highest[0]
@@ -294,6 +292,17 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
     # Pixels are quantised numbers: one operation instead of three, on what may be the largest tensors of an input.
     return tf.raw_ops.Dequantize(
         input=tf.bitcast(images, tf.quint8), min_range=lowest, max_range=highest, mode='MIN_COMBINED', axis=axis)
+
+
+def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`.
+
+    Args:
+        dataset: as for `normalize`.
+        num_channels: 1 or 3.
+    """
+    mean, deviation = (_for_channels(each, num_channels) for each in _PIXEL_STATISTICS.get(dataset, _ONE_RANGE))
+    return -mean / deviation, (1 - mean) / deviation
 
 
 def _for_channels(statistic, num_channels):

@@ -1,6 +1,8 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
+import re
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -90,6 +92,18 @@ class ImageInput(base_input.BaseInput):
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
+
+    @staticmethod
+    def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
+        """Returns the layer that normalises pixels from 0 to 255 as training does.
+
+        Args:
+            params: `ImageInput.Params()`.
+        """
+        dataset, num_channels = re.split('[:/]', params.dataset)[0], ImageInput.InputSpec(params).shape[-1]
+        lowest, highest = image_augmentation.pixel_range(dataset, num_channels)
+        return keras.layers.Rescaling(
+            ((highest - lowest) / 255).tolist(), lowest.tolist(), dtype='float32', name='normalised_pixels')
 
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)

@@ -41,7 +41,10 @@ class Exporter:
         self._params, self._input_spec = params, params.input.cls.InputSpec(params.input)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
-        self._model = self._body.model or self._build(params.task.name or 'model')
+        name = params.task.name or 'model'
+        self._model = self._body.model or self._build(name)
+        self._preprocessing = params.input.cls.Preprocessing(params.input)
+        self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
         """Writes the model of one checkpoint, with moving averages in place of weights if the checkpoint has them.
@@ -61,10 +64,11 @@ class Exporter:
         tf.io.gfile.makedirs(folder)
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
         with lora.merged(self._model):
-            self._model.save(keras_path)
-            self._model.export(saved_model_path, verbose=False)
+            self._served.save(keras_path)
+            self._served.export(saved_model_path, verbose=False)
             others = self._export_source(folder)
-        print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others]), flush=True)
+        print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others])
+              + ('; both models take pixels from 0 to 255' if self._preprocessing else ''), flush=True)
         return [keras_path, saved_model_path, *others]
 
     def _export_source(self, folder):
@@ -90,6 +94,11 @@ class Exporter:
         for layer in self._body.stack:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name=name)
+
+    def _of_plain_data(self, name):
+        """Returns a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
+        inputs = _keras_inputs(self._input_spec)
+        return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
     def _needed(self):
         foreign = sorted(

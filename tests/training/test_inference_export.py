@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.input import image_augmentation
 from lingpipe.layers import amoebanet
 from lingpipe.training import errors, inference
 
@@ -23,11 +24,12 @@ def images(shape=(3, 8, 8, 1)):
 
 
 def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copied, tiny, tmp_path, capsys):
-    """All layers of this model are Keras's own."""
+    """All layers of this model are Keras's own; it takes plain pixels."""
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
     keras_path, saved_model_path = inference.Exporter(tiny.params(), str(copied)).run()
     assert 'step 12: ' in (printed := capsys.readouterr().out)
-    assert 'loads with Keras alone' in printed
-    np.save(tmp_path / 'x.npy', images())
+    assert 'loads with Keras alone' in printed and printed.endswith('; both models take pixels from 0 to 255\n')
+    np.save(tmp_path / 'x.npy', pixels)
     subprocess.run(
         [sys.executable, '-c', LOAD_WITHOUT_LINGPIPE, keras_path, tmp_path / 'y.npy', tmp_path / 'x.npy'], check=True)
     program = finished.trainer._program
@@ -35,12 +37,12 @@ def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copie
     trained = [variable.numpy() for variable in body.weights]
     for variable in body.weights:
         variable.assign(program.read(variable))
-    expected = body(images())
+    expected = body(image_augmentation.normalize(tf.constant(pixels), 'digits'))
     for variable, value in zip(body.weights, trained):
         variable.assign(value)
     np.testing.assert_allclose(np.load(tmp_path / 'y.npy'), expected, rtol=1e-5, atol=1e-6)
     served = tf.saved_model.load(saved_model_path)
-    np.testing.assert_allclose(served.serve(images()), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(served.serve(pixels.astype('float32')), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_amoebanet_with_its_two_tensors_between_layers_is_one_keras_model(tiny, tmp_path):
