@@ -128,12 +128,25 @@ class Execution:
 
     def run(self, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
+        if schedules.BACKWARD in kinds and self._schedule.backwards():
+            self._refuse_python_gradients()
         layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                    schedules.WEIGHT: self._backward_weights}
         for action in self._state.execution_order(self._schedule):
             if action.kind in kinds and (action.kind == schedules.FORWARD or self._flows[action.stage]):
                 self._action = action
                 layouts[action.kind](self.stages[action.stage], action.micro_batch)
+
+    def _refuse_python_gradients(self):
+        is_one = self.num_micro_batches == len(self.siblings) == 1
+        indices = [] if is_one else [
+            index for index, program in enumerate(self._programs) if program.differentiates_python]
+        if indices:
+            raise ValueError(
+                f'A layer or loss of partition {indices[0]} calls tf.py_function, of which TensorFlow can differentiate '
+                f'only one call at a time, but there are {self.num_micro_batches * len(self.siblings)} micro-batches. '
+                'Set num_micro_batches and num_replicas to 1; or write operations of TensorFlow, or '
+                'tf.numpy_function inside tf.custom_gradient.')
 
     @property
     def num_micro_batches(self) -> int:

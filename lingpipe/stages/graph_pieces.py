@@ -53,11 +53,15 @@ def _attributes_of(operation):
 
 
 def _bring_functions(source, target, attributes):
-    names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
-    names |= {function.name for attribute in attributes for function in attribute.list.func}
-    for name in names:
+    for name in _functions_of(attributes):
         if not target._is_function(name):
             target._add_function_recursive(source._get_function(name))
+
+
+def _functions_of(attributes):
+    """Returns the names of the functions that are attributes of an operation."""
+    names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
+    return names | {function.name for attribute in attributes for function in attribute.list.func}
 
 
 # Attribute of a function in which no operation has side effects: TensorFlow then does not look for an order of them.
@@ -259,6 +263,18 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
             found.add(operation)
     return found
+
+
+def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool:
+    """Whether some operations of a graph, or the functions that they call, have an operation of a kind."""
+    for operation in operations:
+        if operation.type == kind:
+            return True
+        for name in _functions_of(operation.node_def.attr.values()):
+            body = graph._get_function(name).graph
+            if runs(body, body.get_operations(), kind):
+                return True
+    return False
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:

@@ -309,6 +309,11 @@ class StageProgram:
         trace = self.trace
         return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
 
+    @functools.cached_property
+    def differentiates_python(self) -> bool:
+        """Whether the backward pass differentiates a tf.py_function, of which TensorFlow records only the last call."""
+        return graph_pieces.runs(self._graph, self._backward_operations, 'EagerPyFunc')
+
     @property
     def num_segments(self) -> int:
         """Number of segments of `backward_segment`."""

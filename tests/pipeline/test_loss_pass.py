@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe import GPipeLayer
 from lingpipe.pipeline import arguments, loss_pass
 
 
@@ -36,3 +37,24 @@ def test_a_sum_is_shared_out_by_numbers_of_rows(known):
     loss_fn = keras.losses.MeanSquaredError(reduction='sum')
     total, weight = known.of(loss_fn)(loss_pass.targets_of(loss_fn, y_true, weights), outputs)['loss']
     np.testing.assert_allclose(total / weight, loss_fn(y_true, outputs, weights))
+
+
+class CallsPython(keras.layers.Layer):
+    def call(self, x):
+        return tf.ensure_shape(tf.py_function(lambda x: tf.sin(3.0 * x) * x, [x], x.dtype), x.shape)
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+def test_python_that_tensorflow_differentiates_works_in_one_micro_batch(assert_close):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(4), CallsPython(), keras.layers.Dense(1)])
+    x, loss = np.random.default_rng(0).normal(size=(8, 4)).astype('float32'), keras.losses.MeanSquaredError()
+    with tf.GradientTape() as tape:
+        value = loss(x[:, :1], model(x))
+    expected = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    one, two = (GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=count) for count in (1, 2))
+    assert_close(one.value_and_grad(loss, x, x[:, :1]).gradients, expected)
+    assert_close(two(x), model(x))
+    with pytest.raises(ValueError, match='partition 1 calls tf.py_function.* 2 micro-batches. Set num_micro_batches'):
+        two.value_and_grad(loss, x, x[:, :1])
