@@ -60,8 +60,8 @@ def nested(named: dict[str, Any]) -> dict[str, Any]:
     tree = {}
     for name, variable in named.items():
         if _RESERVED.search(name):
-            raise ValueError(f'The layer of the weight {name} has a name that ends in .ATTRIBUTES, a word of TensorFlow: '
-                             'no checkpoint of it could be read. Rename the layer.')
+            raise ValueError(f'The layer of the weight {name} has a name that ends in .ATTRIBUTES, a word of '
+                             'TensorFlow: no checkpoint of it could be read. Rename the layer.')
         *folders, leaf = name.split('/')
         node = tree
         for folder in folders:

@@ -51,7 +51,7 @@ class Checkpointer:
         self._writer = writer or background_writer.BackgroundWriter()
         self._wait = wait
         self._damaged = []
-        self._current = None  # the checkpoint of this state, if it has been written or read
+        self._current: str | None = None  # the checkpoint of this state, if it has been written or read
         self._has_list = False
         self._found_options = None
 

@@ -59,8 +59,8 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
         return None
     known = task.is_larger_better(name)
     if said is None and known is None:
-        raise ValueError(f'eval.best_is_largest=None: it is not known whether a larger {name} is better. Set it to True '
-                         'or False.')
+        raise ValueError(f'eval.best_is_largest=None: it is not known whether a larger {name} is better. Set it to '
+                         'True or False.')
     if None not in (said, known) and said != known:
         raise ValueError(f'eval.best_is_largest={said!r} would keep the worst checkpoint by eval.best_metric={name!r}, '
                          f'whose best is the {"largest" if known else "smallest"}. Set it to None.')

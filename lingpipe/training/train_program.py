@@ -62,7 +62,7 @@ class TrainProgram:
         train_params: the Params of training.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, and the batch size since.
+        input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
         input_seconds: `tf.Variable` float64, seconds that steps have waited for their batches so far.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """

@@ -115,8 +115,8 @@ class Trainer:
             Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
 
         Raises:
-            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known; or the model cannot
-                take the examples of an evaluation.
+            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known; or the model
+                cannot take the examples of an evaluation.
             TrainingError: a loss is not finite, or the log directory fails.
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
@@ -344,13 +344,14 @@ class Trainer:
         Args:
             step: number of steps that these weights have been trained for.
         """
-        newest, *older = [*checkpoints.complete(self._logdir.train), None]
-        if newest is None:
+        paths = checkpoints.complete(self._logdir.train)
+        if not paths:
             return 'There is no checkpoint yet. '
+        newest, older = paths[0], paths[1:]
         if checkpoints.step_of(newest) < step:
             return f'The newest checkpoint is {newest}, of {step - checkpoints.step_of(newest)} steps before. '
         best = f'The newest checkpoint, {newest}, has the weights of this very loss: they may have grown too large. '
-        if older[0] is None:
+        if not older:
             return f'{best}There is no older one, so if it happens again, choose another --logdir. '
         return f'{best}If it happens again, delete the files {newest}.*, and training resumes from {older[0]}. '
 
