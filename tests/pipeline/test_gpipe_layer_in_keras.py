@@ -253,3 +253,23 @@ def test_mixed_precision_keeps_weights_and_gradients_in_float32(assert_close, as
     loss, gradients, _ = PlainStack(pipe, x).value_and_grad(loss_fn, x, y, 2)
     assert_close(out.loss, loss, tolerance=2e-2)
     assert_gradients_close(out.gradients, gradients, tolerance=2e-2)
+
+
+@pytest.mark.parametrize('take', [
+    lambda texts: texts[:, :1],
+    lambda texts: layers.Lambda(tf.strings.lower, output_shape=(2,), dtype='string')(texts)], ids=['slice', 'lambda'])
+def test_texts_are_inputs_of_any_layer(take, assert_close):
+    texts = keras.Input([2], dtype='string')
+    indices = layers.StringLookup(vocabulary=['a', 'b'])(take(texts))
+    source = keras.Model(texts, layers.Dense(1)(layers.Flatten()(layers.Embedding(4, 3)(indices))))
+    pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2)
+    x = tf.constant([['a', 'B'], ['b', 'A'], ['b', 'b']])
+    assert_close(pipe(x), source(x))
+
+
+def test_functions_that_reverse_texts_over_the_batch_are_refused():
+    texts = keras.Input([2], dtype='string')
+    reverse = layers.Lambda(lambda texts: tf.reverse(texts, [0]), output_shape=(2,), dtype='string')
+    source = keras.Model(texts, layers.StringLookup(vocabulary=['a', 'b'])(reverse(texts)))
+    with pytest.raises(ValueError, match="'lambda.*' mixes the examples of a batch"):
+        lingpipe.GPipeLayer.from_keras(source, num_micro_batches=2)
