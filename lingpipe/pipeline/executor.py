@@ -143,8 +143,9 @@ class Execution:
             index for index, program in enumerate(self._programs) if program.differentiates_python]
         if indices:
             raise ValueError(
-                f'A layer or loss of partition {indices[0]} calls tf.py_function, of which TensorFlow can differentiate '
-                f'only one call at a time, but there are {self.num_micro_batches * len(self.siblings)} micro-batches. '
+                f'A layer or loss of partition {indices[0]} calls tf.py_function, of which TensorFlow can '
+                'differentiate only one call at a time, but there are '
+                f'{self.num_micro_batches * len(self.siblings)} micro-batches. '
                 'Set num_micro_batches and num_replicas to 1; or write operations of TensorFlow, or '
                 'tf.numpy_function inside tf.custom_gradient.')
 

@@ -206,8 +206,8 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
     except loss_kinds.NotAdditive as error:
         raise ValueError(
             f'{error}, so that it cannot be computed over micro-batches. Return the loss of each example, or '
-            "{'loss': (mean, weight)} with the weight of the mean, or compute the loss outside of the pipeline. To Keras "
-            'outputs of shape [batch] are one example: give them and the targets a last dimension of size 1.'
+            "{'loss': (mean, weight)} with the weight of the mean, or compute the loss outside of the pipeline. To "
+            'Keras, outputs of shape [batch] are one example: give them and the targets a last dimension of size 1.'
         ) from error
 
 
