@@ -1,6 +1,7 @@
 """Compares a pipeline with the plain model on one device, and says what came out: equal, refused, different or
 crashed."""
 
+import contextlib
 import pathlib
 import re
 import traceback
@@ -15,7 +16,7 @@ import lingpipe
 from tests.fuzz import observed, pipelined, reference
 
 EQUAL, REFUSED, DIFFERENT, CRASHED, INVALID = 'equal', 'refused', 'different', 'crashed', 'invalid'
-_TOLERANCE, _TOLERANCE_OF_16_BITS = 3e-5, 5e-2
+_TOLERANCE, _TOLERANCE_OF_16_BITS, _TOLERANCE_OF_64_BITS = 3e-5, 5e-2, 1e-9
 _LEAST_SCALE, _LEAST_SCALES = 1e-3, {'changes of weights': 1e-2}  # weights of about 1 are rounded
 _LINGPIPE = pathlib.Path(lingpipe.__file__).parent
 
@@ -35,7 +36,8 @@ class Outcome(NamedTuple):
 
 
 def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, random_in=(), has_16_bits=False,
-            amplifies_noise=False, predicts=False, num_steps=2, **arguments):
+            has_64_bits=False, amplifies_noise=False, predicts=False, copies=False, num_steps=2, between=(), second=None,
+            twins=(), made_under=None, **arguments):
     """Trains a model plain and as a pipeline.
 
     Args:
@@ -50,10 +52,16 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, r
         random_in: list of the modes, 'training' and 'inference', in which layers draw random numbers; where there are
             any, one partition without recomputation is the reference.
         has_16_bits: whether something is computed in 16 bits.
+        has_64_bits: whether all is computed in 64 bits.
         amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is
             not quite, no more is compared than that both run.
         predicts: whether outputs in inference are compared too, after training.
+        copies: whether the outputs of a plain copy of the pipeline are compared too.
         num_steps: how often `way` is called.
+        between: names of methods of `PlainModel` and `PipelinedModel` that use the layers between two steps.
+        second: dictionary of the fields of another pipeline over the same layers.
+        twins: names of two layers that draw other numbers than each other.
+        made_under: source of the strategy in whose scope the pipeline is made and used, or None.
         **arguments: passed on to `way`.
 
     Returns:
@@ -63,49 +71,61 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, r
     modes = [mode for mode in random_in if mode == 'inference' or way == 'value_and_grad']
 
     def make_both():
-        forget()
         model = make()
         return model, None if make_optimizer is None else make_optimizer(model)
 
     def observe(subject):
-        return _observe(subject, getattr(subject, way), data, predicts, num_steps, arguments)
+        return _observe(subject, getattr(subject, way), data, predicts, copies, num_steps, between, arguments)
 
     def pipelined_model(fields):
         model, optimizer = make_both()
-        return pipelined.PipelinedModel(model, fields, optimizer)
+        return pipelined.PipelinedModel(model, fields, optimizer, second)
 
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         try:
+            forget()
             model, optimizer = make_both()
             plain = reference.PlainModel(model, _num_micro_batches(fields), optimizer)
             expected = observe(plain)
             draws_anew = {mode: plain.draws_anew(data, mode == 'training') for mode in modes}
+            are_apart = plain.are_apart(data, twins) if twins else False
             if not _is_finite(expected):
                 return Outcome(INVALID, 'numbers are not finite, as where all of a row is masked')
         except Exception as error:  # noqa: BLE001
             return Outcome(INVALID, _text_of(error))
         try:
+            forget()
             if random_in:
                 expected = observe(pipelined_model(_with_one_partition(fields)))
                 if not _is_finite(expected):
                     return Outcome(INVALID, 'numbers are not finite where the random numbers are those of a pipeline')
-            pipe = pipelined_model(fields)
-            found = observe(pipe)
-            wrong = pipe.misplaced() or _repeated(draws_anew, pipe, data)
+                forget()
+            with _scope(made_under):
+                pipe = pipelined_model(fields)
+                found = observe(pipe)
+                wrong = pipe.misplaced() or _repeated(draws_anew, pipe, data)
+            if are_apart and not pipe.are_apart(data, twins):
+                wrong = 'two layers draw the same random numbers'
         except Exception as error:  # noqa: BLE001
             return _outcome_of_error(error)
     if wrong:
         return Outcome(DIFFERENT, wrong)
     if amplifies_noise and plain.has_noise:
         return Outcome(EQUAL, 'not compared: a gradient is 0 but for rounding')
-    return _outcome_of(found, expected, _TOLERANCE_OF_16_BITS if has_16_bits else _TOLERANCE)
+    return _outcome_of(found, expected, _TOLERANCE_OF_16_BITS if has_16_bits
+                       else _TOLERANCE_OF_64_BITS if has_64_bits else _TOLERANCE)
 
 
 def forget():
     """Lets Keras name layers from the start again, under its default policy."""
+    keras.config.set_floatx('float32')
     keras.config.set_dtype_policy('float32')
     keras.backend.clear_session(free_memory=False)
+
+
+def _scope(strategy):
+    return eval(strategy).scope() if strategy else contextlib.nullcontext()
 
 
 def _num_micro_batches(fields):
@@ -127,11 +147,13 @@ def _repeated(draws_anew, pipe, data):
     return None
 
 
-def _observe(subject, way, data, predicts, num_steps, arguments):
+def _observe(subject, way, data, predicts, copies, num_steps, between, arguments):
     """Returns a dictionary from a group of numbers to the dictionary from a name to an array or None."""
     before = _variables(subject)
     found = {}
     for number in range(num_steps):
+        for use in between if number else ():
+            found[use] = _named(subject, use, getattr(subject, use)(data))
         for name, part in way(data, **arguments)._asdict().items():
             found[f'{name} of step {number}'] = _named(subject, name, part)
     after = _variables(subject)
@@ -141,6 +163,8 @@ def _observe(subject, way, data, predicts, num_steps, arguments):
     found['state'] = {name: after[name] for name in after if name not in trainable}
     if predicts:
         found['predictions'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs(data.x)))
+    if copies:
+        found['outputs of a copy'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs_of_copy(data.x)))
     return found
 
 

@@ -6,6 +6,7 @@ from tests.fuzz import (  # noqa: F401  modules of kinds register theirs
     function_kinds,
     layer_kinds,
     options,
+    preprocessing_kinds,
     program,
     sequence_kinds,
     trial,
@@ -15,8 +16,8 @@ from tests.fuzz.kinds import KINDS
 from tests.fuzz.program import Node, Value
 
 _INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6),
-           Value((2, 3), 'bool')]
-_WAYS_BACK = ['from_complex', 'from_other_floats', 'to_float', 'rows_down', 'flatten', 'column']
+           Value((2, 3), 'bool'), Value((2,), 'string')]
+_WAYS_BACK = ['string_lookup', 'from_complex', 'from_other_floats', 'to_float', 'rows_down', 'flatten', 'column']
 _PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
 
 

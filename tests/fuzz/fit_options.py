@@ -1,9 +1,11 @@
 """Draws losses, metrics and an optimizer for `fit`."""
 
+from tests.fuzz import loss_sources
 from tests.fuzz.program import Batch, nest_of_sources
 
 KERAS_LOSSES = ['MeanSquaredError()', 'Huber()', 'LogCosh()', "MeanSquaredError(reduction='mean_with_sample_weight')",
-                'SparseCategoricalCrossentropy(from_logits=True)']
+                'SparseCategoricalCrossentropy(from_logits=True)',
+                'SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)']
 _LOSSES = [*KERAS_LOSSES[:4], "MeanSquaredError(reduction='sum')"]
 _SEVERAL = ('MultiOptimizer(keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1{0}), '
             "{{'.*kernel': keras.optimizers.Adam(0.02, epsilon=0.01{0})}}))")
@@ -41,7 +43,10 @@ def drawn(drawing, model, num_rows, nest, num_trained):
         Pair of the `Batch` and the dictionary of the arguments of `comparison.compare`.
     """
     names, shapes = [f'h{number}' for number in model.outputs], [model.values[number].shape for number in model.outputs]
+    whole = drawing.choose([None] * 3 + [drawing.choose(loss_sources.WHOLE)])
     losses = {name: f'keras.losses.{drawing.choose(_LOSSES)}' for name in names}
+    if whole:
+        losses[names[0]] = 'whole_loss'
     if len(names) > 1 and not model.frozen and drawing.flag():
         losses[names[-1]] = 'None'
     arguments = _arguments(drawing, losses, nest)
@@ -49,9 +54,12 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     weight = drawing.choose([None, shapes[0][:-1] if is_one
                              else ()]) if is_one or all(len(shape) == 1 for shape in shapes) else None
     is_plain = 'random' not in model.traits and 'decides' not in model.traits
+    weight = None if whole else weight
     compiled = drawing.choose(_WAYS_TO_RUN_FOR_XLA if is_plain else _WAYS_TO_RUN)
-    source, more = _optimizer(drawing, num_trained > 0, model.policy)
-    batch = Batch(num_rows, f'loss = {nest_of_sources(nest, names, list(losses.values()))}', source, 'float32', weight)
+    source, more = _optimizer(drawing, num_trained > 0, model.policy, 'table' in model.traits)
+    lines = [loss_sources.source_of(whole, name='whole_loss')] if whole else []
+    loss = '\n'.join([*lines, f'loss = {nest_of_sources(nest, names, list(losses.values()))}'])
+    batch = Batch(num_rows, loss, source, 'padded' if whole in loss_sources.PADDED else 'float32', weight)
     return batch, {'num_steps': 1, 'compiled': {**arguments, **compiled}, 'batch_size': drawing.choose([num_rows, 3]),
                    'num_epochs': 2, **more}
 
@@ -66,11 +74,12 @@ def _arguments(drawing, losses, nest):
     return {'loss_weights': weights if nest == 'dict' else list(weights.values())}
 
 
-def _optimizer(drawing, has_variables, policy):
+def _optimizer(drawing, has_variables, policy, has_table):
     """Draws an optimizer; Keras's `fit` has no moving averages of no weights, and builds those inside of others
     again."""
     optimizer = drawing.choose(_OPTIMIZERS)
-    option = drawing.choose([option for option in _OPTIMIZER_OPTIONS if has_variables or 'ema' not in option])
+    options = [*_OPTIMIZER_OPTIONS, *[', global_clipnorm=0.1'] * 6 * has_table]
+    option = drawing.choose([option for option in options if has_variables or 'ema' not in option])
     lines = [f'optimizer = keras.optimizers.{optimizer.format(option)}']
     if 'weight_decay' in option:
         lines += drawing.choose([[], ["optimizer.exclude_from_weight_decay(var_names=['bias'])"],

@@ -57,6 +57,12 @@ def rows_down(d, x):
                value._replace(shape=(value.rows, value.shape[0]), rows=1))
 
 
+@kind(is_vector, weight=1)
+def row_sum(d, x):
+    """A number for each example."""
+    d.add_call('ops.sum({0}, axis=-1)', x, d.values[x]._replace(shape=()))
+
+
 @kind(lambda value: value.is_float and not value.shape)
 def column(d, x):
     d.add_call('ops.expand_dims({0}, -1)', x, d.values[x]._replace(shape=(1,)))

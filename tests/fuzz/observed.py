@@ -108,6 +108,36 @@ def are_different(run, num_micro_batches):
             any((leaf[other][:least] != leaf[one][:least]).any() for leaf in first for other in others))
 
 
+def for_keras(nest):
+    """Returns a nest of arrays as Keras takes it, which refuses arrays of strings."""
+    return tf.nest.map_structure(
+        lambda leaf: tf.constant(leaf) if leaf is not None and leaf.dtype.kind == 'U' else leaf, nest)
+
+
+def predicted(model, data):
+    """Returns what a plain model predicts of a batch."""
+    return as_arrays(model.predict(for_keras(data.x), batch_size=len(tf.nest.flatten(data.x)[0]), verbose=0))
+
+
+def fitted(model, data):
+    """Trains a plain model for a step by a loss of its own; returns its weights."""
+    zeros = tf.nest.map_structure(lambda symbol: np.zeros([len(tf.nest.flatten(data.x)[0]), *symbol.shape[1:]]), model.output)
+    model.compile(keras.optimizers.SGD(0.05), 'mse')
+    model.fit(for_keras(data.x), zeros, batch_size=len(tf.nest.flatten(data.x)[0]), shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+def pair_of(model, names):
+    """Returns the model whose outputs are those of two layers."""
+    return keras.Model(model.input, [model.get_layer(name).output for name in names])
+
+
+def differ(outputs):
+    """Returns whether two tensors differ."""
+    first, second = map(np.asarray, outputs)
+    return bool((first != second).any())
+
+
 def as_arrays(nest):
     """Returns a nest of tensors, sparse ones too, and Nones as one of arrays and Nones."""
     return tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(tf.convert_to_tensor(leaf)), nest)

@@ -1,24 +1,15 @@
 """Draws how a drawn model is cut, scheduled, fed and trained."""
 
 from lingpipe import schedules
-from tests.fuzz import fit_options, trial
+from tests.fuzz import fit_options, loss_sources, trial
 from tests.fuzz.program import Batch, nest_of_sources
 
 _SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1', 'zb_v', 'v_half', 'circular']
 _SPLIT = ('zb_h1', 'zb_v', 'v_half')
 _MOST_PARTITIONS = 4  # two replicas of which have eight devices
 _STATE_OF_A_REPLICA = {'counts', 'ordered', 'assigns_weights'}  # that of the first replica counts
-_SCALAR_LOSS = '''\
-def loss(y_true, outputs):
-    pairs = list(zip(tf.nest.flatten(y_true), tf.nest.flatten(outputs))){}
-    return tf.add_n([tf.reduce_mean(tf.square(tf.cast(output, tf.float32) - y)) for y, output in pairs])
-'''
-_LOSS_OF_EXAMPLES = '''\
-def loss(y_true, outputs):
-    pairs = list(zip(tf.nest.flatten(y_true), tf.nest.flatten(outputs))){}
-    errors = [tf.square(tf.cast(output, tf.float32) - y) for y, output in pairs]
-    return tf.add_n([tf.reduce_mean(error, list(range(1, error.shape.rank))) for error in errors])
-'''
+_POLICIES = ['float32'] * 9 + ['mixed_bfloat16', 'mixed_float16', 'float64']
+_STRATEGIES = ["tf.distribute.OneDeviceStrategy('CPU:0')", "tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])"]
 
 
 def with_options(drawing, model):
@@ -33,7 +24,7 @@ def with_options(drawing, model):
     """
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
-    policy = drawing.choose(['float32'] * 8 + ['mixed_bfloat16', 'mixed_float16'])
+    policy = drawing.choose(_POLICIES)
     model = model._replace(policy=policy, frozen=_frozen(drawing, model))
     num_units, num_trained = trial.sizes_of(model)
     num_rows, nest = drawing.choose([4, 2, 1, 3, 5, 7]), drawing.choose(['list', 'dict'])
@@ -44,13 +35,42 @@ def with_options(drawing, model):
         run['is_persistent'] = drawing.choose([False, False, False, True])
     if 'random' in traits:
         run['random_in'] = ['training', 'inference'] if 'random_in_inference' in traits else ['training']
-    if '16_bits' in traits or policy != 'float32':
+    if '16_bits' in traits or policy.startswith('mixed'):
         run['has_16_bits'] = True
+    elif policy == 'float64' and not any('32' in part for node in model.nodes for part in (node.layer or '', node.call)):
+        run['has_64_bits'] = True
     if way == 'fit':
         batch, more = fit_options.drawn(drawing, model, num_rows, nest, num_trained)
     else:
-        batch, more = _loss_batch(drawing, model, num_rows, nest), {}
-    return model._replace(nest=nest, batch=batch, fields=_fields(drawing, num_units, traits), run={**run, **more})
+        batch, more = _loss_batch(drawing, model, num_rows, nest, way == 'under_tape'), {}
+    fields = _fields(drawing, num_units, traits)
+    run = {**run, **more, **_uses(drawing, model, fields, num_units, 'amplifies_noise' in more)}
+    return model._replace(nest=nest, batch=batch, fields=fields, run=run)
+
+
+def _uses(drawing, model, fields, num_units, amplifies_noise):
+    """Draws what else is done with the layers: beside the pipeline, between its steps."""
+    uses, traits = {}, model.traits
+    if 'twins' in traits:
+        uses['twins'] = [f'layer_{number}' for number, node in enumerate(model.nodes) if 'twins' in node.traits][:2]
+    if drawing.choose([True] + [False] * 24):
+        uses['made_under'] = drawing.choose(_STRATEGIES)
+        return uses
+    if {'optional', 'random_in_inference'} & traits:
+        return uses
+    uses['copies'] = not {'by_reference', 'twins'} & traits and drawing.choose([True] + [False] * 4)
+    possible = [] if 'decides' in traits else ['predict_source']  # Keras traces them without AutoGraph
+    if not {'decides', 'counts', 'ordered', 'random', 'batch_norm', 'assigns_weights', 'adds_loss', '16_bits'} & traits and (
+            model.policy == 'float32'):
+        possible.append('fit_source')
+    if fields.get('num_replicas', 1) == 1:
+        possible.append('second_pipeline')
+        uses['second'] = {'num_partitions': _num_partitions(drawing, num_units),
+                          'num_micro_batches': fields['num_micro_batches'], 'recompute': fields['recompute']}
+    between = [use for use in possible if drawing.choose([True] + [False] * 5)]
+    if amplifies_noise or not between:
+        return uses
+    return {**uses, 'between': between, 'num_steps': 2}
 
 
 def _fields(drawing, num_units, traits):
@@ -105,24 +125,26 @@ def _frozen(drawing, model):
     return tuple(owners[:drawing.choose(list(range(1, len(owners))))])
 
 
-def _loss_batch(drawing, model, num_rows, nest):
+def _loss_batch(drawing, model, num_rows, nest, is_outside):
+    """What is no mean over the examples is refused inside of a pipeline."""
     shapes = [model.values[number].shape for number in model.outputs]
     some = drawing.choose(['', '', '[:1]']) if len(shapes) > 1 else ''
-    kind = drawing.choose(
-        ['scalar', 'examples', 'keras'] if len(shapes) == 1 and nest == 'list' else ['scalar', 'examples'])
-    if kind == 'scalar':
-        return Batch(num_rows, _SCALAR_LOSS.format(some), '', 'float32', None)
-    weight = drawing.choose([None, ()])
-    if kind == 'examples':
-        return Batch(num_rows, _LOSS_OF_EXAMPLES.format(some), '', 'float32', weight)
-    loss = drawing.choose(fit_options.KERAS_LOSSES if shapes[0][-1] > 1 else fit_options.KERAS_LOSSES[:-1])
+    is_one = len(shapes) == 1 and nest == 'list'
+    has_labels = is_one and len(shapes[0]) > 0 and shapes[0][-1] > 1
+    whole = [*loss_sources.WHOLE, *['labels'] * has_labels]
+    kind = drawing.choose(['scalar', 'examples', *['keras'] * is_one] * (2 if is_outside else 8) + whole)
+    weight = drawing.choose([None, ()]) if kind == 'examples' else None
+    if kind != 'keras':
+        dtype = 'int32' if kind == 'labels' else 'padded' if kind in loss_sources.PADDED else 'float32'
+        return Batch(num_rows, loss_sources.source_of(kind, some), '', dtype, weight)
+    loss = drawing.choose(fit_options.KERAS_LOSSES if has_labels else fit_options.KERAS_LOSSES[:-2])
     weight = drawing.choose([None, shapes[0][:-1]])
     return Batch(num_rows, f'loss = keras.losses.{loss}', '', 'int32' if 'Sparse' in loss else 'float32', weight)
 
 
 def with_plain_loss(program):
     """Returns a program with a loss that goes with any outputs."""
-    loss = _SCALAR_LOSS.format('')
+    loss = loss_sources.source_of('scalar')
     if program.batch.optimizer:
         loss = f'loss = {nest_of_sources("list", [], ["keras.losses.MeanSquaredError()"] * len(program.outputs))}'
     run = {**program.run, 'compiled': {}} if program.batch.optimizer else program.run

@@ -6,6 +6,7 @@ import re
 import tensorflow as tf
 
 import lingpipe
+from tests.fuzz import observed
 from tests.fuzz.observed import (
     Fitted,
     Step,
@@ -26,16 +27,18 @@ class PipelinedModel:
         model: built `keras.Model`, whose weights become those of the pipeline.
         fields: dictionary of the fields of `GPipeLayer.Params()`.
         optimizer: Keras optimizer for `fit`, made before the pipeline, or None.
+        second: dictionary of the fields of another pipeline over the same layers, or None.
     """
 
-    def __init__(self, model, fields, optimizer=None):
-        self.model, self._optimizer = model, optimizer
+    def __init__(self, model, fields, optimizer=None, second=None):
+        self.model, self._optimizer, self._second_fields, self._second = model, optimizer, second, None
         self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
         self._function, self._fitted = None, None
+        self._reads_strings = any(symbol.dtype == 'string' for symbol in model.inputs)  # which Keras keeps on CPUs
 
     def outputs(self, x):
         """Returns the outputs of a batch in inference."""
-        return self._pipe(x) if self._fitted is None else self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
+        return self._pipe(x) if self._fitted is None else self._fitted.predict(observed.for_keras(x), batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
     def value_and_grad(self, data):
         """Returns the `Step` of a batch, called eagerly."""
@@ -45,11 +48,12 @@ class PipelinedModel:
     def in_function(self, data, has_open_rows=False):
         """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of
         rows."""
-        tensors = as_tensors((data.x, data.y, data.sample_weight))
+        nest = as_tensors((data.x, data.y, data.sample_weight))
+        tensors = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
         if self._function is None:
-            call = functools.partial(self._call_in_function, data.loss)
-            specs = tf.nest.map_structure(functools.partial(_spec_of, has_open_rows=has_open_rows), tensors)
-            self._function = tf.function(call, autograph=False).get_concrete_function(*specs)
+            call = functools.partial(self._call_in_function, data.loss, nest)
+            specs = [_spec_of(tensor, has_open_rows) for tensor in tensors]
+            self._function = tf.function(call, autograph=False, input_signature=specs)
         loss, outputs, gradients = self._function(*tensors)
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
 
@@ -66,6 +70,29 @@ class PipelinedModel:
         return Step(
             float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
+    def outputs_of_copy(self, x):
+        """Returns the outputs of a plain copy of the pipeline in inference."""
+        return self._pipe.to_keras()(as_tensors(x), training=False)
+
+    def predict_source(self, data):
+        """Returns what the source predicts by itself."""
+        return observed.predicted(self.model, data)
+
+    def fit_source(self, data):
+        """Trains the source by itself."""
+        return observed.fitted(self.model, data)
+
+    def second_pipeline(self, data):
+        """Returns the outputs of another pipeline over the same layers, in inference."""
+        if self._second is None:
+            self._second = lingpipe.GPipeLayer.from_keras(self.model, random_seed=7, **self._second_fields)
+        return as_arrays(self._second(data.x))
+
+    def are_apart(self, data, names):
+        """Returns whether two layers draw other numbers in training."""
+        pipe = lingpipe.GPipeLayer.from_keras(observed.pair_of(self.model, names), random_seed=7, num_partitions=1)
+        return observed.differ(pipe(repeated(data).x, training=True))
+
     def draws_anew(self, data, training):
         """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
         data = repeated(data)
@@ -74,21 +101,28 @@ class PipelinedModel:
 
     def fit(self, data, compiled, batch_size, num_epochs):
         """Returns what `PipelineModel.fit` and `evaluate` leave behind, as `Fitted`."""
-        model = lingpipe.PipelineModel(self._pipe)
-        model.compile(self._optimizer, data.loss, **compiled)
-        history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
+        model = self._fitted
+        if model is None:
+            model = lingpipe.PipelineModel(self._pipe)
+            model.compile(self._optimizer, data.loss, **compiled)
+        x = observed.for_keras(data.x)
+        history = model.fit(x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
         evaluation = model.evaluate(
-            data.x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
+            x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
         self._fitted, has_short_batch = model, len(tf.nest.flatten(data.x)[0]) % batch_size
         return Fitted(comparable(history, has_short_batch), as_arrays(model.optimizer.variables),
                       comparable(evaluation, has_short_batch))
 
     def misplaced(self):
         """Returns a sentence about a variable or a call that is on a wrong device; None where there is none."""
+        if self._second is not None:  # its variables are where the other pipeline has them
+            return None
         return self._misplaced_variable() or self._misplaced_action()
 
-    def _call_in_function(self, loss, x, y, sample_weight):
+    def _call_in_function(self, loss, nest, *tensors):
+        remaining = iter(tensors)
+        x, y, sample_weight = tf.nest.map_structure(lambda leaf: None if leaf is None else next(remaining), nest)
         out = self._pipe.value_and_grad(loss, x, y, sample_weight, return_outputs=True)
         return out.loss, out.outputs, out.gradients
 
@@ -106,15 +140,16 @@ class PipelinedModel:
     def _misplaced_action(self):
         if self._function is None:
             return None
-        for operation in self._function.graph.get_operations():
+        graph = self._function.get_concrete_function().graph
+        for operation in graph.get_operations():
             found = re.search(r'stage_(\d+)_',
                               str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
             if found and not _is_on(operation.device, self._devices(int(found[1]))):
                 return f'{operation.name} is on {operation.device!r}, its partition on {self._devices(int(found[1]))}'
-        for function in self._function.graph.as_graph_def().library.function:
+        for function in graph.as_graph_def().library.function:
             devices = {node.device
                        for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
-            if devices:
+            if devices and not self._reads_strings:
                 return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
         return None
 
@@ -128,6 +163,4 @@ def _is_on(device, devices):
 
 
 def _spec_of(tensor, has_open_rows):
-    if tensor is None:
-        return None
     return tf.TensorSpec([None, *tensor.shape[1:]] if has_open_rows else tensor.shape, tensor.dtype)

@@ -4,7 +4,7 @@ import inspect
 import textwrap
 from typing import Any, NamedTuple
 
-from tests.fuzz import user_layers
+from tests.fuzz import adapted_layers, user_layers
 
 
 class Value(NamedTuple):
@@ -12,7 +12,7 @@ class Value(NamedTuple):
 
     Attributes:
         shape: tuple of its sizes without the batch.
-        dtype: name of its data type.
+        dtype: name of its data type, or 'string'.
         rows: how many rows it has for each example; 0: the batch is not its first dimension.
         limit: for integers, the number that all are below.
         is_masked: whether it has a Keras mask.
@@ -101,7 +101,8 @@ class Batch(NamedTuple):
         num_rows: rows of the batch; of all batches together in `fit`.
         loss: source of the loss.
         optimizer: source of `make_optimizer`, or ''.
-        target_dtype: 'float32', or 'int32' for labels below the last size of an output.
+        target_dtype: 'float32'; 'padded' for floats of which many are 0; or 'int32' for labels below the last size of an
+            output.
         sample_weight: None, or the shape of the weights of one example.
     """
 
@@ -114,7 +115,7 @@ class Batch(NamedTuple):
 
 def can_be_output(value):
     """Whether a model returns such a value: floats with a row for each example."""
-    return value.is_float and value.rows == 1 and len(value.shape) > 0
+    return value.is_float and value.rows == 1
 
 
 def pruned(inputs, nodes, outputs):
@@ -173,7 +174,7 @@ layers, ops = keras.layers, keras.ops
 _PERTURBATION = [
     'noise = np.random.default_rng(1)',
     'for weight in model.weights:',
-    "    if 'float' in weight.dtype:",
+    "    if 'float' in weight.dtype and weight.name not in ('mean', 'variance'):  # which Normalization has read already",
     '        weight.assign(weight + noise.uniform(-0.2, 0.2, weight.shape))']
 _TAIL = '''\
 if __name__ == '__main__':
@@ -184,17 +185,23 @@ if __name__ == '__main__':
 
 def _user_layers(program):
     names = sorted({name for node in program.nodes for name in node.user_layers})
-    return '\n'.join(f'\n{inspect.getsource(getattr(user_layers, name))}' for name in names)
+    found = [getattr(adapted_layers, name, None) or getattr(user_layers, name) for name in names]
+    return '\n'.join(f'\n{inspect.getsource(each)}' for each in found)
 
 
 def _make(program):
     lines = ['keras.utils.set_random_seed(0)']
+    if any('SHARED' in (node.layer or '') for node in program.nodes):
+        lines.append('SHARED = keras.random.SeedGenerator(3)')
+    if program.policy == 'float64':
+        lines.append("keras.config.set_floatx('float64')")
     if program.policy != 'float32':
         lines.append(f'keras.config.set_dtype_policy({program.policy!r})')
     names = [f'x{number}' for number in range(len(program.inputs))]
     for name, value in zip(names, program.inputs):
         optional = ', optional=True' if value.is_optional else ''
-        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={value.dtype!r}, name={name!r}{optional})')
+        dtype = _dtype_of(value, program)
+        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={dtype!r}, name={name!r}{optional})')
     for number, node in enumerate(program.nodes):
         new = [f'h{len(names) + place}' for place in range(len(node.outputs))]
         layer = f'layer_{number if node.shared_with is None else node.shared_with}'
@@ -209,15 +216,15 @@ def _make(program):
     lines.append(f'model = keras.Model({", ".join(nests)})')
     lines += [f'layer_{number}.trainable = False' for number in program.frozen]
     lines += _PERTURBATION
-    if program.policy != 'float32':
+    if program.policy not in ('float32', 'float64'):
         lines.append("keras.config.set_dtype_policy('float32')")
     return 'def make():\n' + textwrap.indent('\n'.join([*lines, 'return model']), '    ') + '\n'
 
 
 def _data(program):
     values, batch = program.values, program.batch
-    inputs = [_random(value, batch.num_rows) for value in program.inputs]
-    targets = [_random(_target_of(values[number], batch), batch.num_rows) for number in program.outputs]
+    inputs = [_random(value, batch.num_rows, _dtype_of(value, program)) for value in program.inputs]
+    targets = [_target(values[number], program) for number in program.outputs]
     weight = None if batch.sample_weight is None else f'rng.uniform(0.5, 2.0, {[batch.num_rows, *batch.sample_weight]}).astype(\'float32\')'
     return '\n'.join(line for line in [
         'rng = np.random.default_rng(0)',
@@ -231,10 +238,19 @@ def _data(program):
         *(["run['make_optimizer'] = make_optimizer"] if batch.optimizer else [])] if line) + '\n'
 
 
-def _target_of(value, batch):
-    if batch.target_dtype == 'int32':
-        return Value(value.shape[:-1], 'int32', limit=value.shape[-1])
-    return Value(value.shape)
+def _dtype_of(value, program):
+    """Returns the data type of an input."""
+    return program.policy if (value.dtype, program.policy) == ('float32', 'float64') else value.dtype
+
+
+def _target(value, program):
+    num_rows, dtype = program.batch.num_rows, _dtype_of(Value(()), program)
+    if program.batch.target_dtype == 'int32':
+        return _random(Value(value.shape[:-1], 'int32', limit=value.shape[-1]), num_rows, 'int32')
+    target = _random(Value(value.shape), num_rows, dtype)
+    if program.batch.target_dtype == 'padded':
+        return f'{target} * (rng.uniform(size={[num_rows, *value.shape]}) < 0.5).astype({dtype!r})'
+    return target
 
 
 def nest_of_sources(kind, names, sources):
@@ -244,7 +260,7 @@ def nest_of_sources(kind, names, sources):
     return sources[0] if len(sources) == 1 else '[' + ', '.join(sources) + ']'
 
 
-def _random(value, num_rows):
+def _random(value, num_rows, dtype):
     shape = [num_rows, *value.shape]
     if value.is_optional:
         return 'None'
@@ -252,4 +268,6 @@ def _random(value, num_rows):
         return f'rng.uniform(size={shape}) < 0.5'
     if value.dtype == 'int32':
         return f"rng.integers(0, {value.limit}, {shape}).astype('int32')"
-    return f"rng.normal(size={shape}).astype('float32')"
+    if value.dtype == 'string':
+        return f"rng.choice(['a', 'b', 'c', 'd'], {shape})"
+    return f'rng.normal(size={shape}).astype({dtype!r})'

@@ -50,7 +50,7 @@ class RecordedNorm:
     def _record(self, inputs, mask):
         if self._position == len(self._calls):
             self._calls.append([])
-        inputs = tf.cast(inputs, tf.float32).numpy()
+        inputs = tf.cast(inputs, tf.float64).numpy()
         weights = np.ones(inputs.shape) if mask is None else np.broadcast_to(np.asarray(mask, 'float64')[..., None], inputs.shape)
         rows = [np.moveaxis(each, self._norm.axis, -1).reshape(-1, inputs.shape[self._norm.axis])
                 for each in (inputs, weights)]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.fuzz import recorded_norm
+from tests.fuzz import observed, recorded_norm
 from tests.fuzz.observed import (
     Fitted,
     Step,
@@ -70,6 +70,27 @@ class PlainModel:
         step = self._step(data, data.total)
         return step._replace(outputs=as_arrays(step.outputs),
                              gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
+
+    def outputs_of_copy(self, x):
+        """Returns the outputs of a batch in inference."""
+        return self.outputs(x)
+
+    def predict_source(self, data):
+        """Returns what the model predicts by itself."""
+        return observed.predicted(self.model, data)
+
+    def fit_source(self, data):
+        """Trains the model by itself."""
+        return observed.fitted(self.model, data)
+
+    def second_pipeline(self, data):
+        """Returns the outputs in inference."""
+        return as_arrays(self.outputs(data.x))
+
+    def are_apart(self, data, names):
+        """Returns whether two layers draw other numbers in training."""
+        outputs = observed.pair_of(self.model, names)(as_tensors(repeated(data).x), training=True)
+        return observed.differ(outputs)
 
     def draws_anew(self, data, training):
         """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
@@ -143,7 +164,7 @@ class PlainModel:
     def _total(self, loss, added):
         penalties = [variable.regularizer(variable) for variable in self.model.trainable_variables
                      if variable.regularizer is not None]
-        return tf.add_n([tf.cast(part, tf.float32) for part in [loss, *added, *penalties]])
+        return tf.add_n([tf.cast(part, keras.config.floatx()) for part in [loss, *added, *penalties]])
 
     def _forward(self, inputs, training):
         """Returns the outputs of the batch with their masks, and the losses that layers added, weighted by rows."""

@@ -4,9 +4,10 @@ import random
 
 import hypothesis
 import pytest
+import tensorflow as tf
 from hypothesis import strategies as st
 
-from tests.fuzz import comparison, drawing, kinds, pipelined, program, shrinking, trial
+from tests.fuzz import comparison, drawing, kinds, loss_sources, pipelined, program, shrinking, trial
 
 _SEEDS_OF_A_PART = 10_000
 _FIXED_SET = hypothesis.settings(
@@ -54,6 +55,35 @@ def simple_program(**run):
         batch=program.Batch(4, 'loss = keras.losses.MeanSquaredError()', '', 'float32', None),
         fields={'num_partitions': 2, 'num_micro_batches': 2, 'schedule': '1f1b', 'recompute': 'none'},
         run={'way': 'value_and_grad', 'predicts': False, **run})
+
+
+def with_outputs_off(method):
+    def off(self, *arguments):
+        return tf.nest.map_structure(lambda leaf: 1.01 * leaf, method(self, *arguments))
+
+    return off
+
+
+@pytest.mark.parametrize('use, run', [
+    ('outputs_of_copy', {'copies': True}), ('predict_source', {'between': ['predict_source']}),
+    ('fit_source', {'between': ['fit_source']}),
+    ('second_pipeline', {'between': ['second_pipeline'], 'second': {'num_partitions': 1, 'num_micro_batches': 2}})])
+def test_uses_beside_the_steps_are_compared(monkeypatch, use, run):
+    monkeypatch.setattr(pipelined.PipelinedModel, use, with_outputs_off(getattr(pipelined.PipelinedModel, use)))
+    assert trial.outcome_of(simple_program(**run)).kind == comparison.DIFFERENT
+
+
+def test_layers_that_draw_the_same_numbers_are_found(monkeypatch):
+    drawn = simple_program(twins=['layer_0', 'layer_2'], num_steps=1)
+    monkeypatch.setattr(pipelined.PipelinedModel, 'are_apart', lambda self, data, names: False)
+    assert 'same random numbers' in trial.outcome_of(drawn).reason
+
+
+@pytest.mark.parametrize('kind', loss_sources.WHOLE)
+def test_a_loss_of_the_whole_batch_is_refused_or_equal(kind):
+    drawn = simple_program(num_steps=1)
+    batch = program.Batch(5, loss_sources.source_of(kind), '', 'padded', None)
+    assert trial.outcome_of(drawn._replace(batch=batch)).kind in (comparison.EQUAL, comparison.REFUSED)
 
 
 def test_an_outcome_names_its_kind_and_reason(monkeypatch):

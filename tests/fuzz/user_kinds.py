@@ -7,6 +7,7 @@ from tests.fuzz.kinds import is_exact, is_vector, kind
 def state(d, x):
     """Layers that assign in their call."""
     name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']),
+                             ('VariableScale', ['ordered']),
                              ('InferenceNorm', ['batch_norm'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
@@ -21,6 +22,18 @@ def added_loss(d, x):
 def noise(d, x):
     d.add_layer(
         'Noise(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['Noise'], traits=['random'])
+
+
+@kind(is_exact, weight=1)
+def twin_noise(d, x):
+    """Two layers that draw from one generator, or that differ in their seeds."""
+    value = d.values[x]._replace(is_masked=False)
+    sources = d.choose([['SharedNoise(SHARED, name={name!r})'] * 2,
+                        [f'layers.Dropout(0.5, seed={seed}, name={{name!r}})' for seed in (5, 6)],
+                        ['layers.GaussianNoise(0.3, name={name!r})'] * 2])
+    one, other = [d.add_layer(source, x, value, traits=['random', 'twins'],
+                              user_layers=['SharedNoise'] * ('Shared' in source)) for source in sources]
+    d.add_call('{0} - 0.5 * {1}', [one, other], value)
 
 
 @kind(is_exact, weight=1)
