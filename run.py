@@ -3,7 +3,7 @@
     python run.py --model=params.amoebanet --mode=train --logdir=logs/amoebanet
 """
 
-from lingpipe.command_line import command
+from lingpipe import __main__
 
 if __name__ == '__main__':
-    command.run()
+    __main__.run()

@@ -39,7 +39,7 @@ setuptools.setup(
     project_urls={'Paper': 'https://arxiv.org/abs/1811.06965'},
     packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*', 'params', 'params.*']),
     package_data={'lingpipe': ['py.typed']},
-    entry_points={'console_scripts': ['lingpipe = lingpipe.command_line.command:run']},
+    entry_points={'console_scripts': ['lingpipe = lingpipe.__main__:run']},
     python_requires='>=3.11',
     install_requires=[
         'absl-py',

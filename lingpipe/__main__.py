@@ -1,6 +1,21 @@
-"""`python -m lingpipe`: the command `lingpipe`, if it is not on the search path."""
+"""The command `lingpipe`, also as `python -m lingpipe` if it is not on the search path."""
 
-from lingpipe.command_line import command
+import os
+import signal
+
+from lingpipe.command_line import standard_streams
+
+
+def run() -> None:
+    """Runs the command of `sys.argv`, and exits."""
+    standard_streams.open_missing()
+    standard_streams.allow_all_characters()
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if not is_ignored and os.getpid() != 1:  # the system ignores signals to process 1 that have no handler
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends imports and calls of TensorFlow too, without a traceback
+    from lingpipe.command_line import command
+    command.run()
+
 
 if __name__ == '__main__':
-    command.run()
+    run()

@@ -255,10 +255,11 @@ def killed_training(command_line):
 
 
 class Interrupted(NamedTuple):
-    """A training stopped by SIGTERM, gone on with, stopped by SIGINT and gone on with, and one that was left alone."""
+    """A training stopped by SIGTERM and twice by SIGINT, each time gone on with, and one that was left alone."""
 
     terminated: Outcome
     interrupted: Outcome
+    by_user: Outcome
     completed: Outcome
     uninterrupted: Outcome
     evaluated: Outcome
@@ -269,12 +270,13 @@ def interrupted_training(command_line):
     arguments = (TINY, '--mode=train', '--logdir=logs', f'--model_params_override={one_long_call}')
     terminated = command_line.run_forked_until_first_step(signal.SIGTERM, *arguments)
     interrupted = command_line.run_forked_until_first_step(signal.SIGINT, *arguments, '--fail_when_stopped')
-    max_steps = f'--model_params_override=train.max_steps={stopped_at(interrupted) + 10}'
+    by_user = command_line.run_forked_until_first_step(signal.SIGINT, *arguments)
+    max_steps = f'--model_params_override=train.max_steps={stopped_at(by_user) + 10}'
     completed = command_line.run_forked(TINY, '--logdir=logs', max_steps, '--fail_when_stopped')
     uninterrupted = command_line.run_forked(TINY, '--logdir=uninterrupted', max_steps)
     evaluated = command_line.run_forked(
         TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1; test.batch_size=75')
-    return Interrupted(terminated, interrupted, completed, uninterrupted, evaluated)
+    return Interrupted(terminated, interrupted, by_user, completed, uninterrupted, evaluated)
 
 
 def stopped_at(outcome):
@@ -434,7 +436,8 @@ def test_a_giant_is_inspected_without_being_allocated(outcomes):
 
 def test_an_interrupted_training_run_says_how_to_resume(outcomes):
     runs = outcomes['interrupted']()
-    for number, outcome in ((signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted)):
+    for number, outcome in (
+            (signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted), (signal.SIGINT, runs.by_user)):
         step = stopped_at(outcome)
         assert outcome.out.splitlines()[-1] == (
             f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
@@ -446,13 +449,14 @@ def test_an_interrupted_training_run_says_how_to_resume(outcomes):
 def test_a_stopped_training_run_fails_only_where_it_is_asked_to(outcomes):
     runs = outcomes['interrupted']()
     assert (runs.terminated.code, runs.interrupted.code, runs.completed.code) == (0, errors.EXIT_TRY_AGAIN, 0)
+    assert runs.by_user.code == -signal.SIGINT  # which ends a loop of a shell
 
 
 def test_interrupted_and_uninterrupted_runs_end_bit_for_bit_alike(outcomes, command_line):
     runs = outcomes['interrupted']()
     assert (runs.completed.code, runs.uninterrupted.code) == (0, 0)
     assert runs.completed.out.splitlines()[-1] == runs.uninterrupted.out.splitlines()[-1]
-    step = stopped_at(runs.interrupted) + 10
+    step = stopped_at(runs.by_user) + 10
     one, other = (tf.train.load_checkpoint(str(command_line.folder / logdir / f'train/ckpt-{step}'))
                   for logdir in ('logs', 'uninterrupted'))
     names = [name for name in one.get_variable_to_shape_map() if not name.startswith(('_', 'save_counter'))]
@@ -472,7 +476,7 @@ def test_a_run_records_the_params_of_the_user_and_nothing_else(outcomes, command
 
 def test_another_process_evaluates_the_newest_checkpoint_on_one_partition(outcomes):
     runs = outcomes['interrupted']()
-    step = stopped_at(runs.interrupted) + 10
+    step = stopped_at(runs.by_user) + 10
     final = runs.completed.out.splitlines()[-1].removeprefix(f'Final Test after {step} steps: ')
     assert runs.evaluated.code == 0
     assert runs.evaluated.out.splitlines()[-1] == f'step {step}, Test: {final}'

@@ -91,8 +91,9 @@ def leaving(config: cluster_config.ClusterConfig) -> str:
 
 
 def _catch_signals(events):
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *unused: events.put(_SIGNAL))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *unused: events.put(_SIGNAL))
 
 
 def _next(events, seconds):

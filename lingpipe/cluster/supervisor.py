@@ -137,7 +137,8 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _passing_signals_on(self):
-        previous = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
+        previous = {number: signal.signal(number, self._pass_on) for number in _SIGNALS
+                    if signal.getsignal(number) is not signal.SIG_IGN}  # such as SIGHUP under nohup
         try:
             yield
         finally:

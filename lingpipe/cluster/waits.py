@@ -9,6 +9,7 @@
 A call into TensorFlow that blocks cannot be interrupted from Python, so a thread watches, and ends the process.
 """
 
+import math
 import os
 import sys
 import threading
@@ -22,6 +23,8 @@ from lingpipe.cluster import child_process
 
 _FIRST_WARNING_SECONDS = 30.
 _SECONDS_BETWEEN_LOOKS = 1.
+_LONGEST_DELAY_OF_A_LOOK = 5.
+_URGENT_SECONDS = 5.
 _NUM_FILES = 3
 _OPEN_FILES, _FILE_FLAGS = '/proc/self/fd', '/proc/self/fdinfo'  # which only Linux has
 _INPUT_AND_OUTPUT = '/proc/self/io'
@@ -34,6 +37,17 @@ _open_waits: list['Wait'] = []
 def current() -> list[str]:
     """Returns, as noun phrases, what this process has been waiting for longer than a second."""
     return [wait.what for wait in list(_open_waits) if wait.seconds_so_far() > _SECONDS_BETWEEN_LOOKS]
+
+
+def paused_seconds(since: float, planned: float) -> float:
+    """Returns for how long this process was stopped, as by Ctrl-Z, during a planned sleep: no limit counts that time.
+
+    Args:
+        since: `time.monotonic()` before the sleep.
+        planned: seconds that the sleep was to take at most.
+    """
+    excess = time.monotonic() - since - planned
+    return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
 
 def end_process(sentence: str) -> None:
@@ -58,15 +72,16 @@ class Wait:
             nothing waits. By default the whole scope is one wait.
         work: function that returns what grows while the work is done, if slowly: the limit counts from its last change.
         on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
+        is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
                  position: Callable[[], Any] = int, work: Callable[[], Any] = int,
-                 on_timeout: Callable[[str], Any] | None = None) -> None:
+                 on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> None:
         self.what = what
         self._seconds, self._setting, self._details, self._position = seconds, setting, details, position
         self._work = work
-        self._on_timeout = on_timeout
+        self._on_timeout, self._is_urgent = on_timeout, is_urgent
         self._first_warning = min(_FIRST_WARNING_SECONDS, seconds / 4 or _FIRST_WARNING_SECONDS)
         self._since: float | None = None
         self._has_ended = threading.Event()
@@ -97,22 +112,31 @@ class Wait:
                 known, next_warning = position, self._first_warning
                 self._since = None if position is None else time.monotonic()
             waited = self.seconds_so_far()
-            if self._seconds and min(waited, time.monotonic() - done_at) >= self._seconds:
-                return (self._on_timeout or end_process)(self._last_sentence())
+            limit = self._limit()
+            if min(waited, time.monotonic() - done_at) >= limit:
+                return (self._on_timeout or end_process)(self._last_sentence(limit))
             if waited >= next_warning and self._since is not None:
                 logging.warning('%s', self._warning(waited))
                 next_warning = 2 * waited
-            if self._has_ended.wait(min(_SECONDS_BETWEEN_LOOKS, self._first_warning / 4)):
+            looked, pause = time.monotonic(), min(_SECONDS_BETWEEN_LOOKS, self._first_warning / 4)
+            if self._has_ended.wait(pause):
                 return None
+            paused = paused_seconds(looked, pause)
+            done_at += paused
+            self._since = None if self._since is None else self._since + paused
+
+    def _limit(self):
+        limit = self._seconds or math.inf
+        return min(limit, _URGENT_SECONDS) if self._is_urgent() else limit
 
     def _warning(self, waited):
         setting = f' ({self._setting})' if self._setting else ''
         limit = f' If this takes {self._seconds:g} s, the process ends{setting}.' if self._seconds else ''
         return f'Still waiting for {self.what} after {waited:.3g} s.{self._more()}{limit}'
 
-    def _last_sentence(self):
-        setting = f' ({self._setting}={self._seconds:g})' if self._setting else ''
-        return (f'Waited {self._seconds:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
+    def _last_sentence(self, limit):
+        setting = f' ({self._setting}={self._seconds:g})' if self._setting and limit == self._seconds else ''
+        return (f'Waited {limit:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
                 'system answers, then run the same command again, which --max_restarts does for you: training resumes '
                 'from the newest checkpoint.')
 
@@ -121,15 +145,19 @@ class Wait:
         return f' {more}' if more else ''
 
 
-def for_batch(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
+def for_batch(source: str, seconds: float, position: Callable[[], Any],
+              on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> Wait:
     """Returns the scope of waits for batches.
 
     Args:
         source: name of the input.
         seconds: `train.input_timeout_seconds`.
         position: as in `Wait`.
+        on_timeout: as in `Wait`.
+        is_urgent: as in `Wait`.
     """
-    return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position)
+    return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position,
+                on_timeout=on_timeout, is_urgent=is_urgent)
 
 
 def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
@@ -145,16 +173,15 @@ def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wai
                 work=_work_of_process)
 
 
-def each_batch(batches: Callable[[], Iterable], source: str, seconds: float) -> Iterator[Any]:
+def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any]], Wait]) -> Iterator[Any]:
     """Yields batches. Each is one wait; the wait for the first one includes opening the input.
 
     Args:
         batches: function that opens the input.
-        source: name of the input.
-        seconds: `train.input_timeout_seconds`.
+        wait: function of a position that returns a `Wait`, such as `for_batch` of an input.
     """
     count, is_awaited = 0, True
-    with for_batch(source, seconds, lambda: count if is_awaited else None):
+    with wait(lambda: count if is_awaited else None):
         for batch in batches():
             is_awaited = False
             yield batch

@@ -20,6 +20,7 @@ from lingpipe.cluster import cluster_config, messages, waits
 SECONDS_TO_CONNECT = 300
 _SECONDS = 5
 _LOOKS = 8  # for progress, in the time that a step may take
+_SECONDS_BETWEEN_LOOKS = 1.
 
 
 def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
@@ -183,8 +184,15 @@ class Watchdog:
                         return True
                 known = position
                 if not self._has_ended:
-                    self._changed.wait(None if self._deadline is None else self._allowed / _LOOKS)
+                    self._wait_until_next_look()
         return False
+
+    def _wait_until_next_look(self):
+        since = time.monotonic()
+        planned = None if self._deadline is None else min(self._allowed / _LOOKS, _SECONDS_BETWEEN_LOOKS)
+        self._changed.wait(planned)
+        if planned and self._deadline is not None:
+            self._deadline += waits.paused_seconds(since, planned)
 
     def _sentence(self):
         who = f'{silence_in_words(self._config)} ' if self._config else ''

@@ -5,6 +5,7 @@
 """
 
 import os
+import signal
 import sys
 import time
 
@@ -16,7 +17,8 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry, spelling, text_files
 from lingpipe.cluster import child_process, cluster_config, private_network, tpu_slice
-from lingpipe.command_line import modes, new_model, run_flags, startup, topics
+from lingpipe.command_line import modes, new_model, run_flags, standard_streams, startup, topics
+from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
 _LONGEST_SILENCE_SECONDS = 60
@@ -197,6 +199,8 @@ def _main(arguments):
         return _checked_main(arguments)
     except app.UsageError as error:
         sys.exit(_usage_error(error))
+    except KeyboardInterrupt:
+        interruption.end_by(signal.SIGINT)
 
 
 def _checked_main(arguments):
@@ -204,6 +208,8 @@ def _checked_main(arguments):
         likely = spelling.close(arguments[1], [*run_flags.MODES, 'new'])
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
+    if FLAGS.mode == 'train':
+        standard_streams.outlive_readers()
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':
@@ -227,8 +233,6 @@ def _checked_main(arguments):
         _run(params, datasets)
         if FLAGS.fail_when_stopped and not _has_finished(params):
             sys.exit(errors.EXIT_TRY_AGAIN)
-    except KeyboardInterrupt:
-        sys.exit('Stopped by SIGINT. Checkpoints that were written before are intact.')
     except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
         if logging.level_debug():
             raise

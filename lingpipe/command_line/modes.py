@@ -37,7 +37,10 @@ def _train(params, datasets, placement, given, started):
     from lingpipe.cluster import watchdog
     from lingpipe.training import trainer
     alone = watchdog.Alone(given.step_timeout_seconds)
-    trainer.Trainer(params, datasets, given.logdir, placement, started, alone).run()
+    run = trainer.Trainer(params, datasets, given.logdir, placement, started, alone)
+    run.run()
+    if run.interrupted.is_by_user and not given.fail_when_stopped:
+        raise KeyboardInterrupt
 
 
 def _eval(params, datasets, placement, given):

@@ -75,6 +75,26 @@ class Checkpointer:
         self._writer.wait()
         return path
 
+    def save_while(self, position: Callable[[], int | None]) -> str | None:
+        """Writes a checkpoint from another thread than that which trains.
+
+        Args:
+            position: function that returns None while the state changes, and another number after each change.
+
+        Returns:
+            Path of the checkpoint; None if the state has changed meanwhile, and nothing was written.
+
+        Raises:
+            TrainingError: this checkpoint or the previous one could not be written.
+        """
+        before = position()
+        copies = None if before is None else self.copied_state()
+        if copies is None or position() != before:
+            return None
+        path = self.begin_write(copies)
+        self._writer.wait()
+        return path
+
     def begin_save(self, then: Callable = lambda: None) -> str:
         """Waits for the previous checkpoint, copies the state of the current step, and writes it in a thread.
 
@@ -87,8 +107,23 @@ class Checkpointer:
         Raises:
             TrainingError: the previous checkpoint could not be written.
         """
+        return self.begin_write(self.copied_state(), then)
+
+    def copied_state(self) -> dict:
+        """Waits for the previous checkpoint, and returns a copy of the state."""
         self._writer.wait()
-        copies = background_writer.copied_to_hosts(self.state)
+        return background_writer.copied_to_hosts(self.state)
+
+    def begin_write(self, copies: dict, then: Callable = lambda: None) -> str:
+        """Writes a copy of the state in a thread.
+
+        Args:
+            copies: the result of `copied_state`.
+            then: as in `begin_save`.
+
+        Returns:
+            Path that the checkpoint will have.
+        """
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
         return path

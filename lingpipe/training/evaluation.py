@@ -1,5 +1,6 @@
 """Evaluation of a task during training, and of a run's checkpoints from another process."""
 
+import functools
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -122,14 +123,17 @@ def _as_doubles(tensor):
     return np.asarray(tensor, np.float64)
 
 
-def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params) -> Iterator[Any]:
+def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
+               wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[Any]:
     """Yields the batches of an evaluation; if the input gives none in time, the process ends with a message.
 
     Args:
         data: the input.
         train_params: the Params of training.
+        wait: `waits.for_batch`, or a function like it.
     """
-    return waits.each_batch(data.evaluation_dataset, data.source, train_params.input_timeout_seconds)
+    return waits.each_batch(
+        data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
 
 
 class CheckpointEvaluation:

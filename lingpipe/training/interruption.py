@@ -1,13 +1,20 @@
-"""Graceful stopping: after SIGTERM or SIGINT the current step ends, so that a checkpoint can be written."""
+"""Graceful stopping: after a signal the current step ends, so that a checkpoint can be written."""
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from lingpipe.cluster import child_process
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closed terminal sends SIGHUP, and its shell another one
+_SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same Ctrl-C
 
 
 class Interruption:
@@ -32,16 +39,30 @@ class Interruption:
         self.reason = self.reason or reason
         self._stop()
 
+    def end_process(self) -> NoReturn:
+        """Ends this process at once, from any thread: by SIGINT after SIGINT, else so that it can be restarted."""
+        if self.is_by_user:
+            end_by(signal.SIGINT)
+        sys.stdout.flush()
+        os._exit(child_process.TRY_AGAIN)
+
+    @property
+    def is_by_user(self) -> bool:
+        """Whether Ctrl-C asked to stop, so that a loop over training runs is to end too."""
+        return self.reason == signal.SIGINT.name
+
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Inside this scope the first SIGTERM or SIGINT only sets the `Interruption`; a second one has its usual effect.
+    """Inside this scope the first SIGTERM, SIGINT or SIGHUP only sets the `Interruption`.
+
+    A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
     Python runs the handler of a signal between two instructions of the main thread, but the main thread may be inside
-    TensorFlow for minutes. So another thread calls `stop` at once::
+    TensorFlow for minutes. So another thread acts at once::
 
-        signal ─┬─> pipe ─> watching thread ─> stop()                       at once
-                └─> handler in the main thread ─> Interruption is set       when TensorFlow returns
+        signal ─┬─> pipe ─> watching thread ─> Interruption is set, stop()    at once
+                └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
 
     Args:
         stop: function to call from another thread as soon as a signal arrives.
@@ -50,27 +71,51 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
         `Interruption`.
     """
     interruption = Interruption(stop)
-    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    times: dict[int, float] = {}
 
-    def note(number, unused_frame):
-        interruption.reason = signal.Signals(number).name
-        signal.signal(number, previous[number])
+    def note(number, frame):
+        interruption.reason = interruption.reason or signal.Signals(number).name
+        if _is_again(number, times) and callable(handlers[number]):
+            handlers[number](number, frame)
 
-    with _watch(stop):
-        for number in previous:
+    with _watch(interruption, handlers):
+        for number in handlers:
             signal.signal(number, note)
         try:
             yield interruption
         finally:
-            for number, handler in previous.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
+def end_by(number: int) -> NoReturn:
+    """Ends this process by a signal, from any thread, so that a loop of a shell ends too.
+
+    Args:
+        number: of the signal.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    ctypes.pythonapi.PyOS_setsig(number, None)  # `signal.signal` works in the main thread only
+    signal.raise_signal(number)
+    os._exit(128 + number)  # the first process of a container cannot end itself by a signal
+
+
+def _is_again(number, times):
+    """Returns whether a signal has come before, and notes in `times` when it came first."""
+    now = time.monotonic()
+    return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
+
+
 @contextlib.contextmanager
-def _watch(stop):
+def _watch(interruption, handlers):
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    thread = threading.Thread(target=_call_at_signals, args=(reader, stop), name='signals', daemon=True)
+    arguments = reader, interruption, handlers
+    thread = threading.Thread(target=_act_at_signals, args=arguments, name='signals', daemon=True)
     thread.start()
     previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
@@ -82,7 +127,12 @@ def _watch(stop):
         os.close(reader)
 
 
-def _call_at_signals(reader, stop):
-    while number := os.read(reader, 1):
-        if number[0] in _SIGNALS:
-            stop()
+def _act_at_signals(reader, interruption, handlers):
+    times: dict[int, float] = {}
+    while read := os.read(reader, 1):
+        number = read[0]
+        if number not in handlers:
+            continue
+        if _is_again(number, times) and handlers[number] is signal.SIG_DFL:
+            end_by(number)
+        interruption.ask(signal.Signals(number).name)

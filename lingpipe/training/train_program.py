@@ -147,21 +147,32 @@ class TrainProgram:
         return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
 
     @contextlib.contextmanager
-    def watching_input(self, data: base_input.BaseInput) -> Iterator[None]:
+    def watching_input(self, data: base_input.BaseInput,
+                       wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[None]:
         """In this scope the process ends with a message if the input gives `run` no batch in time.
 
         Args:
             data: the input.
+            wait: `waits.for_batch`, or a function like it.
         """
         seconds = self._params.input_timeout_seconds
-        with waits.for_batch(data.source, seconds, lambda: self._awaited_batch(seeks=False)), \
+        with wait(data.source, seconds, lambda: self._awaited_batch(seeks=False)), \
                 waits.for_seeking(data.source, seconds, lambda: self._awaited_batch(seeks=True)):
             yield
 
     def _awaited_batch(self, seeks):
         """Returns a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
-        awaited = int(self._awaited)
-        return awaited if awaited % 2 and seeks == (self._has_seen and awaited == 1) else None
+        awaited = self.awaited_batch()
+        return awaited if awaited is not None and seeks == (self._has_seen and awaited == 1) else None
+
+    def awaited_batch(self) -> int | None:
+        """Returns the number of the wait for a batch in which `run` is; None while it computes, or outside of it."""
+        awaited = self.num_awaited()
+        return awaited if awaited % 2 else None
+
+    def num_awaited(self) -> int:
+        """Returns a number that grows when a wait for a batch of `run` begins, and when it ends."""
+        return int(self._awaited)
 
     def position(self) -> int | None:
         """Returns a number that changes with each step; None while a step waits for a batch. Any thread may ask."""

@@ -80,6 +80,7 @@ class Trainer:
             self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
         self._time = time_spent.TimeSpent()
+        self.interrupted = interruption.Interruption()
         self._step = 0
         self._num_told_bad_records = 0
 
@@ -121,10 +122,14 @@ class Trainer:
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
         with self._logdir.lock():
+            status = trackers.FAILED
             try:
-                return self._run()
+                results = self._run()
+                is_stopped = self.interrupted or self._step < self._params.train.max_steps
+                status = trackers.KILLED if is_stopped else trackers.FINISHED
+                return results
             finally:
-                self._trackers.end()
+                self._trackers.end(status)
                 told = progress.bad_records_text({'Train': self._input, **self._evaluation_inputs})
                 if told:
                     print(told, flush=True)
@@ -135,9 +140,10 @@ class Trainer:
         self._program.stopping.assign(False)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
                 self._writing_to_the_end(), self._chief.minding(interrupted.ask):
+            self.interrupted = interrupted
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
-                with self._program.watching_input(self._input):
+                with self._program.watching_input(self._input, self._wait_for_batch(self._program.awaited_batch)):
                     self._train(interrupted)
             finally:
                 self._progress.close()
@@ -147,8 +153,7 @@ class Trainer:
             with self._time.of(time_spent.SAVING):
                 self._writer.wait()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
-                print(f'Stopped by {interrupted.reason or "another worker"} at step {self._step}; checkpoint {path}. '
-                      'Run the same command again to resume from there.', flush=True)
+                print(self._stopped(self._step, path), flush=True)
                 return {}
             return self._finish(interrupted, path)
 
@@ -157,6 +162,37 @@ class Trainer:
         while self._step < self._params.train.max_steps and not self._program.should_stop(interrupted):
             self._train_steps(self._num_steps_to_next_event())
             self._after_steps(interrupted)
+
+    def _wait_for_batch(self, position):
+        """Returns `waits.for_batch`, which saves the run before its process ends.
+
+        Args:
+            position: as in `Checkpointer.save_while`.
+        """
+        return functools.partial(
+            waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
+            is_urgent=lambda: bool(self.interrupted))
+
+    def _end_without_batch(self, position, sentence):
+        """Saves the run and ends its process: nothing cancels a step that waits. Does nothing if a batch has come."""
+        self._chief.beat()
+        try:
+            self._program.before_save()
+            path = self._checkpointer.save_while(position)
+            if path is None:
+                return
+            self._curves.flush()
+        except errors.TrainingError as error:
+            waits.end_process(f'{sentence} {error}')
+        self._trackers.end(trackers.KILLED if self.interrupted else trackers.FAILED)
+        if not self.interrupted:
+            return waits.end_process(f'{sentence} The steps before were saved: checkpoint {path}.')
+        print(self._stopped(checkpoints.step_of(path), path), flush=True)
+        self.interrupted.end_process()
+
+    def _stopped(self, step, path):
+        return (f'Stopped by {self.interrupted.reason or "another worker"} at step {step}; checkpoint {path}. Run the '
+                'same command again to resume from there.')
 
     def _begin(self):
         """Restores the newest state, and refuses what cannot work, before anything is written."""
@@ -379,7 +415,8 @@ class Trainer:
         for name, data in inputs.items():
             with self._chief.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(
-                    evaluation.batches_of(data, self._params.train), interrupted, decode, self._chief.beat)
+                    evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.num_awaited)),
+                    interrupted, decode, self._chief.beat)
             if metrics is None:
                 return {}  # interrupted: the checkpoint comes first
             results[name] = metrics

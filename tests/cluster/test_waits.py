@@ -1,10 +1,12 @@
 """Waits that go on are left alone; one that does not is warned of by name, and ends the process at last."""
 
+import functools
 import os
 import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -53,6 +55,30 @@ def test_progress_counts_the_time_from_its_start(told):
         assert not told.event.wait(1)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock whose attribute `pause` is how long the process was stopped so far."""
+    made = types.SimpleNamespace(pause=0, time=time.time, process_time=time.process_time)
+    made.monotonic = lambda: time.monotonic() + made.pause
+    for module in (waits, watchdog):
+        monkeypatch.setattr(module, 'time', made)
+    return made
+
+
+def test_a_pause_does_not_count(told, clock):
+    with watchdog.Watchdog(100, on_timeout=told) as dog, dog.watch(), waits.Wait('a pigeon', 100):
+        clock.pause = 3600
+        dog._set_deadline(dog._deadline)  # wakes it
+        assert not told.event.wait(1.5)
+
+
+def test_an_urgent_wait_ends_soon(told, monkeypatch):
+    monkeypatch.setattr(waits, '_URGENT_SECONDS', .2)
+    with waits.Wait('a pigeon', 600, 'train.pigeon_seconds', is_urgent=lambda: True):
+        assert told.event.wait(30)
+    assert told[0].startswith('Waited 0.2 s for a pigeon. Check')
+
+
 def test_work_keeps_a_wait_from_its_end_but_not_from_warnings(told, caplog):
     done = iter(range(1000))
     with waits.Wait('a pigeon', .2, work=lambda: next(done)):
@@ -87,7 +113,7 @@ def test_nobody_waits_where_there_is_no_position(told, caplog):
 
 
 def test_only_batches_are_waited_for_and_not_who_takes_them(told, caplog):
-    taken = [(batch, told.event.wait(.8)) for batch in waits.each_batch(lambda: 'ab', 'letters', .4)]
+    taken = [(batch, told.event.wait(.8)) for batch in waits.each_batch(lambda: 'ab', functools.partial(waits.for_batch, 'letters', .4))]
     assert taken == [('a', False), ('b', False)] and not caplog.records
 
 
@@ -96,7 +122,7 @@ def test_an_input_that_is_not_opened_is_named(told):
         assert told.event.wait(30)
         return 'a'
 
-    assert list(waits.each_batch(opening, 'letters', .2)) == ['a']
+    assert list(waits.each_batch(opening, functools.partial(waits.for_batch, 'letters', .2))) == ['a']
     assert told[0].startswith('Waited 0.2 s for a batch of letters (train.input_timeout_seconds=0.2). ')
 
 

@@ -1,11 +1,13 @@
 """Training runs of a tiny model, disks that are full, and the contents of folders."""
 
 import contextlib
+import os
 import pathlib
 import resource
 
 import pytest
 
+from lingpipe.training import progress
 from tests.tiny_runs import assert_same_checkpoint, copied, finished, images_are_loaded_once, stored, tiny  # noqa: F401  fixtures
 
 
@@ -33,3 +35,19 @@ def contents():
         return {path: path.read_bytes() for path in pathlib.Path(folder).rglob('*') if path.is_file()}
 
     return read
+
+
+@pytest.fixture
+def signal_at(monkeypatch):
+    """Function that lets a signal arrive when training has reached a step."""
+    update = progress.Progress.update
+
+    def arrange(step, number):
+        def signalling_update(self, current_step, *args):
+            update(self, current_step, *args)
+            if current_step == step:
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(progress.Progress, 'update', signalling_update)
+
+    return arrange

@@ -1,5 +1,8 @@
 """Inputs and files that hang are named, and end the process; here they go on then, as if nothing had been."""
 
+import functools
+import os
+import signal
 import threading
 import time
 
@@ -13,6 +16,7 @@ from lingpipe.training import (
     checkpointing,
     evaluation,
     experiment,
+    interruption,
     logdir,
     progress,
     trackers,
@@ -51,6 +55,7 @@ class Stall:
         def generate():
             for number, batch in enumerate(batches):
                 if number == 2:
+                    self._sentences.clear()  # to open the input may have taken too long as well
                     self.block()
                 yield batch
 
@@ -80,8 +85,29 @@ def test_a_training_input_that_blocks_is_named(
     tiny.only_train(tmp_path, train__input_timeout_seconds=1.0)
     assert stall.sentence()
     assert '(train.input_timeout_seconds=1). ' in stall.sentence()
+    assert stall.sentence().endswith(f' The steps before were saved: checkpoint {tmp_path}/train/ckpt-2.')
     assert 'Still waiting for a batch of ImageInput(' in caplog.text
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+@pytest.mark.parametrize('method, step', [('training_dataset', 2), ('evaluation_dataset', 4)])
+def test_a_signal_while_an_input_blocks_saves_the_steps_before(
+        tiny, stall, monkeypatch, tmp_path, capsys, finished, assert_same_checkpoint, method, step):
+    stall.expected = 'ended'
+    stall_input(stall, monkeypatch, method)
+    monkeypatch.setattr(interruption.Interruption, 'end_process', lambda self: stall.end('ended'))
+    monkeypatch.setattr(waits, '_URGENT_SECONDS', .2)
+    monkeypatch.setattr(stall, 'block', functools.partial(_kill_and_block, stall.block))
+    assert tiny.train(tmp_path, eval__interval_steps=4).results == {}
+    assert f'Stopped by SIGTERM at step {step}; checkpoint {tmp_path}/train/ckpt-{step}. Run the ' in capsys.readouterr().out
+    monkeypatch.undo()
+    tiny.only_train(tmp_path)
+    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
+
+
+def _kill_and_block(block):
+    os.kill(os.getpid(), signal.SIGTERM)
+    block()
 
 
 def test_an_input_that_cannot_be_opened_is_named(tiny, stall, monkeypatch, tmp_path):

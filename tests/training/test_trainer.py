@@ -21,7 +21,6 @@ from lingpipe.training import (
     experiment,
     logdir,
     placement,
-    progress,
     train_program,
     trainer,
 )
@@ -40,22 +39,6 @@ def rewound(copied):
         return copied
 
     return rewind
-
-
-@pytest.fixture
-def signal_at(monkeypatch):
-    """Function that lets a signal arrive when training has reached a step."""
-    update = progress.Progress.update
-
-    def arrange(step, number):
-        def signalling_update(self, current_step, *args):
-            update(self, current_step, *args)
-            if current_step == step:
-                os.kill(os.getpid(), number)
-
-        monkeypatch.setattr(progress.Progress, 'update', signalling_update)
-
-    return arrange
 
 
 def test_training_resumes_before_a_truncated_checkpoint(

@@ -1,0 +1,69 @@
+"""Standard streams that are missing, that cannot take every character, or whose reader goes away."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def open_missing() -> None:
+    """Opens those that the parent has closed: the next file would get their numbers, and so the lines of TensorFlow."""
+    for number, name in enumerate(('stdin', 'stdout', 'stderr')):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+            mode, errors = ('w', 'backslashreplace') if number else ('r', 'strict')
+            setattr(sys, name, open(number, mode, encoding='utf-8', errors=errors, closefd=False))
+
+
+def allow_all_characters() -> None:
+    """Makes standard output escape what its encoding lacks, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors='backslashreplace')
+
+
+def outlive_readers() -> None:
+    """Lets this process continue when nobody takes its output: what it does for hours is written elsewhere."""
+    sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
+
+
+class _Unfailing:
+    """A stream that drops what cannot be written: its reader or terminal has gone, or the disk is full."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._discard_buffer()
+
+    def _discard_buffer(self):
+        """Flushes to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
+        number = self._stream.fileno()
+        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, number)
+            self._stream.flush()
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+            os.close(nowhere)
