@@ -23,6 +23,7 @@ from lingpipe.hyperparams_text import param_tree, text_format
 from lingpipe.training import errors
 from lingpipe.training import logdir as logdirs
 
+FINISHED, FAILED, KILLED = 'FINISHED', 'FAILED', 'KILLED'  # MLflow's words
 Value = bool | int | float | str
 _MOST_PARAMS_OF_A_CALL, _LONGEST_VALUE = 100, 500  # MLflow takes no more in one request
 _LONGEST_ID, _NUM_SHOWN = 256, 80  # MLflow's own limit
@@ -53,8 +54,12 @@ class Tracker(Protocol):
         """
         ...
 
-    def end(self) -> None:
-        """Ends the run."""
+    def end(self, status: str) -> None:
+        """Ends the run.
+
+        Args:
+            status: FINISHED, FAILED, or KILLED if a signal stopped it.
+        """
         ...
 
 
@@ -81,7 +86,7 @@ class TensorBoardHyperparameters:
     def log(self, step: int, values: dict[str, float]) -> None:
         """Does nothing: the curves are already there."""
 
-    def end(self) -> None:
+    def end(self, status: str) -> None:
         """Does nothing."""
 
 
@@ -108,9 +113,12 @@ class WeightsAndBiases:
         """See `Tracker.log`; W&B ignores points of a step that was logged before a crash."""
         self._run.log(values, step=step)
 
-    def end(self) -> None:
-        """See `Tracker.end`."""
-        self._run.finish()
+    def end(self, status: str) -> None:
+        """See `Tracker.end`; W&B takes an exit code, 255 for Ctrl-C."""
+        if status == FINISHED:
+            self._run.finish()
+        else:
+            self._run.finish(exit_code=1 if status == FAILED else 255)
 
 
 class MLflow:
@@ -141,9 +149,9 @@ class MLflow:
         """See `Tracker.log`."""
         self._mlflow.log_metrics(values, step=step)
 
-    def end(self) -> None:
+    def end(self, status: str) -> None:
         """See `Tracker.end`."""
-        self._mlflow.end_run()
+        self._mlflow.end_run(status)
 
 
 TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
@@ -209,9 +217,13 @@ class Trackers:
         named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 
-    def end(self) -> None:
-        """Ends all runs."""
-        self._each(lambda tracker: tracker.end())
+    def end(self, status: str) -> None:
+        """Ends all runs.
+
+        Args:
+            status: as in `Tracker.end`.
+        """
+        self._each(lambda tracker: tracker.end(status))
 
     def _each(self, action):
         for name, tracker in list(self._active.items()):

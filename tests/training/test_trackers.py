@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 import sys
 import types
 
@@ -35,7 +36,8 @@ class Mlflow:
     def log_metrics(self, metrics, step):
         self.runs[self.active]['metrics'].append((step, metrics))
 
-    def end_run(self):
+    def end_run(self, status):
+        self.runs[self.active]['status'] = status
         self.active = None
 
 
@@ -58,8 +60,8 @@ class WandbRun:
     def log(self, values, step):
         self.points.append((step, values))
 
-    def finish(self):
-        self.num_finished += 1
+    def finish(self, exit_code=0):
+        self.num_finished, self.exit_code = self.num_finished + 1, exit_code
 
 
 class Config(dict):
@@ -110,11 +112,20 @@ def test_a_resumed_run_goes_on_with_its_tracked_run(tiny, mlflow, wandb, tmp_pat
     assert (tmp_path / 'control/wandb_run.txt').read_text() == f'{run.id}\n'
 
 
-def test_a_run_that_fails_is_ended(tiny, wandb, tmp_path):
+def test_a_run_that_fails_is_ended_as_failed(tiny, mlflow, wandb, tmp_path):
     with pytest.raises(errors.TrainingError, match='not finite'):
-        tiny.train(tmp_path, 'PoisonedDigits', train__trackers=['wandb'])
-    run, = wandb.runs.values()
-    assert run.num_finished == 1
+        tiny.train(tmp_path, 'PoisonedDigits', train__trackers=['mlflow', 'wandb'])
+    (run,), (tracked,) = wandb.runs.values(), mlflow.runs.values()
+    assert (run.num_finished, run.exit_code, tracked['status']) == (1, 1, 'FAILED')
+
+
+@pytest.mark.parametrize('at_step, status, code', [(8, 'KILLED', 255), (None, 'FINISHED', 0)])
+def test_only_a_complete_run_is_ended_as_finished(tiny, mlflow, wandb, tmp_path, signal_at, at_step, status, code):
+    if at_step:
+        signal_at(at_step, signal.SIGTERM)
+    train(tiny, tmp_path, 'mlflow', 'wandb')
+    (run,), (tracked,) = wandb.runs.values(), mlflow.runs.values()
+    assert (run.exit_code, tracked['status']) == (code, status)
 
 
 def test_tensorboard_gets_the_params_as_hyperparameters(tiny, tmp_path):
