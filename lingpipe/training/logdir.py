@@ -41,6 +41,7 @@ _MOST_BYTES = 16 * 2**20  # the params of a run, thirty times those of the large
 _LONGEST_HOLDER = 200  # characters
 _MOST_VERSIONS = 1000
 _NUM_SHOWN = 80
+_OWN = ('control', 'train', 'best', 'trace', 'plan', 'export', 'report', 'layer_times')
 _WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 _OF_PATTERNS = re.compile(r'[*?\[\\]')
@@ -294,7 +295,8 @@ def refuse_patterns(name: str, path: Any) -> None:
 def refuse_links(path: str) -> None:
     """Refuses a log directory with a link that leads out of it: LingPipe would write or delete files elsewhere.
 
-    The folder itself may be a link. The check cannot stop anyone from adding a link during the training run.
+    The folder itself may be a link, and what others keep in it, such as W&B, may have any. The check cannot stop anyone
+    from adding a link during the training run.
 
     Args:
         path: the folder, on this machine or elsewhere; it need not exist.
@@ -304,6 +306,8 @@ def refuse_links(path: str) -> None:
     """
     root = os.path.realpath(os.path.expanduser(path))
     for folder, folders, files in os.walk(root):
+        if folder == root:
+            folders[:], files = [list(filter(_is_own, names)) for names in (folders, files)]
         for name in (*folders, *files):
             entry = os.path.join(folder, name)
             if os.path.islink(entry) and os.path.commonpath([root, os.path.realpath(entry)]) != root:
@@ -311,6 +315,11 @@ def refuse_links(path: str) -> None:
                     f'{entry} is a link to {os.path.realpath(entry)}, outside of --logdir={path}, and training '
                     'would write there. Delete the link, or give the folder that it leads to as --logdir; nothing was '
                     'changed.')
+
+
+def _is_own(name):
+    """Returns whether LingPipe writes to a file or folder of this name, directly in the log directory."""
+    return name.startswith('eval_') or name.split('.')[0] in _OWN
 
 
 def _damaged(file, error):

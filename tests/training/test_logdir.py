@@ -125,8 +125,16 @@ def test_links_within_the_folder_and_the_folder_itself_may_be_links(tmp_path):
     (tmp_path / 'disk/run').mkdir(parents=True)
     (tmp_path / 'run').symlink_to(tmp_path / 'disk/run')
     (tmp_path / 'run/newest').symlink_to('train')
+    (tmp_path / 'run/train').mkdir()
+    (tmp_path / 'run/train/first').symlink_to('ckpt-1')
     logdir.LogDir(tmp_path / 'run').create()
     assert (tmp_path / 'disk/run/train').is_dir()
+
+
+def test_what_others_keep_in_the_folder_may_be_links(tmp_path):
+    (tmp_path / 'wandb/run-1').mkdir(parents=True)
+    (tmp_path / 'wandb/run-1/debug.log').symlink_to('/var/log')
+    logdir.LogDir(tmp_path).create()
 
 
 @pytest.mark.parametrize('text', ['', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '[' * 10**5, '{"value": 1' + '0' * 400 + '}'])
