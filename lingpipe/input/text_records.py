@@ -1,5 +1,6 @@
 """Records of texts from JSON lines, CSV, folders of text files and TFDS, each with its place for error messages."""
 
+import codecs
 import csv
 import dataclasses
 import io
@@ -19,6 +20,8 @@ _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'cs
 _DELIMITERS = {'csv': ',', 'tsv': '\t'}
 FORMATS = sorted(set(_FORMATS.values()))
 _NUM_SHOWN = 60
+_BEGINNINGS_OF_JSON = ('[', '{')  # of a file that is one JSON value over many lines
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LARGEST_CSV_FIELD = 2**26  # characters, for which csv needs four bytes each; Python's own limit is 2**17
 
 
@@ -107,6 +110,7 @@ def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[
 
 
 def _matches(pattern):
+    pattern = os.path.expanduser(pattern)
     paths = sorted(tf.io.gfile.glob(pattern)) if not tf.io.gfile.exists(pattern) else [pattern]
     if not paths:
         raise ValueError(f'files: {pattern!r} is not there. Give the path of a file or a folder, or a pattern such as '
@@ -136,11 +140,13 @@ def _json_record(place, line):
     try:
         fields = text_files.parsed_json(line)
     except json.JSONDecodeError as error:
-        return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}): {_shown(line)}.')
+        more = '; each line must be one object' if line.strip() in _BEGINNINGS_OF_JSON else ''
+        return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}{more}): {_shown(line)}.')
     except ValueError as error:
         return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
     if not isinstance(fields, dict):
-        return Record(place, {}, f'is no JSON object: {_shown(line)}.')
+        what = 'is a JSON array, but each line must be one object' if isinstance(fields, list) else 'is no JSON object'
+        return Record(place, {}, f'{what}: {_shown(line)}.')
     return Record(place, fields)
 
 
@@ -149,10 +155,10 @@ def _from_csv(path, delimiter, columns):
     number = 1
     while True:
         place = f'{path}, line {number}'
-        row, problem = _next_row(rows)
-        number = rows.line_num + 1
-        if problem:
-            yield Record(place, {}, problem)
+        row, error = _next_row(rows)
+        first, number = number, rows.line_num + 1
+        if error:
+            yield from _unreadable_lines(path, first, rows.line_num, error)
         elif row is None:
             return
         elif columns is None:
@@ -161,13 +167,21 @@ def _from_csv(path, delimiter, columns):
             yield _csv_record(place, columns, row)
 
 
+def _unreadable_lines(path, first, last, error):
+    """Yields a record for each line of a row: where a quote is not closed, they are rows that nobody sees."""
+    more = f'; a quote may be open, up to line {last}' if last > first else ''
+    yield Record(f'{path}, line {first}', {}, f'is no CSV ({error}){more}.')
+    for number in range(first + 1, last + 1):
+        yield Record(f'{path}, line {number}', {}, f'belongs to the row of line {first}, which is no CSV.')
+
+
 def _next_row(rows):
-    """Returns the next row, None at the end, and its problem."""
+    """Returns the next row, None at the end, and the error that it has."""
     limit = csv.field_size_limit(_LARGEST_CSV_FIELD)
     try:
-        return next(rows, None), ''
+        return next(rows, None), None
     except csv.Error as error:
-        return None, f'is no CSV ({error}).'
+        return None, error
     finally:
         csv.field_size_limit(limit)
 
@@ -200,6 +214,9 @@ def _lines(path):
         raise ValueError(f'files: {path!r} cannot be read ({error}). Give the path of a file or a folder.') from error
     with tf.io.gfile.GFile(path, 'rb') as file:
         content = file.read()  # its own iteration would drop carriage returns
+    if content.startswith(_UTF_16) or b'\0' in content[:2]:
+        raise ValueError(f'files: {path!r} is text in UTF-16, not in UTF-8. Convert it, as by `iconv -f UTF-16 -t '
+                         'UTF-8`.')
     for number, line in enumerate(io.BytesIO(content)):
         yield line.decode('utf-8-sig' if number == 0 else 'utf-8', errors='surrogateescape')
 

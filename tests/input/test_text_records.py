@@ -60,16 +60,40 @@ def test_columns_may_be_named_for_files_without_a_header(tmp_path):
 
 @pytest.mark.parametrize(('name', 'content', 'line', 'words'), [
     ('a.jsonl', '{"text": "a"}\n{"text":', 2, 'is no JSON (Expecting value at column 9): {"text":'),
-    ('a.jsonl', '["a"]', 1, 'is no JSON object: ["a"]'),
+    ('a.jsonl', '"a"', 1, 'is no JSON object: "a"'),
+    ('a.jsonl', '[{"text": "a"}, {"text": "b"}]', 1, 'is a JSON array, but each line must be one object: [{"text'),
+    ('a.jsonl', '[\n', 1, 'is no JSON (Expecting value at column 1; each line must be one object): ['),
     ('a.jsonl', '[' * 10**5, 1, 'cannot be read (it is nested too deeply): [[['),
     ('a.jsonl', '9' * 5000, 1, 'cannot be read (Exceeds the limit (4300 digits)'),
     ('a.csv', 'text,label\na,b,c\n', 2, "has 3 columns, not the 2 of ['text', 'label']: ['a', 'b', 'c']"),
-    ('a.csv', 'text,label\n"a\nb\nc"d,1\n', 2, "is no CSV (',' expected after '\"')"),
+    ('a.csv', 'text,label\n"a\nb\nc"d,1\n', 2, "is no CSV (',' expected after '\"'); a quote may be open, up to line 4."),
     ('a.csv', 'text,label\na,1\n"b,1\n', 3, 'is no CSV (unexpected end of data)')])
 def test_what_cannot_be_read_is_named(tmp_path, name, content, line, words):
     path = write(tmp_path / name, content)
-    *_, record = text_records.from_files(path)
+    record = next(record for record in text_records.from_files(path) if record.problem)
     assert record.place == f'{path}, line {line}' and record.problem.startswith(words)
+
+
+def test_each_line_after_a_quote_that_stays_open_is_a_bad_record(tmp_path):
+    path = write(tmp_path / 'a.csv', 'text,label\na,1\n"b,2\nc,3\nd,4\n')
+    good, *bad = text_records.from_files(path)
+    assert not good.problem and [record.place for record in bad] == [f'{path}, line {line}' for line in (3, 4, 5)]
+    assert bad[0].problem == 'is no CSV (unexpected end of data); a quote may be open, up to line 5.'
+    assert bad[2].problem == 'belongs to the row of line 3, which is no CSV.'
+
+
+@pytest.mark.parametrize('name', ['a.jsonl', 'a.csv', 'a.txt'])
+@pytest.mark.parametrize('encoding', ['utf-16', 'utf-16-le', 'utf-16-be'])
+def test_text_in_utf_16_is_refused(tmp_path, name, encoding):
+    path = write(tmp_path / name, '{"text": "a"}\n'.encode(encoding))
+    with pytest.raises(ValueError, match='is text in UTF-16, not in UTF-8. Convert it'):
+        list(text_records.from_files(path))
+
+
+def test_files_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    write(tmp_path / 'a.jsonl', '{"text": "a"}')
+    assert [record.fields['text'] for record in text_records.from_files('~/*.jsonl')] == ['a']
 
 
 def test_what_follows_a_bad_csv_row_is_read(tmp_path):
