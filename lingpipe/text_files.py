@@ -26,6 +26,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> str:
     Raises:
         ValueError: it cannot be read; the message is the reason.
     """
+    path = os.path.expanduser(path)
     require_regular(path)
     try:
         with open(path, 'rb') as stream:
@@ -58,7 +59,7 @@ def text_of(stream: _Stream, most_bytes: int) -> str:
     if len(content) > most_bytes:
         raise ValueError(f'it has more than {most_bytes:,} bytes, which no such file needs')
     try:
-        return content.decode('utf-8')
+        return content.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         raise ValueError(f'it is not text in UTF-8, from byte {error.start} on') from error
 

@@ -10,6 +10,12 @@ def test_the_text_of_a_file_comes_back(tmp_path):
     assert text_files.read(tmp_path / 'a', 6) == 'née\r\n'
 
 
+def test_home_and_a_byte_order_mark_are_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    (tmp_path / 'a').write_text('née', encoding='utf-8-sig')
+    assert text_files.read('~/a', 10) == 'née'
+
+
 def test_what_has_no_end_is_not_read(tmp_path):
     os.mkfifo(tmp_path / 'pipe')
     for path in (tmp_path / 'pipe', tmp_path, '/dev/zero'):

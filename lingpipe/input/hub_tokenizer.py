@@ -170,6 +170,7 @@ def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str
     """
     try:
         if isinstance(preset, str):
+            preset = os.path.expanduser(preset)
             preset_files.check(preset)
         return load(preset)
     except Exception as error:  # whatever KerasHub trips over in a damaged or hostile file

@@ -139,8 +139,9 @@ class ModelOfFile(KerasModelSource):
         return model
 
     def load_weights(self, model: keras.Model) -> None:
-        with _errors_naming(self.params.model_file), self._awaited.loading():
-            model.load_weights(self.params.model_file)
+        path = _require_file(self.params.model_file)
+        with _errors_naming(path), self._awaited.loading():
+            model.load_weights(path)
 
 
 @contextlib.contextmanager
@@ -168,6 +169,7 @@ def _read_archive(path):
 def _require_file(path):
     if not path or not str(path).endswith('.keras'):
         raise ValueError(f"model_file={path!r} is no '.keras' file. Give the path of one that model.save wrote.")
+    path = os.path.expanduser(path)
     if not tf.io.gfile.exists(path):
         folder = os.path.dirname(path) or '.'
         found = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []

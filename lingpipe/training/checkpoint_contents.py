@@ -96,7 +96,7 @@ class WeightReader:
             TrainingError: there is none, it is damaged, or it is of another model.
         """
         if path is not None:
-            return self.restore(path)
+            return self.restore(os.path.expanduser(path))
         if checkpoints.read_newest(directory, self.restore)[0] is None:
             raise errors.TrainingError(
                 f'There is no checkpoint in {directory}. Train first, give --checkpoint=PATH, or check --logdir.')

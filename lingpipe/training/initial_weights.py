@@ -8,6 +8,7 @@ first rule that matches counts. The second list has expressions for variables th
 have a variable, the last one counts.
 """
 
+import os
 import re
 
 from absl import logging
@@ -75,9 +76,11 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
         return
     named = checkpoint_contents.model_variables(body)
     if train.init_from_checkpoint:
-        sources = {train.init_from_checkpoint: _equal_names(train.init_from_checkpoint, named)}
+        path = os.path.expanduser(train.init_from_checkpoint)
+        sources = {path: _equal_names(path, named)}
     else:
-        sources = {path: _mapped(named, *entry) for path, entry in train.init_from_checkpoint_rules.items()}
+        sources = {os.path.expanduser(path): _mapped(named, *entry)
+                   for path, entry in train.init_from_checkpoint_rules.items()}
     for path, names in sources.items():
         with waits.for_checkpoint(path, 'read', train.checkpoint_timeout_seconds):
             _read(str(path).removesuffix('.index'), names, named)
