@@ -76,7 +76,7 @@ class Follower:
         self._end: threading.Timer | None = None
         self._input = experiment.build_input(params.input, params.train.random_seed)
         task = experiment.build_task(params, self._input.input_spec, workers.devices)
-        self._program = workers.program(task, params.train, None)
+        self._program = workers.program(task, params.train, self._batch_spec())
         self._step = 0
 
     def run(self) -> None:
@@ -110,6 +110,9 @@ class Follower:
         self._end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
         self._end.daemon = True
         self._end.start()
+
+    def _batch_spec(self):
+        return self._input.input_spec, *self._input.TargetSpec(self._input.params)
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
@@ -179,7 +182,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
-    joined.check_same(f'{params.ToText()}{kinds}')
+    joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
     if joined.is_chief:
         chief = _Chief(joined, elastic.is_worker_back) if elastic else _Chief(joined)
         mirror = elastic.mirror if elastic else None

@@ -13,6 +13,7 @@ import tensorflow as tf
 from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.input import batch_share
+from lingpipe.placements import graph_digest
 from lingpipe.training import placement, train_program
 
 _BYTES_OF_PACK = 2**25
@@ -144,6 +145,18 @@ class Workers(collectives.Group, placement.Placement):
         return self.index == 0
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
+        """Returns the `WorkerTrainProgram`, once all workers have built the same model and loss.
+
+        Raises:
+            ValueError: the model or its loss differs between workers.
+        """
+        def evaluate(images, targets):
+            return task.body.evaluate(task.loss_and_metrics, images, targets)
+
+        images, *targets = batch_spec
+        graph = tf.function(evaluate, autograph=False).get_concrete_function(images, tuple(targets)).graph
+        with waits.Wait(f'the model to be built on all {self.count} workers', 0):
+            self.check_same(graph_digest.digest(graph), 'computes another model or loss')
         return WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
@@ -194,11 +207,12 @@ class Workers(collectives.Group, placement.Placement):
 
         copy()
 
-    def check_same(self, text: Any) -> None:
+    def check_same(self, text: Any, difference: str) -> None:
         """Compares a text over all workers.
 
         Args:
             text: text that must be the same on all workers.
+            difference: what a worker with another text does, such as 'was started with other params'.
 
         Raises:
             ValueError: it differs; the message names a worker that differs from the chief.
@@ -210,8 +224,8 @@ class Workers(collectives.Group, placement.Placement):
         others = [index for index, row in enumerate(rows) if (row != rows[0]).any()]
         if others:
             raise ValueError(
-                f'worker:{others[0]} was started with other params, devices or input than worker:0. Start the same '
-                'command, of the same version, on machines that are alike.')
+                f'worker:{others[0]} {difference} than worker:0. Start the same command, of the same version, on '
+                'machines that are alike.')
 
     def wait_for_all(self) -> None:
         """Returns when all workers have called it."""

@@ -1,0 +1,29 @@
+"""A digest does not depend on names, but on all that a graph computes."""
+
+import pytest
+import tensorflow as tf
+
+from lingpipe.placements import graph_digest
+
+
+def digest(function):
+    return graph_digest.digest(tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([2])).graph)
+
+
+def make(factor=3., swapped=False, inner=1.):
+    def compute(x):
+        left, right = x * factor, x + 1.
+        with tf.device('CPU:1'):
+            chosen = tf.cond(x[0] > 0, lambda: x * inner, lambda: x)
+        return (right - left if swapped else left - right) + chosen + tf.numpy_function(lambda: 1., [], tf.float32)
+
+    return compute
+
+
+def test_the_same_code_has_the_same_digest():
+    assert digest(make()) == digest(make())
+
+
+@pytest.mark.parametrize('change', [{'factor': 4.}, {'swapped': True}, {'inner': 2.}])
+def test_other_code_has_another_digest(change):
+    assert digest(make(**change)) != digest(make())
