@@ -63,6 +63,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
     Raises:
         ValueError: the params of training have a field for an option of the optimizer, or name several learning rates.
     """
+    _require_params(train_params)
     p = train_params
     params = (p.optimizer or keras_params.KerasParams(keras.optimizers.SGD)).Copy()
     _refuse_several_rates(p, params)
@@ -87,6 +88,15 @@ def _refuse_several_rates(train_params, optimizer_params):
             f'{" and ".join(named)} were both given, and only one can be the learning rate. Give one of them, and set '
             'the others to None (train.optimizer.learning_rate to its default); fields of a schedule can be changed '
             'too, as in train.lr_schedule.warmup_target=0.1.')
+
+
+def _require_params(train_params):
+    for field, example in (('optimizer', 'keras.optimizers.Adam'), (
+            'lr_schedule', 'keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.1, decay_steps=1000')):
+        value = train_params.Get(field)
+        if not isinstance(value, (hyperparams.InstantiableParams, type(None))):
+            raise ValueError(f'train.{field}={value!r} is not possible: it must be Params or None. Set it in the '
+                             f'params file, as in p.train.{field} = layers.KerasParams({example}).')
 
 
 def _refuse_what_train_params_do(params):

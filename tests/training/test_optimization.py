@@ -110,3 +110,10 @@ def test_the_params_of_the_optimizer_stay_as_they_were():
 def test_options_that_the_params_of_training_have_are_refused(option, value, instead):
     with pytest.raises(ValueError, match=f'optimizer.{option}={value}.*{instead}'):
         build(KerasParams(keras.optimizers.SGD, **{option: value}), make_variables())
+
+
+@pytest.mark.parametrize('field, value', [('optimizer', 'adam'), ('lr_schedule', 'cosine'), ('lr_schedule', 0.1)])
+def test_what_is_no_params_is_refused(tiny, field, value):
+    train = tiny.params().train.Set(**{field: value})
+    with pytest.raises(ValueError, match=f'train.{field}={value!r} is not possible: it must be Params or None. Set it'):
+        optimization.make_optimizer(train)
