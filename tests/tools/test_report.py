@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import shlex
 import shutil
 from html import parser
 
@@ -73,6 +74,12 @@ def resumed(tiny, tmp_path_factory):
     text = with_test(tiny, train__max_steps=12, eval__interval_steps=4).ToText()
     (folder / 'control/params.txt').write_text(text)  # as the command has it, which knows the input of Test
     return run
+
+
+def test_commands_of_the_page_can_be_pasted():
+    command = report.Command('lingpipe', 'my_model', "my run's")
+    words = ['lingpipe', 'plan', '--model=my_model', "--logdir=my run's", '--accelerator=v5e']
+    assert shlex.split(command.of('plan', '--accelerator=v5e')) == words
 
 
 @pytest.fixture(scope='module')

@@ -12,6 +12,7 @@ If a run has not written something, the page names the command that writes it.
 
 import functools
 import math
+import shlex
 from typing import NamedTuple
 
 from lingpipe import hyperparams, text_tables
@@ -43,7 +44,8 @@ class Command(NamedTuple):
 
     def of(self, mode: str, *flags: str) -> str:
         """Returns the same command in another mode, with more flags."""
-        return ' '.join([self.program, mode, f'--model={self.model}', f'--logdir={self.logdir}', *flags])
+        model, logdir = map(shlex.quote, (self.model, self.logdir))
+        return ' '.join([self.program, mode, f'--model={model}', f'--logdir={logdir}', *flags])
 
 
 class Report:
