@@ -4,10 +4,13 @@ Names load when they are first used, so that params and schedules can be read wi
 """
 
 import importlib
+import os
 import sys
 from typing import Any
 
 import wrapt
+
+os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # though keras.json may name another one
 
 __version__ = '0.1.0'
 

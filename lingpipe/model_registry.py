@@ -105,6 +105,9 @@ def _import_longest_prefix(name):
         except SyntaxError as error:
             _check_is_text(importlib.util.find_spec(prefix).origin, error)
             raise
+        except SystemExit as error:
+            raise ImportError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
+                              "below `if __name__ == '__main__':`.") from error
         if prefix == _MODELS_PACKAGE:
             _join_models_packages(module)
     return module, ''
@@ -149,7 +152,8 @@ def _unregistered_error(name):
 
 
 def _default_of(module):
-    own = {key: cls for key, cls in _registered.items() if cls.__module__ == module.__name__}
+    imported = {key: cls for key, cls in _registered.items() if cls in vars(module).values()}
+    own = {key: cls for key, cls in imported.items() if cls.__module__ == module.__name__} or imported
     default = getattr(module, 'DEFAULT', None)
     if default in _registered.values():
         return default

@@ -89,6 +89,18 @@ def test_any_importable_module_of_the_current_folder_works(folder):
     assert model_registry.GetClass('alone.Single').__name__ == 'Single'
 
 
+def test_a_package_may_import_its_experiment_from_its_module(folder):
+    write(folder, 'mypackage/exp.py', experiments('Net'))
+    write(folder, 'mypackage/__init__.py', 'from mypackage.exp import Net\n')
+    assert model_registry.GetClass('mypackage').__name__ == 'Net'
+
+
+def test_a_module_that_ends_python_is_refused(folder):
+    write(folder, 'script.py', 'import sys\nsys.exit(0)\n')
+    with pytest.raises(ImportError, match='script ends Python when it is imported .exit code 0.. Put what it runs'):
+        model_registry.GetClass('script')
+
+
 def test_module_written_after_a_failed_look_up_is_found(folder):
     write(folder, 'params/a.py', experiments('Net'))
     with pytest.raises(LookupError):

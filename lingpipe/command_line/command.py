@@ -17,7 +17,7 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry, spelling, text_files
 from lingpipe.cluster import child_process, cluster_config, private_network, tpu_slice
-from lingpipe.command_line import modes, new_model, run_flags, standard_streams, startup, topics
+from lingpipe.command_line import modes, new_model, run_flags, standard_streams, startup, topics, user_errors
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
@@ -80,10 +80,8 @@ def _experiment():
         params.Define(name.lower(), experiment.GetDatasetParams(name), f'The input of {name}.')
     if FLAGS.model_params_file_override and FLAGS.model_params_override:
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
-    overrides = FLAGS.model_params_override
-    if FLAGS.model_params_file_override:
-        overrides = _read(FLAGS.model_params_file_override)
-    hyperparams.ApplyOverrides(params, overrides)
+    for overrides in (*FLAGS.model_params_override, *map(_read, FLAGS.model_params_file_override)):
+        hyperparams.ApplyOverrides(params, overrides)
     if FLAGS.profile_steps is not None:
         params.train.profile_steps = FLAGS.profile_steps
     return params, {name: params.Get(name.lower()) for name in evaluated}
@@ -191,7 +189,8 @@ def _wait_for_turn():
     _STARTED = time.time()
 
 
-_ERRORS_IN_WORDS = (ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError)
+_ERRORS_IN_WORDS = (
+    ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError, SyntaxError)
 
 
 def _main(arguments):
@@ -233,8 +232,10 @@ def _checked_main(arguments):
         _run(params, datasets)
         if FLAGS.fail_when_stopped and not _has_finished(params):
             sys.exit(errors.EXIT_TRY_AGAIN)
-    except _ERRORS_IN_WORDS + (errors.TrainingError,) as error:
-        if logging.level_debug():
+    except Exception as error:
+        place = user_errors.place(error)
+        if logging.level_debug() or not (place or isinstance(error, (*_ERRORS_IN_WORDS, errors.TrainingError))):
             raise
-        print(f'Error: {error}\n(--verbosity=1 shows where.)', file=sys.stderr)
+        where = f'{place}\n' if place else ''
+        print(f'Error: {user_errors.in_words(error)}\n{where}(--verbosity=1 shows where.)', file=sys.stderr)
         sys.exit(errors.exit_code(error))

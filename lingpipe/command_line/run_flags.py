@@ -35,10 +35,11 @@ flags.DEFINE_enum(
     'mode', 'train', list(MODES), 'What to do; a mode as the first word does the same.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from its newest checkpoint.')
-flags.DEFINE_string(
-    'model_params_override', '', "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
-    "input.batch_size=64; test.batch_size=50'.")
-flags.DEFINE_string('model_params_file_override', '', 'File of changes, one per line.')
+flags.DEFINE_multi_string(
+    'model_params_override', [], "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
+    "input.batch_size=64; test.batch_size=50'; may be given several times.")
+flags.DEFINE_multi_string(
+    'model_params_file_override', [], 'File of changes, one per line; may be given several times.')
 flags.DEFINE_enum(
     'device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Devices of the partitions; auto: accelerators, else the CPU.')
 flags.DEFINE_string(
@@ -132,7 +133,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
-    if not os.path.isfile(given.prompt_file):
+    if not os.path.isfile(os.path.expanduser(given.prompt_file)):
         raise app.UsageError(f'--prompt_file={given.prompt_file} is not a file. Give the path of a text with one '
                              'prompt per line.')
     try:

@@ -7,6 +7,8 @@ import re
 import sys
 import tempfile
 
+from absl import app
+
 from lingpipe.training import garbage
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
@@ -27,7 +29,13 @@ def import_tensorflow(find_devices: bool = True) -> None:
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
+
+    Raises:
+        UsageError: the environment names another backend of Keras.
     """
+    backend = os.environ['KERAS_BACKEND']
+    if backend != 'tensorflow':
+        raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     if _LEVEL in os.environ:
         return
     os.environ[_LEVEL] = _WARNINGS_AND_ERRORS
