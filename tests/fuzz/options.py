@@ -43,6 +43,8 @@ def with_options(drawing, model):
         batch, more = fit_options.drawn(drawing, model, num_rows, nest, num_trained)
     else:
         batch, more = _loss_batch(drawing, model, num_rows, nest, way == 'under_tape'), {}
+    if 'keras.losses.' in batch.loss:
+        run.pop('has_64_bits', None)  # the source makes them while floatx is still float32
     fields = _fields(drawing, num_units, traits)
     run = {**run, **more, **_uses(drawing, model, fields, num_units, 'amplifies_noise' in more)}
     return model._replace(nest=nest, batch=batch, fields=fields, run=run)
