@@ -205,7 +205,7 @@ def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, 
     assert [path.name for path in after.keys() - before.keys() if 'tfevents' not in path.name] == []
 
 
-def test_a_checkpoint_with_the_weights_of_a_loss_that_is_not_finite_is_named(tiny, tmp_path):
+def test_a_checkpoint_that_leads_to_a_loss_that_is_not_finite_is_named(tiny, tmp_path):
     overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
     tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
     with pytest.raises(errors.TrainingError) as caught:
@@ -315,7 +315,7 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
 
 
-def test_evaluation_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_path):
+def test_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_path):
     inputs = {'Test': tiny.evaluation_inputs()['Test'].Set(image_size=16)}
     made = trainer.Trainer(tiny.params(), inputs, tmp_path)
     with pytest.raises(ValueError, match=r'^Test\(\) gives examples that do not fit the model: float32 \[\d+, 16, 16, 1'):
