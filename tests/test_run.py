@@ -78,6 +78,7 @@ USAGE_ERRORS = {
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set '
         'train.init_from_checkpoint'),
+    'a folder whose name is not text': ([TINY, '--logdir=caf\udce9'], '--logdir=caf\\udce9 is not text in UTF-8, which'),
     'following in a training': (
         [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a '
                                           'checkpoint'),

@@ -155,10 +155,19 @@ def check(given: flags.FlagValues) -> None:
     Raises:
         UsageError: the first mistake, and how to correct it.
     """
+    _check_text(given)
     _check_mode(given)
     _check_devices(given)
     _check_cluster(given)
     _check_restarts(given)
+
+
+def _check_text(given):
+    for name, value in given.flag_values_dict().items():
+        text = str(value).encode(errors='backslashreplace').decode()
+        if text != str(value):
+            raise app.UsageError(f'--{name}={text} is not text in UTF-8, which TensorFlow needs. Give another one, or '
+                                 'rename the file.')
 
 
 def _check_mode(given):

@@ -67,4 +67,5 @@ def _log_lines_held_back():
             os.close(stderr)
             file.seek(0)
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
-            os.write(2, b''.join(shown))
+            with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
+                os.write(2, b''.join(shown))

@@ -167,12 +167,8 @@ class TrainProgram:
 
     def awaited_batch(self) -> int | None:
         """Returns the number of the wait for a batch in which `run` is; None while it computes, or outside of it."""
-        awaited = self.num_awaited()
+        awaited = int(self._awaited)
         return awaited if awaited % 2 else None
-
-    def num_awaited(self) -> int:
-        """Returns a number that grows when a wait for a batch of `run` begins, and when it ends."""
-        return int(self._awaited)
 
     def position(self) -> int | None:
         """Returns a number that changes with each step; None while a step waits for a batch. Any thread may ask."""

@@ -415,7 +415,7 @@ class Trainer:
         for name, data in inputs.items():
             with self._chief.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(
-                    evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.num_awaited)),
+                    evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.position)),
                     interrupted, decode, self._chief.beat)
             if metrics is None:
                 return {}  # interrupted: the checkpoint comes first

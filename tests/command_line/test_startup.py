@@ -66,6 +66,11 @@ def test_all_lines_are_shown_where_the_user_has_chosen_a_level(start):
     assert (finished.stdout, finished.stderr) == ('0\n', HARMLESS + OTHER + 'afterwards')
 
 
+def test_a_full_disk_of_standard_error_ends_nothing(start):
+    full = 'import os; os.dup2(os.open("/dev/full", os.O_WRONLY), 2)'
+    assert start(setup=f'{full}; startup.import_tensorflow(); print("imported", flush=True)').stdout == 'imported\n'
+
+
 def test_a_process_that_is_killed_in_the_import_says_so(start):
     finished = start(then='os.abort()')
     assert finished.returncode != 0
