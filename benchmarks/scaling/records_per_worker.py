@@ -62,7 +62,8 @@ def train(addresses, index, cache):
     config = cluster_config.ClusterConfig({'worker': addresses}, 'worker', index)
     params, joined = worker_training.join(params, config, 'CPU')
     data = experiment.build_input(params.input)
-    program = joined.program(experiment.build_task(params, data.input_spec, joined.devices), params.train, None)
+    task = experiment.build_task(params, data.input_spec, joined.devices)
+    program = joined.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
     program.state_restored()
     with _counting() as counts:
         iterator = program.iterate(functools.partial(data.training_dataset, 0))

@@ -5,6 +5,7 @@ and by a context; here the context also says how variables are placed, and what 
 """
 
 import functools
+import weakref
 
 from lingpipe.private_api import function_context, stateless_scope
 
@@ -17,10 +18,15 @@ def forget() -> None:
 
 
 def _context(placement, scope_type=None):
-    """Returns TensorFlow's context; a new one in a scope, whose values change whenever a layer assigns a variable."""
+    """Returns TensorFlow's context with the placement of variables, and with the values of a scope."""
     made = _of_tensorflow(scope_type)
-    scope = object() if stateless_scope.in_stateless_scope() else None
-    return made._replace(context=(made.context, placement, scope))
+    scope = stateless_scope.get_stateless_scope()
+    return made._replace(context=(made.context, placement, None if scope is None else _values_of(scope)))
+
+
+def _values_of(scope):
+    """Identifies a scope and its values; an old value lives as long as a trace reads it, so no id comes again."""
+    return weakref.ref(scope), tuple(map(id, scope.state_mapping.values()))
 
 
 function_context.make_function_context = functools.partial(_context, None)

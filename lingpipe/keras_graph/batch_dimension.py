@@ -27,9 +27,10 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 or spec.shape[0] is not None for spec in specs):
         return
-    values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
-    for unit in graph.units:
-        values.update(zip(unit.outputs, _results(unit, [values[number] for number in unit.inputs])))
+    try:
+        values = _values(graph.units, specs, traces_sizes=False)
+    except _SizesDifferError:
+        values = _values(graph.units, specs, traces_sizes=True)
     for number in outputs:
         if not values[number].is_rows:
             name = next((unit.name for unit in graph.units if number in unit.outputs), graph.model.name)
@@ -39,21 +40,44 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
                 'first.')
 
 
-def _results(unit: Any, given: list[dependence.Value]) -> list[dependence.Value]:
+class _SizesDifferError(Exception):
+    """An operation does not take the sizes that unknown dimensions were given."""
+
+
+def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
+    """Returns the values of a model by their numbers.
+
+    Args:
+        units: list of `model_units.Unit`.
+        specs: list of the specs of the model's inputs.
+        traces_sizes: whether to find sizes that the model leaves open by a trace of each layer, which takes seconds;
+            otherwise all count as 3.
+    """
+    values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
+    for unit in units:
+        given = [values[number] for number in unit.inputs]
+        values.update(zip(unit.outputs, _results(unit, given, traces_sizes)))
+    return values
+
+
+def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> list[dependence.Value]:
     """Returns the values of a unit's outputs.
 
     Raises:
         ValueError: the unit mixes rows.
+        _SizesDifferError: its sizes have to be traced.
     """
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)
-    has_unknown_sizes = any(None in (spec.shape[1:] if spec.shape.rank else ()) for spec in unit.specs)
-    if not (is_checked or has_unknown_sizes or _loses_batch(unit) or _is_of_a_user(unit.layer)):
+    is_open = any(None in (spec.shape[1:] if spec.shape.rank else ()) for spec in unit.specs)
+    if not (is_checked or is_open and traces_sizes or _loses_batch(unit) or _is_of_a_user(unit.layer)):
         return _assumed(unit, given)
     try:
         found = dependence.of_function(_function_of(unit), given).values
-    except Exception:  # a user's layer may raise anything for these sizes
+    except Exception as error:  # a user's layer may raise anything for these sizes
+        if is_checked and is_open and not traces_sizes:
+            raise _SizesDifferError from error
         return _assumed(unit, given)
     if len(found) != len(unit.specs):
         return _assumed(unit, given)

@@ -136,7 +136,7 @@ RULES: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(('Softmax', 'LogSoftmax', 'SoftmaxCrossEntropyWithLogits', 'SparseSoftmaxCrossEntropyWithLogits',
                      'TopKV2', 'InTopKV2', 'FFT', 'IFFT', 'RFFT', *_LAST), _along_last),
     **dict.fromkeys((
-        'Conv1D', 'Conv2D', 'Conv3D', 'DepthwiseConv2dNative', 'MaxPool', 'MaxPoolV2', 'AvgPool', 'MaxPool3D',
+        'Conv2D', 'Conv3D', 'DepthwiseConv2dNative', 'MaxPool', 'MaxPoolV2', 'AvgPool', 'MaxPool3D',
         'AvgPool3D', 'ResizeBilinear', 'ResizeNearestNeighbor', 'ResizeBicubic', 'ResizeArea', 'LRN', 'SpaceToDepth',
-        'DepthToSpace', 'ExtractImagePatches', 'AdjustContrastv2', 'RGBToHSV', 'HSVToRGB'), _first_is_batch),
+        'DepthToSpace', 'ExtractImagePatches', 'RGBToHSV', 'HSVToRGB'), _first_is_batch),
     **dict.fromkeys(('MatMul', 'BatchMatMulV2', 'BatchMatMulV3', 'BatchMatMul'), _matrix_product), 'Einsum': _einsum}
