@@ -280,10 +280,12 @@ def _allowed_codes(fault, is_outside):
         fault: one of `strikes.FAULTS`, or 'none'.
         is_outside: whether it may have struck before the first step or after the last evaluation.
     """
-    own = {'INT': {1}, 'TERM': {-15}, 'HUP': {-1}}  # of a process that does nothing for the signal
+    own = {'TERM': {-15}, 'HUP': {-1}}  # of a process that does nothing for the signal
     if fault in own:
         return {0} | (own[fault] if is_outside else set())
-    return {'KILL': {-9}, 'full disk': {0, 1}, 'INT twice': {0, 1}, 'TERM twice': {0, -15}}.get(fault, {0})
+    # After Ctrl-C the command ends by SIGINT, so that a loop of a shell ends too.
+    return {'KILL': {-9}, 'full disk': {0, 1}, 'INT': {0, -2}, 'INT twice': {0, -2},
+            'TERM twice': {0, -15}}.get(fault, {0})
 
 
 EVENTS = tuple(name for name, value in vars(Life).items() if not name.startswith('_') and callable(value)
