@@ -1,7 +1,7 @@
 """Faults that strike a process at a moment of its life: the process counts its moments, and strikes itself.
 
 The variable STRIKE has the fault, the moment and its number, as JSON: {"fault": "KILL", "moment": "file", "number": 7,
-"folder": "/tmp/runs", "note": "/tmp/notes/3", "limit": 100}. A moment is reached by the model of the run (a batch), or
+"folder": "runs", "note": "notes/3", "limit": 100}. A moment is reached by the model of the run (a batch), or
 by what is wrapped here: an operation on a file below the folder.
 """
 

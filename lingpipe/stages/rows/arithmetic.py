@@ -111,13 +111,13 @@ def _einsum(node: Node) -> Dependence:
 
 
 _ELEMENT_WISE = (
-    'Abs Acos Acosh And Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Ceil '
+    'Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Ceil '
     'ClipByValue Complex ComplexAbs Conj Cos Cosh Digamma Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv '
     'FloorMod Gelu Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite IsInf IsNan LeakyRelu Less '
     'LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod NextAfter NotEqual OnesLike Pow '
     'Real Reciprocal Relu Relu6 RightShift LeftShift Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh '
     'Softplus Softsign Sqrt Square SquaredDifference Tan Tanh TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ZerosLike '
-    'Zeta BiasAdd StringLower StringUpper StringLength StringToHashBucketFast').split()
+    'BiasAdd StringLower StringUpper StringLength StringToHashBucketFast').split()
 _LAST = {'FFT2D': 2, 'IFFT2D': 2, 'RFFT2D': 2, 'FFT3D': 3, 'MatrixInverse': 2, 'Cholesky': 2, 'MatrixDeterminant': 2,
          'SelfAdjointEigV2': 2, 'Svd': 2, 'MatrixDiagPartV3': 2, 'MatrixBandPart': 2, 'Qr': 2}
 
