@@ -92,7 +92,8 @@ def test_the_jobset_has_fields_of_its_api_alone():
 def test_a_command_has_flags_of_run_py_and_a_model_that_is_there(job):
     given = parsed(job)
     params = model_registry.GetParams(given.model, 'Train')
-    hyperparams.ApplyOverrides(params, given.model_params_override)
+    for overrides in given.model_params_override:
+        hyperparams.ApplyOverrides(params, overrides)
     assert params.input.batch_size % job['spec']['completions'] == 0
     assert given.mode == 'train' and given.logdir
 
