@@ -55,7 +55,7 @@ def program_of(described, servers):
     params, data = described.Model(), experiment.build_input(described.Train())
     with servers.creating():
         task = experiment.build_task(params, data.input_spec, ['CPU:0'])
-    program = servers.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
+    program = servers.program(task, params.train, data.batch_spec)
     program.state_restored()
     return program, task, data
 

@@ -63,7 +63,7 @@ def train(addresses, index, cache):
     params, joined = worker_training.join(params, config, 'CPU')
     data = experiment.build_input(params.input)
     task = experiment.build_task(params, data.input_spec, joined.devices)
-    program = joined.program(task, params.train, (data.input_spec, *data.TargetSpec(data.params)))
+    program = joined.program(task, params.train, data.batch_spec)
     program.state_restored()
     with _counting() as counts:
         iterator = program.iterate(functools.partial(data.training_dataset, 0))

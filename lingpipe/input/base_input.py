@@ -75,6 +75,7 @@ class BaseInput:
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
     bad_records_rule = ''
     input_spec: Any
+    TargetSpec: Callable[[hyperparams.Params], tuple]
     training_dataset: Callable[..., tf.data.Dataset]
     evaluation_dataset: Callable[..., tf.data.Dataset]
 
@@ -113,6 +114,11 @@ class BaseInput:
     def source(self) -> str:
         """Words that name the data."""
         return source_of(self.params)
+
+    @property
+    def batch_spec(self) -> tuple:
+        """Tuple of the `tf.TensorSpec`s of a batch: the nest of the inputs, then each target."""
+        return self.input_spec, *self.TargetSpec(self.params)
 
     def _check_params(self):
         """Raises ValueError for a field that cannot work; a subclass adds its own."""

@@ -76,7 +76,7 @@ class Follower:
         self._end: threading.Timer | None = None
         self._input = experiment.build_input(params.input, params.train.random_seed)
         task = experiment.build_task(params, self._input.input_spec, workers.devices)
-        self._program = workers.program(task, params.train, self._batch_spec())
+        self._program = workers.program(task, params.train, self._input.batch_spec)
         self._step = 0
 
     def run(self) -> None:
@@ -110,9 +110,6 @@ class Follower:
         self._end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
         self._end.daemon = True
         self._end.start()
-
-    def _batch_spec(self):
-        return self._input.input_spec, *self._input.TargetSpec(self._input.params)
 
     @contextlib.contextmanager
     def _telling_bad_records(self):

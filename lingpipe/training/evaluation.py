@@ -54,15 +54,15 @@ class Evaluator:
             ValueError: the model cannot take its examples.
         """
         self._task.check_input(data)
-        batch = _batch_spec(data)
-        if _of_one_example(batch) == _of_one_example(_batch_spec(training_input)):
+        batch = data.batch_spec
+        if _of_one_example(batch) == _of_one_example(training_input.batch_spec):
             return
         try:
             self._function.get_concrete_function(batch, False)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
             raise ValueError(
                 f'{name}() gives examples that do not fit the model: {_in_words(batch)}, and Train() gives '
-                f'{_in_words(_batch_spec(training_input))} ({errors.cause(error)}). Give both the same fields, such as '
+                f'{_in_words(training_input.batch_spec)} ({errors.cause(error)}). Give both the same fields, such as '
                 f'{name.lower()}.image_size or {name.lower()}.sequence_length.') from error
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
@@ -104,10 +104,6 @@ class Evaluator:
     def _metrics(self, batch):
         images, *targets = batch
         return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
-
-
-def _batch_spec(data):
-    return data.input_spec, *data.TargetSpec(data.params)
 
 
 def _of_one_example(batch):

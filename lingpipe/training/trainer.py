@@ -90,8 +90,7 @@ class Trainer:
 
     def _build(self, placement):
         self._task = self._built_task(placement)
-        batch_spec = self._input.input_spec, *self._input.TargetSpec(self._input.params)
-        self._program = placement.program(self._task, self._params.train, batch_spec)
+        self._program = placement.program(self._task, self._params.train, self._input.batch_spec)
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
 
     def _make_checkpointer(self, directory, max_to_keep):
