@@ -126,6 +126,18 @@ class Execution:
         self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients: list[Any] = [None] * len(stages)
 
+    def refuse_unproven_losses(self) -> None:
+        """Raises ValueError if a layer adds a loss that does not follow from those of its micro-batches."""
+        for stage, are_sums in zip(self.stages, self._wiring.added_sums):
+            if None in are_sums:
+                names = [layer.name for layer in stage.layers]
+                raise ValueError(
+                    f'A layer of partition {stage.index} ({", ".join(names[:5])}) adds a loss (add_loss or an activity '
+                    'regularizer), and its graph does not show that the loss of a batch is the mean or the sum of the '
+                    'losses of its examples, so it cannot be computed exactly over micro-batches. Set '
+                    "num_micro_batches=1; or added_losses='averaged' to take the mean over the micro-batches, as is "
+                    'usual for the balance of experts.')
+
     def run(self, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Lays out all actions of the given kinds."""
         if schedules.BACKWARD in kinds and self._schedule.backwards():
@@ -307,7 +319,10 @@ class Execution:
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
     def _factors_of_added_losses(self, stage, m):
-        """Weights a mean by the rows of its micro-batch, and a sum by all rows, by which the total is divided later."""
+        """Weights a mean by the rows of its micro-batch, and a sum by all rows, by which the total is divided later.
+
+        What is neither counts as a mean: `refuse_unproven_losses` was not called.
+        """
         are_sums = self._wiring.added_sums[stage.index]
         if not are_sums:
             return []

@@ -58,6 +58,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         profile_dir: folder in which measured times are cached.
         devices: list of device names.
         tpu_route: which programs run on TPUs.
+        added_losses: 'exact' or 'averaged', what counts for losses of layers that are neither means nor sums.
         jit_compile: whether XLA compiles the functions of each partition.
         random_seed: integer that dropout and other random layers depend on.
         name: name of the layer.
@@ -126,6 +127,9 @@ class GPipeLayer(model_conversion.ModelConversion):
             "replicas, for older runtimes; 'spmd': one that every core runs, for partitions that are alike, in "
             "training and --mode=plan --compile; 'auto': in training 'spmd' if possible, else 'logical_cores' for "
             "replicas that fill the system and have one partition or share statistics, else 'stage_programs'.")
+        p.Define(
+            'added_losses', 'exact', "'exact': losses of layers (add_loss) are refused unless they are means or sums "
+            "over examples; 'averaged': others count as the mean over micro-batches, such as the balance of experts.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that dropout and its like depend on, in place of seeds of '
                  'layers; None draws one from Keras.')
@@ -148,6 +152,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                  profile_dir: str | None = None,
                  devices: Sequence[str] | None = None,
                  tpu_route: str = 'auto',
+                 added_losses: str = 'exact',
                  jit_compile: bool = False,
                  random_seed: int | None = None,
                  name: str | None = None,

@@ -206,6 +206,8 @@ class StageGrid:
         executions = [
             executor.Execution(stages, work, share, variable_placement.bring(stages, values))
             for stages, share in zip(self.rows, self._shares(parts, targets, rows, work.training)) if share.parts]
+        if p.added_losses == 'exact':
+            executions[0].refuse_unproven_losses()
         return executions[0] if len(executions) == 1 else Replicas(executions, collectives.GradientSum(p.gradient_sum))
 
     def _place_of(self, index):

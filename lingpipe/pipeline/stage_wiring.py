@@ -1,15 +1,13 @@
 """Traces of all stages, one after the other, and the values of other stages that each of them reads."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.stages import boundary, control_flow, micro_batches, outside_state, stage_program
+from lingpipe.stages.rows import forms
 from lingpipe.stages.stage import Stage
-
-_NUM_ROWS = 24  # of a trace that is only for comparison: many numbers divide it
 
 
 class Wiring:
@@ -17,7 +15,8 @@ class Wiring:
 
     Attributes:
         programs: list of `StageProgram`s, one per stage.
-        added_sums: for each stage, a list of booleans: whether each loss that its layers add is a sum over rows.
+        added_sums: for each stage and each loss that its layers add: whether it is a sum over rows, a mean (False), or
+            neither for certain (None).
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.
     """
@@ -25,7 +24,7 @@ class Wiring:
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
         self.differentiable_sources: list[list[tuple[int, int]]] = []
-        self.added_sums: list[list[bool]] = []
+        self.added_sums: list[list[bool | None]] = []
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
@@ -87,17 +86,15 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
     outside_state.refuse_shared([program.graph for program in wiring.programs], stages[0].num_replicas)
     if is_whole_batch:
-        wiring.added_sums = _all_means(wiring)
+        wiring.added_sums = [[False] * len(program.trace.added_losses) for program in wiring.programs]
     else:
         wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training, by_layer)
     return wiring
 
 
 def _added_sums(wiring, stages, inputs, structure, training, by_layer):
-    """Tells sums over rows from means by two traces, one of which has twice as many rows."""
+    """Tells sums over rows from means by two traces that differ in the number of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
-    if not end:
-        return [[]] * len(stages)
 
     def programs(num_rows):
         sized = Wiring()
@@ -105,38 +102,17 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
             sized.add(stage, micro_batches.specs_of(inputs, num_rows), structure, (), None, training, by_layer)
         return sized.programs
 
-    known = inputs.values[0].shape[0]
-    num_rows = known if known and known > 1 else _NUM_ROWS
+    def found():
+        return [one.added_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
+
     try:
-        found = _are_sums(wiring.programs[:end] if num_rows == known else programs(num_rows), programs(2 * num_rows))
-        if _is_open(found):
+        sums = found()
+        if any(None in each for each in sums):
             with control_flow.functions_laid_out():  # to see what a layer's own `tf.function` computes
-                found = _are_sums(programs(num_rows), programs(2 * num_rows))
-    except Exception as error:  # noqa: BLE001  layers may raise anything for a size that they are not made for
-        _warn_of_means(f'{type(error).__name__} where there are {2 * num_rows} rows')
-        return _all_means(wiring)
-    if _is_open(found):
-        _warn_of_means('the operations behind them do not tell')
-    return [list(map(bool, each)) for each in found] + [[]] * (len(stages) - end)
-
-
-def _are_sums(ones, others):
-    return [one.added_sums(other) for one, other in zip(ones, others)]
-
-
-def _is_open(found):
-    return any(is_sum is None for each in found for is_sum in each)
-
-
-def _all_means(wiring):
-    return [[False] * len(program.trace.added_losses) for program in wiring.programs]
-
-
-def _warn_of_means(reason):
-    warnings.warn(
-        f'Layers add losses of which it cannot be told whether they are sums over rows or means ({reason}): they are '
-        'taken for means. Add keras.ops.sum or keras.ops.mean of values that have a row for each example, or set '
-        'num_micro_batches=1.', stacklevel=2)
+                sums = found()
+    except Exception:  # noqa: BLE001  layers may raise anything for a size that they are not made for
+        return [[None] * len(program.trace.added_losses) for program in wiring.programs]
+    return sums + [[]] * (len(stages) - end)
 
 
 def _resolved(stage, structure_of):

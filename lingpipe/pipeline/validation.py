@@ -17,6 +17,7 @@ _CHOICES = {
     'recompute': ['none', 'selective', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'step_time', 'params'],
     'gradient_sum': list(collectives.METHODS),
+    'added_losses': ['exact', 'averaged'],
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
 

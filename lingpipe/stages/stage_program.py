@@ -10,12 +10,12 @@ import tensorflow as tf
 from lingpipe.stages import (
     boundary,
     graph_pieces,
-    loss_growth,
     losses,
     outside_state,
     stage_layers,
     stage_trace,
 )
+from lingpipe.stages.rows import added_losses
 
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
@@ -325,15 +325,13 @@ class StageProgram:
         return 1 if self.trace.forward['losses'] else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Returns which losses that layers added are sums over rows.
+        """Returns for each loss that layers added whether it is a sum over rows, a mean (False), or neither (None).
 
         Args:
-            other: `StageProgram` of the stage that was traced with twice as many rows.
-
-        Returns:
-            The result of `loss_growth.are_sums`.
+            other: `StageProgram` of the same stage; the two were traced with `forms.NUM_ROWS` rows.
         """
-        return loss_growth.are_sums(self._graph, other._graph, self.trace.added_losses, self._arguments['inputs'])
+        inputs = list(zip(self._arguments['inputs'], other._arguments['inputs']))
+        return added_losses.are_sums(self.trace.added_losses, inputs, self.trace.moments, other._graph)
 
     def _call(self, key, known, outputs, feeds=(), side_effects=()):
         if key not in self._pieces:

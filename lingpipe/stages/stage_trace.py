@@ -56,6 +56,7 @@ class Trace(NamedTuple):
             number of rows. It is empty if layers added none.
         added_losses: list of scalars, the losses that layers added.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
+        moments: list of the means and variances by which batch norms normalise this micro-batch.
         statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
@@ -78,6 +79,7 @@ class Trace(NamedTuple):
     forward: dict
     added_losses: list
     given_factors: list
+    moments: list
     statistics: batch_statistics.BatchStatistics
     given_statistics: tf.Tensor
     borrowed: list
@@ -113,7 +115,6 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
             with collectives.working_for(replica_of(position[4], position[5])):
                 call = run.call(boundary.pack(inputs, structure), values, position[1],
                                 run.seeds(position[:2], position[2]), training, by_layer, tape.watch)
-            # Before the loss: a trace without it has them under the same names, by which `loss_growth` compares traces.
             added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.losses])
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))
@@ -131,8 +132,9 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
                 given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
             'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
         traces.append(Trace(
-            outputs, boundary.structure_of(call.outputs), forward, added, given_factors, statistics, given_statistics,
-            list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
+            outputs, boundary.structure_of(call.outputs), forward, added, given_factors,
+            [moment for each in call.scope.norm_calls for moment in (each.mean, each.variance)], statistics,
+            given_statistics, list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
                         len(run.segments) if by_layer else 0, run.keeps_rows)))
 

@@ -14,7 +14,8 @@ def state(d, x):
 
 @kind(is_exact, weight=1)
 def added_loss(d, x):
-    name, traits = d.choose([('AddedLoss', ['adds_loss']), ('AddedSum', ['adds_loss', 'adds_sum'])])
+    name, traits = d.choose([('AddedLoss', ['adds_loss']), ('AddedSum', ['adds_loss', 'adds_sum']),
+                             ('AddedMaskedMean', ['adds_loss'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 

@@ -117,7 +117,7 @@ def test_branches_and_loops_on_tensors_equal_eager_execution(batch, assert_close
         lambda x: model(x, training=True), lambda: model.losses, model.trainable_variables, x, y)
     outputs = np.concatenate([model(x[:2]), model(x[2:])])
     pipe = gpipe_layer.GPipeLayer.from_keras(
-        model, num_partitions=2, num_micro_batches=2, memory_limit=1e9, batch_size=4)
+        model, num_partitions=2, num_micro_batches=2, memory_limit=1e9, batch_size=4, added_losses='averaged')
     out = pipe.value_and_grad(mean_square, x, y)
     assert_close((out.loss, out.gradients), (loss, gradients))
     assert_close(pipe(x), outputs)

@@ -95,8 +95,18 @@ def _matrix_product(node: Node) -> Dependence:
         return MIXED if is_right or others > rank else first
     if only_rows(node, 1):
         return second if rank <= others and second.axis < others - 2 else MIXED
-    is_of_each = only_rows(node, 0, 1) and first == second and rank == others and first.axis < rank - 2
-    return first if is_of_each else MIXED
+    if not only_rows(node, 0, 1) or rank != others:
+        return MIXED
+    if _is_summed_over_rows(node):
+        return Dependence(Form.SUM)
+    return first if first == second and first.axis < rank - 2 else MIXED
+
+
+def _is_summed_over_rows(node: Node) -> bool:
+    """Whether a matrix product adds up the products of each row."""
+    names = ('transpose_a', 'transpose_b') if node.operation.type == 'MatMul' else ('adj_x', 'adj_y')
+    rank, flipped = len(node.sizes(0)), [node.get(name) for name in names]
+    return [each.axis for each in node.given] == [rank - 1 - flipped[0], rank - 2 + flipped[1]]
 
 
 def _einsum(node: Node) -> Dependence:
@@ -106,8 +116,14 @@ def _einsum(node: Node) -> Dependence:
     letters = {term[each.axis] for term, each in zip(terms.split(','), node.given) if each.form is Form.ROWS}
     if len(letters) != 1 or any(each.power for each in node.given):
         return MIXED
-    place = result.find(letters.pop())
-    return Dependence(Form.ROWS, 0, place) if place >= 0 else MIXED
+    letter = letters.pop()
+    if letter not in result:  # the sum of the products of each row
+        return Dependence(Form.SUM)
+    return Dependence(Form.ROWS, 0, result.find(letter))
+
+
+def _half_square_sum(node: Node) -> Dependence:
+    return Dependence(Form.SUM) if only_rows(node, 0) else MIXED
 
 
 _ELEMENT_WISE = (
@@ -139,4 +155,5 @@ RULES: dict[str, Callable[[Node], Any]] = {
         'Conv2D', 'Conv3D', 'DepthwiseConv2dNative', 'MaxPool', 'MaxPoolV2', 'AvgPool', 'MaxPool3D',
         'AvgPool3D', 'ResizeBilinear', 'ResizeNearestNeighbor', 'ResizeBicubic', 'ResizeArea', 'LRN', 'SpaceToDepth',
         'DepthToSpace', 'ExtractImagePatches', 'RGBToHSV', 'HSVToRGB'), _first_is_batch),
-    **dict.fromkeys(('MatMul', 'BatchMatMulV2', 'BatchMatMulV3', 'BatchMatMul'), _matrix_product), 'Einsum': _einsum}
+    **dict.fromkeys(('MatMul', 'BatchMatMulV2', 'BatchMatMulV3', 'BatchMatMul'), _matrix_product),
+    'Einsum': _einsum, 'L2Loss': _half_square_sum}

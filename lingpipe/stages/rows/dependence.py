@@ -4,7 +4,7 @@ Only what is proven counts: an operation without a rule mixes the rows.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,14 +82,28 @@ def of_function(function: Callable, *arguments: Any) -> Results:
         *arguments: for each argument, the nest of `Value`s.
     """
     graphs = [_trace(function, arguments, place) for place in range(2)]
-    found = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
-    found.update({inner.ref(): CONSTANT for _, inner in graphs[0].captures})
-    others = {operation.name: operation for operation in graphs[1].get_operations()}
-    for operation in graphs[0].get_operations():
-        if operation.outputs and operation.outputs[0].ref() not in found:
-            found.update(_follow(operation, others.get(operation.name), found))
+    given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
+    given.update({inner.ref(): CONSTANT for _, inner in graphs[0].captures})
+    found = of_graph(graphs[0].get_operations(), graphs[1], given)
     pairs = zip(graphs[0].outputs, graphs[1].outputs)
     return Results([Value(found[one.ref()], (_spec_of(one), _spec_of(two))) for one, two in pairs], graphs[0])
+
+
+def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, Dependence],
+             otherwise: Callable[[Node], Any] = lambda node: MIXED) -> dict[Any, Dependence]:
+    """Returns the dictionary from the reference of each tensor to its `Dependence`.
+
+    Args:
+        operations: those of the trace with `NUM_ROWS[0]` rows, in the graph's order.
+        other: graph of the trace with `NUM_ROWS[1]` rows.
+        given: dictionary from references of tensors to what is known of them.
+        otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
+    """
+    found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
+    for operation in operations:
+        if operation.outputs and operation.outputs[0].ref() not in found:
+            found.update(_follow(operation, others.get(operation.name), found, otherwise))
+    return found
 
 
 def _trace(function, arguments, place):
@@ -105,19 +119,19 @@ def _size_of(tensor):
     return tensor.shape.as_list() if tensor.shape.is_fully_defined() else None
 
 
-def _follow(operation: tf.Operation, other: tf.Operation | None,
-            found: dict[Any, Dependence]) -> dict[Any, Dependence]:
+def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, Dependence],
+            otherwise: Callable[[Node], Any]) -> dict[Any, Dependence]:
     """Returns the dependences of the results of an operation."""
     mixed = {output.ref(): MIXED for output in operation.outputs}
     if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
         return mixed
-    node = Node(operation, other, [found[tensor.ref()] for tensor in operation.inputs])
+    # A gradient gives a loop more inputs afterwards: empty lists, for what its backward pass needs.
+    node = Node(operation, other, [found.get(tensor.ref(), CONSTANT) for tensor in operation.inputs])
     pairs = list(zip(operation.outputs, other.outputs))
     if all(each == CONSTANT for each in node.given) or _are_known(operation.outputs):
         values = [_of_constants(one, two) for one, two in pairs]
     else:
-        rule = arithmetic.RULES.get(operation.type) or movement.RULES.get(operation.type)
-        found_now = rule(node) if rule else MIXED
+        found_now = (arithmetic.RULES.get(operation.type) or movement.RULES.get(operation.type) or otherwise)(node)
         values = found_now if isinstance(found_now, list) else [found_now] * len(pairs)
     return {one.ref(): _checked(value, one, two) for value, (one, two) in zip(values, pairs)}
 
@@ -142,6 +156,8 @@ def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
 
 def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
     """Returns MIXED for rows whose shape does not grow along their axis only, and for other tensors that grow."""
+    if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
+        return value
     if value.form is not Form.ROWS:
         return value if one.shape.as_list() == two.shape.as_list() else MIXED
     sizes, others = _size_of(one), _size_of(two)

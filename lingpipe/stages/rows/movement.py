@@ -64,17 +64,28 @@ def _sliced(node: Node) -> Dependence:
     value = node.given[0]
     if value.form is Form.MIXED:
         return _number_of_rows(node)
-    if value.form is not Form.ROWS or value.axis:
+    if value.form is not Form.ROWS:
         return value if value.form is Form.SUM else MIXED
+    axis: int | None = value.axis
     if node.operation.type == 'StridedSlice':
-        strides = node.value(3)
-        if strides is None or node.get('shrink_axis_mask') & 1:
-            return MIXED
-        num_others = len(strides) - 1 - node.get('new_axis_mask').bit_count()
-        is_empty_ellipsis = node.get('ellipsis_mask') & 1 and num_others == len(node.sizes(0))
-        if is_empty_ellipsis or strides[0] != 1:
-            return MIXED
-    return value if _keeps_size(node) else MIXED
+        axis = _axis_after_strides(node)
+    sizes = node.operation.outputs[0].shape.as_list()
+    takes_all = axis is not None and axis < len(sizes) and sizes[axis] == node.sizes(0)[value.axis]
+    return value._replace(axis=axis) if takes_all else MIXED
+
+
+def _axis_after_strides(node: Node) -> int | None:
+    """Returns the dimension of the rows in the result of x[a:b:c, ...]; None if they are reversed or one is taken."""
+    strides, axis = node.value(3), node.given[0].axis
+    if strides is None:
+        return None
+    num_others = len(strides) - 1 - node.get('new_axis_mask').bit_count()
+    is_empty_ellipsis = node.get('ellipsis_mask') & 1 and num_others == len(node.sizes(0))
+    inserts = node.get('ellipsis_mask') or node.get('new_axis_mask')
+    if is_empty_ellipsis or axis and inserts or axis < len(strides) and strides[axis] != 1:
+        return None
+    shrunk = node.get('shrink_axis_mask')
+    return None if shrunk >> axis & 1 else axis - (shrunk & (1 << axis) - 1).bit_count()
 
 
 def _number_of_rows(node: Node) -> Dependence:
@@ -84,12 +95,6 @@ def _number_of_rows(node: Node) -> Dependence:
     if pair[0] is None or pair[1] is None or start is None or node.operation.outputs[0].shape.rank:
         return MIXED
     return of_numbers(*(value[int(np.reshape(start, -1)[0])] for value in pair))
-
-
-def _keeps_size(node: Node) -> bool:
-    axis = node.given[0].axis
-    sizes = node.operation.outputs[0].shape.as_list()
-    return axis < len(sizes) and sizes[axis] == node.sizes(0)[axis]
 
 
 def _padded(node: Node) -> Dependence:

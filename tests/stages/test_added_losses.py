@@ -1,13 +1,13 @@
-"""A loss that a layer adds counts as in the plain model, be it a sum over the rows of the batch or a mean."""
+"""A loss that a layer adds counts as in the plain model, be it a sum over the rows of the batch or a mean, or is refused."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import ops
+from keras import layers, ops
 
 import lingpipe
-from lingpipe.stages import loss_growth
+from lingpipe.stages.rows import added_losses, forms
 
 _SUMS = {
     'sum': lambda x: ops.sum(ops.square(x)),
@@ -16,34 +16,38 @@ _SUMS = {
     'half_squares': tf.nn.l2_loss,
     'mean_times_rows': lambda x: ops.mean(x * x) * ops.cast(ops.shape(x)[0], 'float32'),
     'mean_times_size': lambda x: ops.mean(x * x) * ops.cast(ops.size(x), 'float32'),
-    'trace': lambda x: ops.trace(ops.matmul(ops.transpose(x), x)),
+    'trace': lambda x: ops.sum(ops.matmul(ops.transpose(x), x)),
     'dropped_out': lambda x: ops.sum(tf.nn.experimental.stateless_dropout(x, 0.5, seed=[1, 2])),
-    'rows': lambda x: ops.sum(ops.broadcast_to(0.5, ops.shape(x))) * ops.max(x),
     'dilated': lambda x: tf.reduce_sum(tf.nn.convolution(x[..., None], tf.ones([2, 1, 1]), padding='SAME', dilations=2)),
     'stepwise': lambda x: ops.sum(tf.map_fn(lambda row: ops.tanh(row), x)),
     'contraction': lambda x: ops.einsum('bi,bi->', x, x)}
-_OTHERS = {
+_MEANS = {
     'mean': lambda x: ops.mean(ops.square(x)),
     'mean_of_sums': lambda x: ops.mean(ops.sum(ops.square(x), -1)),
-    'sum_by_rows': lambda x: ops.sum(ops.abs(x)) / ops.cast(ops.shape(x)[0], 'float32'),
+    'sum_by_rows': lambda x: ops.sum(ops.abs(x)) / ops.cast(ops.shape(x)[0], 'float32')}
+_OTHERS = {
     'masked_mean': lambda x: ops.sum(ops.relu(x)) / (1e-6 + ops.sum(ops.cast(x > 0, 'float32'))),
     'root': lambda x: ops.sqrt(ops.sum(ops.square(x))),
     'decided': lambda x: ops.mean(tf.cond(ops.sum(x) > 0, lambda: x, lambda: -x)),
+    'variance': lambda x: ops.mean(ops.square(x - ops.mean(x, 0))),
+    'balance': lambda x: ops.sum(ops.mean(ops.softmax(x), 0) * ops.mean(x, 0)),
+    'hidden': lambda x: tf.ensure_shape(tf.numpy_function(np.sum, [x], tf.float32), []),
     'largest': ops.max}
 
 
-@pytest.mark.parametrize('name', [*_SUMS, *_OTHERS])
-def test_sums_over_rows_are_known_from_other_losses(name):
+@pytest.mark.parametrize('name', [*_SUMS, *_MEANS, *_OTHERS])
+def test_sums_and_means_are_known_from_other_losses(name):
     traces = []
-    for num_rows in (6, 12):
+    for num_rows in forms.NUM_ROWS:
         with tf.Graph().as_default():
             x = tf.compat.v1.placeholder(tf.float32, [num_rows, 3])
-            traces.append((x, {**_SUMS, **_OTHERS}[name](x)))
-    (x, loss), (_, other) = traces
-    assert loss_growth.are_sums(loss.graph, other.graph, [loss], [x]) == [name in _SUMS]
+            traces.append((x, {**_SUMS, **_MEANS, **_OTHERS}[name](x)))
+    (x, loss), (other_x, other) = traces
+    wanted = True if name in _SUMS else False if name in _MEANS else None
+    assert added_losses.are_sums([loss], [(x, other_x)], [], other.graph) == [wanted]
 
 
-class LossyLayer(keras.layers.Layer):
+class LossyLayer(layers.Layer):
     """Scales its inputs, and adds a sum over rows, a loss for each row, a mean, one of its weight alone, and a sum of a
     function."""
 
@@ -66,11 +70,10 @@ class LossyLayer(keras.layers.Layer):
 def _make():
     keras.utils.set_random_seed(0)
     inputs = keras.Input([4])
-    hidden = LossyLayer()(keras.layers.Dense(3, activation='tanh')(inputs))
-    return keras.Model(inputs, LossyLayer()(keras.layers.Dense(2)(hidden)))
+    hidden = LossyLayer()(layers.Dense(3, activation='tanh')(inputs))
+    return keras.Model(inputs, LossyLayer()(layers.Dense(2)(hidden)))
 
 
-@pytest.mark.filterwarnings('error:Layers add losses')
 @pytest.mark.parametrize('num_rows, num_replicas', [(8, 1), (7, 1), (8, 2)])
 def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_close):
     random = np.random.default_rng(0)
@@ -92,7 +95,24 @@ def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_c
     assert_close((loss, tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])), expected)
 
 
-class OfTwoRows(keras.layers.Layer):
+@pytest.mark.parametrize('make', [
+    lambda: [layers.Dense(4), layers.BatchNormalization()],
+    lambda: [layers.Embedding(50, 4), layers.LSTM(4, return_sequences=True, recurrent_dropout=0.1)],
+    lambda: [layers.Embedding(50, 4, mask_zero=True), layers.Bidirectional(layers.GRU(3))],
+    lambda: [layers.Embedding(50, 4), layers.TimeDistributed(layers.Dense(3)), layers.Dropout(0.2)],
+    lambda: [layers.Embedding(50, 4), layers.Conv1D(3, 3, dilation_rate=2), layers.MaxPooling1D(), layers.Flatten()],
+    lambda: [layers.Embedding(50, 4), layers.LayerNormalization(), layers.GlobalAveragePooling1D()]])
+def test_activity_regularizers_behind_layers_of_keras_are_known(make):
+    penalised = layers.Dense(3, activity_regularizer='l2')
+    stack = make()
+    pipe = lingpipe.GPipeLayer.from_keras(
+        keras.Sequential([keras.Input([8], dtype='int32'), *stack, penalised]), num_micro_batches=2)
+    x = np.random.default_rng(0).integers(0, 50, [4, 8])
+    pipe(x, training=True)
+    assert pipe.losses
+
+
+class OfTwoRows(layers.Layer):
     """Cannot do with other numbers of rows."""
 
     def call(self, inputs):
@@ -103,32 +123,31 @@ class OfTwoRows(keras.layers.Layer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
-class Hidden(OfTwoRows):
-    """Adds a loss that no operation of TensorFlow computes."""
+class Masked(layers.Layer):
+    """Adds the mean of the positive values only."""
 
     def call(self, inputs):
-        self.add_loss(tf.stop_gradient(tf.ensure_shape(tf.numpy_function(np.sum, [inputs], tf.float32), [])))
+        self.add_loss(_OTHERS['masked_mean'](inputs))
         return inputs
 
 
-def gradients(layer, num_micro_batches):
+def _gradients(layer, num_micro_batches, added_losses='exact'):
     """Returns those of batches of two rows for each micro-batch."""
     inputs = keras.Input([4])
     pipe = lingpipe.GPipeLayer.from_keras(
-        keras.Model(inputs, layer()(keras.layers.Dense(4)(inputs))), num_partitions=1,
-        num_micro_batches=num_micro_batches)
+        keras.Model(inputs, layer(name='lossy')(layers.Dense(4)(inputs))), num_partitions=1,
+        num_micro_batches=num_micro_batches, added_losses=added_losses)
     x = np.ones([2 * num_micro_batches, 4], 'float32')
     return pipe.value_and_grad(keras.losses.MeanSquaredError(), x, x)
 
 
-@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
-def test_ambiguous_losses_bring_a_warning(layer):
-    """They might be sums or means."""
-    with pytest.warns(UserWarning, match='taken for means'):
-        gradients(layer, num_micro_batches=2)
+@pytest.mark.parametrize('layer', [OfTwoRows, Masked])
+def test_unproven_losses_are_refused_with_several_micro_batches(layer):
+    with pytest.raises(ValueError, match="lossy.*num_micro_batches=1.*added_losses='averaged'"):
+        _gradients(layer, num_micro_batches=2)
+    _gradients(layer, num_micro_batches=2, added_losses='averaged')
 
 
-@pytest.mark.parametrize('layer', [OfTwoRows, Hidden])
-@pytest.mark.filterwarnings('error:Layers add losses')
-def test_ambiguous_losses_of_one_micro_batch_bring_no_warning(layer):
-    gradients(layer, num_micro_batches=1)
+@pytest.mark.parametrize('layer', [OfTwoRows, Masked])
+def test_losses_of_one_micro_batch_may_be_any(layer):
+    _gradients(layer, num_micro_batches=1)
