@@ -1,7 +1,7 @@
 """A process that has imported TensorFlow, has made no devices, and forks programs; `forked_programs` starts it.
 
     tests ──socket──> nursery ──fork──> run.py of worker 0
-                              ──fork──> local_cluster ──fork──> supervisor of worker 0 ──fork──> run.py of worker 0
+                              ──fork──> local_cluster ──fork──> run.py of worker 0
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from lingpipe.command_line import cluster_modes  # noqa: F401
 from lingpipe.placements import worker_training  # noqa: F401
 
 _LONGEST_REQUEST = 2**16
-_HANDLERS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_HANDLERS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
 def main():

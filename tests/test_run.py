@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import errors
 from tests import forked_programs, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -61,7 +60,7 @@ ERRORS = {
         "tpu_route='logical_cores' is for --mode=train only, but --mode=eval was given."),
     'a cluster without other processes': (
         [TINY, '--logdir=x', '--cluster=multi_worker'],
-        'TF_CONFIG is not set and no --cluster_spec=FILE was given, so that the other processes are unknown.'),
+        '--cluster=multi_worker needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or SageMaker are set. Start all processes by srun'),
     'a file of a cluster that is not there': (
         [TINY, '--logdir=x', '--cluster=pipeline', '--cluster_spec=none.json', '--task=worker:0'],
         '--cluster_spec=none.json cannot be read (No such file or directory).'),
@@ -126,17 +125,10 @@ USAGE_ERRORS = {
         '--max_staleness is for --cluster=parameter_server --update=async only'),
     'a worker that nobody waits for': (
         [TINY, '--logdir=x', '--cluster=parameter_server', '--replace_after_seconds=30'],
-        '--replace_after_seconds is for --mode=train --cluster=pipeline and multi_worker only'),
+        '--replace_after_seconds is for --mode=train --cluster=pipeline only'),
     'a limit of steps in an evaluation': (
         [TINY, '--logdir=x', '--mode=eval', '--step_timeout_seconds=3'],
         '--step_timeout_seconds is for --mode=train only.'),
-    'restarts of an evaluation': (
-        [TINY, '--logdir=x', '--mode=eval', '--max_restarts=3'], '--max_restarts is for --mode=train only.'),
-    'an evaluation that a signal is to fail': (
-        [TINY, '--logdir=x', '--mode=eval', '--fail_when_stopped'], '--fail_when_stopped is for --mode=train only.'),
-    'servers that a signal is to fail': (
-        [TINY, '--logdir=x', '--cluster=pipeline', '--fail_when_stopped'],
-        '--fail_when_stopped does not go with --cluster=pipeline, whose servers end with exit code 0'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
                                  '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
@@ -236,27 +228,26 @@ def trained_on_a_full_disk(command_line):
 
 
 class Killed(NamedTuple):
-    """A training that is killed in the middle and may start once more by itself, and another that wanted its folder
-    meanwhile."""
+    """A training that is killed in the middle, and another that wanted its folder before and after that."""
 
     pid: int
     refused: Outcome
-    restarted: Outcome
+    resumed: Outcome
 
 
 def killed_training(command_line):
     arguments = (TINY, '--logdir=killed', '--model_params_override=train.max_steps=200')
-    supervisor = command_line.fork(*arguments, '--max_restarts=1')
-    supervisor.await_error_line('First step after')
-    child, = map(int, pathlib.Path(f'/proc/{supervisor.pid}/task/{supervisor.pid}/children').read_text().split())
-    os.kill(child, signal.SIGSTOP)  # else it could end before the other asks for its folder
+    killed = command_line.fork(*arguments)
+    killed.await_error_line('First step after')
+    killed.send_signal(signal.SIGSTOP)  # else it could end before the other asks for its folder
     refused = command_line.run_forked(*arguments)
-    os.kill(child, signal.SIGKILL)
-    return Killed(child, refused, outcome_of(supervisor))
+    killed.kill()
+    killed.communicate()
+    return Killed(killed.pid, refused, command_line.run_forked(*arguments))
 
 
 class Interrupted(NamedTuple):
-    """A training stopped by SIGTERM and twice by SIGINT, each time gone on with, and one that was left alone."""
+    """A training stopped by SIGTERM, SIGUSR1 and SIGINT, each time gone on with, and one that was left alone."""
 
     terminated: Outcome
     interrupted: Outcome
@@ -270,10 +261,10 @@ def interrupted_training(command_line):
     one_long_call = 'train.max_steps=1000000; train.steps_per_loop=1000000; train.summary_interval_steps=0'
     arguments = (TINY, '--mode=train', '--logdir=logs', f'--model_params_override={one_long_call}')
     terminated = command_line.run_forked_until_first_step(signal.SIGTERM, *arguments)
-    interrupted = command_line.run_forked_until_first_step(signal.SIGINT, *arguments, '--fail_when_stopped')
+    interrupted = command_line.run_forked_until_first_step(signal.SIGUSR1, *arguments)
     by_user = command_line.run_forked_until_first_step(signal.SIGINT, *arguments)
     max_steps = f'--model_params_override=train.max_steps={stopped_at(by_user) + 10}'
-    completed = command_line.run_forked(TINY, '--logdir=logs', max_steps, '--fail_when_stopped')
+    completed = command_line.run_forked(TINY, '--logdir=logs', max_steps)
     uninterrupted = command_line.run_forked(TINY, '--logdir=uninterrupted', max_steps)
     evaluated = command_line.run_forked(
         TINY, '--mode=eval', '--logdir=logs', '--model_params_override=task.body.num_partitions=1; test.batch_size=75')
@@ -361,22 +352,13 @@ def test_a_step_has_a_limit_on_one_machine_too(outcomes):
     assert 'Error: No step ended in 0.1 s (--step_timeout_seconds=0.01). Training resumes from the newest' in err
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
-def test_a_killed_training_run_restarts_and_finishes_by_itself(outcomes):
-    outcome = outcomes['killed']().restarted
-    assert outcome.code == 0
-    assert '[supervisor] The training was ended by SIGKILL; restart 1 of 1 in 1 s; the' in outcome.err
-    assert outcome.err.count('First step after') == 2  # before it was killed, and after the restart
-
-
-@pytest.mark.skipif(sys.platform != 'linux', reason='finds the child as Linux tells it')
 def test_a_folder_in_use_is_refused_until_its_training_run_ends(outcomes):
     """That holds even where the run ends by being killed."""
-    pid, refused, restarted = outcomes['killed']()
+    pid, refused, resumed = outcomes['killed']()
     assert refused.code == 1 and refused.out == ''
     assert f'\nError: --logdir=killed is in use by another training run (process {pid} on ' in '\n' + refused.err
     assert 'Traceback' not in refused.err
-    assert restarted.code == 0
+    assert resumed.code == 0
 
 
 def test_a_first_training_run_writes_its_progress_and_nothing_else(outcomes):
@@ -438,7 +420,7 @@ def test_a_giant_is_inspected_without_being_allocated(outcomes):
 def test_an_interrupted_training_run_says_how_to_resume(outcomes):
     runs = outcomes['interrupted']()
     for number, outcome in (
-            (signal.SIGTERM, runs.terminated), (signal.SIGINT, runs.interrupted), (signal.SIGINT, runs.by_user)):
+            (signal.SIGTERM, runs.terminated), (signal.SIGUSR1, runs.interrupted), (signal.SIGINT, runs.by_user)):
         step = stopped_at(outcome)
         assert outcome.out.splitlines()[-1] == (
             f'Stopped by {number.name} at step {step}; checkpoint logs/train/ckpt-{step}. '
@@ -447,9 +429,9 @@ def test_an_interrupted_training_run_says_how_to_resume(outcomes):
     assert f'resuming from step {stopped_at(runs.terminated)} of' in runs.interrupted.out
 
 
-def test_a_stopped_training_run_fails_only_where_it_is_asked_to(outcomes):
+def test_exit_codes_tell_stopped_runs_from_complete_ones(outcomes):
     runs = outcomes['interrupted']()
-    assert (runs.terminated.code, runs.interrupted.code, runs.completed.code) == (0, errors.EXIT_TRY_AGAIN, 0)
+    assert (runs.terminated.code, runs.interrupted.code, runs.completed.code) == (75, 75, 0)
     assert runs.by_user.code == -signal.SIGINT  # which ends a loop of a shell
 
 

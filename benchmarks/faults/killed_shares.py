@@ -8,6 +8,7 @@ whose values TensorFlow keeps checksums of. At the end the run continues to a mu
 is compared, bit for bit, with that of a run of such a cluster that was never disturbed.
 """
 
+import os
 import pathlib
 import random
 import sys
@@ -15,60 +16,57 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.faults import save_moments, struck_training
+from benchmarks.faults import restarted_cluster, save_moments
 from benchmarks.support import common
 from lingpipe.training import checkpoints
 
 _TIMES = flags.DEFINE_integer('times', 3, 'How often to kill each process at each moment.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other moments while a share is written.')
 _NUM_SHOWN = 30
-_STEP_TIMEOUT_SECONDS = 60
 _WHOLE = 'listed checkpoints are whole'
 KILLS = [(task, save_moments.VALUES) for task in ('worker 0', 'worker 1')] + [
     ('chief', moment) for moment in save_moments.MOMENTS if moment != save_moments.VALUES]
 
 
 def _training(folder, **train):
-    """Returns a `StruckTraining` into a folder, with these fields of params.train."""
+    """Returns a `RestartedCluster` that trains into a folder, with these fields of params.train."""
     override = '; '.join(f'train.{name}={value}' for name, value in train.items())
     words = [save_moments.__file__, '--model=benchmarks.faults.wide_regression', f'--logdir={folder}', '--device=cpu',
              *[f'--model_params_override={override}'] * bool(override)]
-    return struck_training.StruckTraining(
-        struck_training.PIPELINE, folder, step_timeout_seconds=_STEP_TIMEOUT_SECONDS, words=words)
+    return restarted_cluster.RestartedCluster(words, dict(os.environ))
 
 
-def _kill(training, choose, task, moment):
+def _kill(folder, training, choose, task, moment):
     """Kills a process at a moment, and waits until training resumes and has written a checkpoint.
 
     Args:
-        training: the `StruckTraining`.
+        folder: its log directory.
+        training: the `RestartedCluster`.
         choose: a `random.Random`.
         task: name of the process.
         moment: one of save_moments.MOMENTS.
     """
-    first, folder = len(training.lines), f'{training.logdir}/train'
-    before = save_moments.names_in(folder)
+    first, before = len(training.lines), save_moments.names_in(f'{folder}/train')
     if moment == save_moments.VALUES:
-        save_moments.kill_while_it_writes(training.child(task), choose)
+        save_moments.kill_while_it_writes(training.process_of(task), choose)
     else:
-        save_moments.ask(training.logdir, moment)
-    save_moments.require_moment(moment, folder, before)
-    _await_save(training, first)
+        save_moments.ask(folder, moment)
+    save_moments.require_moment(moment, f'{folder}/train', before)
+    _await_save(folder, training, first)
     print(f'{task} was killed {moment}.', file=sys.stderr, flush=True)
 
 
-def _await_save(training, first):
+def _await_save(folder, training, first):
     """Waits until the chief has started, and its first checkpoint is listed."""
     number = training.wait_for(_WHOLE, first)
     if number is None:
         raise RuntimeError('\n'.join(['The chief did not start.', *_last_lines(training)]))
-    listed = checkpoints.complete(f'{training.logdir}/train')[:1]
-    save_moments.wait_until(
-        lambda: checkpoints.complete(f'{training.logdir}/train')[:1] != listed, 'a checkpoint is listed')
+    listed = checkpoints.complete(f'{folder}/train')[:1]
+    save_moments.wait_until(lambda: checkpoints.complete(f'{folder}/train')[:1] != listed, 'a checkpoint is listed')
 
 
 def _last_lines(training):
-    return [line for _, line in training.lines[-_NUM_SHOWN:]]
+    return training.lines[-_NUM_SHOWN:]
 
 
 def _train_to_the_end(folder, **train):
@@ -91,13 +89,13 @@ def main(unused_argv):
         training = _training(f'{folder}/killed')
         try:
             training.start()
-            _await_save(training, 0)
+            _await_save(f'{folder}/killed', training, 0)
             for task, moment in kills:
-                _kill(training, choose, task, moment)
+                _kill(f'{folder}/killed', training, choose, task, moment)
         finally:
             training.stop()
         num_shares = _num_shares(folder)
-        num_whole = sum(_WHOLE in line for _, line in training.lines)
+        num_whole = sum(_WHOLE in line for line in training.lines)
         steps, different = save_moments.differences(pathlib.Path(folder), _train_to_the_end)
         unlisted = save_moments.unlisted(f'{folder}/killed/train')
     common.report(

@@ -289,7 +289,7 @@ def _listed(folder):
 
 
 def _run_obeying():
-    """Runs run.py as a process of a cluster; a supervisor never imports the module that is waited for here."""
+    """Runs run.py as a process of a cluster."""
     wrapt.register_post_import_hook(_begin_to_obey, 'lingpipe.training.checkpointing')
     runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
 

@@ -126,13 +126,15 @@ def python_path():
 def serve():
     """The other end of `Process`: runs in the new process, one step of the generator for each line of input."""
     request = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), 'w')
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # else what a library prints would be taken for an answer
     os.sched_setaffinity(0, request['cores'])
     module = importlib.import_module(request['module'])
     # Flags of the program itself need not be known here.
     flags.FLAGS(request['argv'], known_only=True)
     values = getattr(module, request['function'])(*request['arguments'])
     for _ in sys.stdin:
-        print(json.dumps(next(values)), flush=True)
+        print(json.dumps(next(values)), file=answers, flush=True)
 
 
 class Finished(NamedTuple):

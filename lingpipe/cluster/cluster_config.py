@@ -16,8 +16,8 @@ from lingpipe import spelling, text_files
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps', 'evaluator')
+_MASTER = 'master'  # what some services call the chief
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
-_KEYS = ('cluster', 'task', 'environment', 'job', 'rpc_layer')  # services write the last three, nothing reads them
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
 _MOST_BYTES = 2**20  # enough for 10,000 processes
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
@@ -107,13 +107,23 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
         _check_mode(jobs, mode, source)
     if task:
         kind, index = _parse_task(task)
-        return ClusterConfig(jobs, *_checked_task(kind, index, jobs, f'--task={task}'))
+        return _config_of(jobs, kind, index, mode, f'--task={task}')
     for place, settings in ((source, config), ('TF_CONFIG', variable)):
         if 'task' in settings:
             kind, index = _task_fields(settings['task'], place)
-            return ClusterConfig(jobs, *_checked_task(kind, index, jobs, place))
+            return _config_of(jobs, kind, index, mode, place)
     raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as "
                      "--task=worker:0.")
+
+
+def _config_of(jobs, kind, index, mode, source):
+    """Returns the `ClusterConfig` of a task; in multi_worker a chief is the first worker."""
+    kind, index = _checked_task('chief' if kind == _MASTER else kind, index, jobs, source)
+    if mode != MULTI_WORKER or 'chief' not in jobs:
+        return ClusterConfig(jobs, kind, index)
+    jobs = {**jobs, 'worker': jobs['chief'] + jobs.get('worker', [])}
+    del jobs['chief']
+    return ClusterConfig(jobs, 'worker', index + (kind == 'worker'))
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -149,9 +159,6 @@ def _parse(text, source):
         raise ValueError(f'{source} is not valid JSON ({error}). {_expected()}') from error
     if not isinstance(config, dict):
         raise ValueError(f'{source} holds {_shown(config)}. {_expected()}')
-    for key in config:
-        if key not in _KEYS:
-            raise ValueError(f'{source} has an unknown entry {_shown(key)}{spelling.did_you_mean(key, _KEYS)}')
     return config
 
 
@@ -175,6 +182,8 @@ def _jobs(config, source):
     jobs = config['cluster']
     if not isinstance(jobs, dict) or not jobs:
         raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_expected()}")
+    if _MASTER in jobs and 'chief' not in jobs:
+        jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
     seen = {}
     for job, addresses in jobs.items():
         if job not in JOBS:
@@ -201,15 +210,14 @@ def _check_address(address, task, seen, source):
 
 def _check_mode(jobs, mode, source):
     needed = _JOBS_OF_MODES[mode]
+    may_lead = mode == MULTI_WORKER  # Vertex AI and Kubeflow call the first worker the chief
     for job in needed:
-        if job not in jobs:
+        if job not in jobs and not (may_lead and 'chief' in jobs):
             raise ValueError(f"{source} has no job '{job}', which --cluster={mode} needs. Give {' and '.join(needed)}.")
     for job in jobs:
-        if job not in (*needed, 'evaluator'):
-            is_needless_chief = (job, mode) == ('chief', MULTI_WORKER)
-            hint = ' The first worker leads there: list it first among the workers.' if is_needless_chief else ''
+        if job not in (*needed, 'evaluator') and not (may_lead and job == 'chief'):
             raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give "
-                             f"{' and '.join(needed)}.{hint}")
+                             f"{' and '.join(needed)}.")
 
 
 def _parse_task(task):

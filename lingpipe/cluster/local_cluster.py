@@ -12,8 +12,12 @@ Every process runs the same command with its own TF_CONFIG, on a free port of lo
 """
 
 import argparse
+import fcntl
 import os
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -21,13 +25,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingpipe.cluster import child_process, cluster_config, private_network
+from lingpipe.cluster import child_process, cluster_config
 
+_PROGRAM = 'lingpipe.cluster.local_cluster'
 _lock = threading.Lock()
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _POLL_SECONDS = .05
-_PAUSE_SECONDS = 1  # before a restart
 _SECONDS_TO_STOP = 10
+_OWN_NETWORK = ['unshare', '--net', '--map-root-user']  # of util-linux
+_SET_FLAGS, _UP = 0x8914, 0x1  # SIOCSIFFLAGS and IFF_UP of netdevice(7)
 _ENVIRONMENT = {  # each process gets a share of this machine only
     'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
 
@@ -40,14 +45,13 @@ def say(text: str, name: str = 'launcher') -> None:
 
 
 class Part:
-    """A process that can be restarted.
+    """A process of the cluster.
 
     Args:
         config: its `ClusterConfig`.
         command: list of words.
         environment: dict of its environment, without TF_CONFIG.
         log_dir: folder for a file of its output, or None.
-        max_restarts: how often to restart it after a fault.
 
     Attributes:
         name: such as 'worker 1'; 'chief'.
@@ -55,14 +59,13 @@ class Part:
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, command: Sequence[str], environment: Mapping[str, str],
-                 log_dir: str | None = None, max_restarts: int = 0) -> None:
+                 log_dir: str | None = None) -> None:
         self.name = config.task_type if config.task_type == 'chief' else config.task.replace(':', ' ')
         self.code: int | None = None
         self._command = command
         self._environment = {**environment, 'TF_CONFIG': config.to_json()}
         path = os.path.join(log_dir, self.name.replace(' ', '_') + '.log') if log_dir else None
         self._log = open(path, 'a', encoding='utf-8') if path else None
-        self._restarts_left = max_restarts
         self._process: Any = None
         self._reader: Any = None
 
@@ -88,19 +91,9 @@ class Part:
         """Returns whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def can_restart(self) -> bool:
-        """Returns whether it ended by a fault that a restart can fix, and may be restarted."""
-        return self._restarts_left > 0 and self.is_lost()
-
     def is_lost(self) -> bool:
         """Returns whether it was killed, or ended because another process was lost."""
         return self.code is not None and (self.code < 0 or self.code == child_process.TRY_AGAIN)
-
-    def restart(self) -> None:
-        """Restarts it, on its own port."""
-        self._restarts_left -= 1
-        self.code = None
-        self.start()
 
     def send_signal(self, number: int) -> None:
         """Sends a signal, if it runs."""
@@ -145,7 +138,7 @@ class LocalCluster:
         Returns:
             The exit code: that of the first leader that did not end well, or of a part that failed.
         """
-        for number in _SIGNALS:
+        for number in child_process.STOP_SIGNALS:
             signal.signal(number, self._pass_on)
         try:
             for part in self._parts:
@@ -159,18 +152,10 @@ class LocalCluster:
         while any(part.code is None for part in self._leaders):
             time.sleep(_POLL_SECONDS)
             for part in [part for part in self._parts if part.poll()]:
-                if part.can_restart():
-                    self._restart(part)
-                elif part.code and not part.is_lost():
+                if part.code and not part.is_lost():
                     say(f'{part.name} failed: the cluster stops.')
                     return part.code
         return next((part.code for part in self._leaders if part.code), 0)
-
-    def _restart(self, part):
-        if not self._num_signals:
-            time.sleep(_PAUSE_SECONDS)
-        if not self._num_signals:  # none came meanwhile
-            part.restart()
 
     def _pass_on(self, number, unused_frame):
         """Passes signals only to the leaders, which need the others until they end; the third one kills the leaders."""
@@ -179,7 +164,7 @@ class LocalCluster:
             part.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
 
     def _stop(self):
-        for number in _SIGNALS:
+        for number in child_process.STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         running = [part for part in self._parts if part.is_running()]
         for part in running:
@@ -194,12 +179,15 @@ def main(arguments: list[str]) -> int:
     """Runs a cluster; returns its exit code."""
     given, command = _parse(arguments)
     mode = _mode(command)
-    _isolate(given.isolated, command)
+    if given.in_own_network:
+        _set_up_loopback()
+    elif _is_isolated(given.isolated, command):
+        os.execvp(_OWN_NETWORK[0], [*_OWN_NETWORK, sys.executable, '-m', _PROGRAM, '--in_own_network', *arguments])
     configs = _configs(_jobs(given.workers, given.ps, mode), mode)
     if given.log_dir:
         os.makedirs(given.log_dir, exist_ok=True)
     environment = _ENVIRONMENT | dict(os.environ)
-    parts = [Part(config, command, environment, given.log_dir, given.restart) for config in configs]
+    parts = [Part(config, command, environment, given.log_dir) for config in configs]
     leaders = parts if mode == cluster_config.MULTI_WORKER else parts[:1]
     return LocalCluster(parts, leaders).run()
 
@@ -207,32 +195,25 @@ def main(arguments: list[str]) -> int:
 def _parse(arguments):
     """Returns the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
-        prog='python -m lingpipe.cluster.local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
+        prog=f'python -m {_PROGRAM}', usage='%(prog)s [options] -- lingpipe train ...',
         description=__doc__.split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
-    parser.add_argument('--restart', type=int, default=0,
-                        help='how often to restart a process that was killed or lost another one')
     parser.add_argument('--log_dir', help='folder for a file of the output of each process')
     parser.add_argument('--isolated', action=argparse.BooleanOptionalAction, default=None, help=(
         'give the cluster a network of its own, which nothing else can reach and which reaches nothing else; '
-        'by default where the system allows it and the command names no gs:// or other remote place; --no-isolated '
-        'also gives each process --cluster_network=all'))
+        'by default where unshare of util-linux can, and the command names no gs:// or other remote place; '
+        '--no-isolated also gives each process --trusted_network'))
+    parser.add_argument('--in_own_network', action='store_true', help=argparse.SUPPRESS)
     end = arguments.index('--') if '--' in arguments else len(arguments)
     given, command = parser.parse_args(arguments[:end]), arguments[end + 1:]
     if not command:
         parser.error('the command is missing: end with -- and what each process runs, such as -- '
                      'lingpipe train --model=...')
-    if given.workers < 1 or given.ps < 0 or given.restart < 0:
-        parser.error(f'--workers={given.workers} --ps={given.ps} --restart={given.restart}: give at least one worker '
-                     'and no negative number.')
-    return given, _by_this_python(command) + _permission(given.isolated, command)
-
-
-def _permission(is_isolated, command):
-    """Returns the words by which a person who gave --no-isolated lets each process listen on every network."""
-    is_chosen = any(word.startswith('--cluster_network') for word in command)
-    return ['--cluster_network=all'] if is_isolated is False and _mode(command) and not is_chosen else []
+    if given.workers < 1 or given.ps < 0:
+        parser.error(f'--workers={given.workers} --ps={given.ps}: give at least one worker and no negative number.')
+    is_trusted = _mode(command) and (given.in_own_network or given.isolated is False)
+    return given, _by_this_python(command) + ['--trusted_network'] * bool(is_trusted)
 
 
 def _by_this_python(command):
@@ -261,17 +242,25 @@ def _configs(jobs, mode):
     return configs
 
 
-def _isolate(is_wanted, command):
-    """Enters a private network if that is wanted, or possible and harmless; says so."""
-    if is_wanted is None:
-        is_wanted = not any('://' in word for word in command) and private_network.can_have_private_network()
-    elif is_wanted and not private_network.can_have_private_network():
-        raise ValueError('--isolated: this system allows no network of its own (user namespaces are off). Leave it '
+def _is_isolated(is_wanted, command):
+    """Returns whether the cluster gets a network of its own: if that is wanted, or possible and harmless; says so."""
+    if is_wanted is False or is_wanted is None and any('://' in word for word in command):
+        return False
+    is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(
+        [*_OWN_NETWORK, 'true'], stderr=subprocess.DEVNULL, check=False).returncode
+    if is_wanted and not is_possible:
+        raise ValueError('--isolated: this system allows no network of its own (unshare of util-linux fails). Leave it '
                          'out, and close the ports in the firewall.')
-    if is_wanted:
-        private_network.enter_private_network()
-        say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
-            'gs:// or data to download (--no-isolated for that).')
+    say('The cluster has a network of its own: nobody outside reaches it, and it reaches nothing outside, such as '
+        'gs:// or data to download (--no-isolated for that).' if is_possible else
+        'This system allows no network of its own (unshare of util-linux fails); --no-isolated goes without it.')
+    return is_possible
+
+
+def _set_up_loopback():
+    """Sets up the loopback interface, which is down in a new network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP))
 
 
 if __name__ == '__main__':

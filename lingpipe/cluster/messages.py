@@ -1,7 +1,7 @@
-"""Messages of one word between the processes of a cluster, through queues on their servers.
+"""Messages between the processes of a cluster: a word and an exit code, through queues on their servers.
 
     chief                                   worker or parameter server
-    send_to_all(ENDED) ───────────────────> wait_for(ENDED)        training has ended
+    send_to_all(ENDED, 0) ────────────────> wait_for(ENDED)        training has ended
     listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be preempted
 """
 
@@ -26,14 +26,15 @@ _hearers: dict[tuple[str, str], Callable[[str], Any]] = {}  # (word, address) ->
 _lock = threading.Lock()
 
 
-def send_to_all(config: cluster_config.ClusterConfig, word: str) -> None:
+def send_to_all(config: cluster_config.ClusterConfig, word: str, code: int = 0) -> None:
     """Sends a word to all workers and parameter servers. It tries for at most 5 seconds: some may no longer listen.
 
     Args:
         config: `ClusterConfig` of the chief.
         word: ENDED or STOP.
+        code: the exit code with which they are to end.
     """
-    threads = [_start(_send, config, *task, word) for task in config.tasks('worker', 'ps')]
+    threads = [_start(_send, config, *task, word, code) for task in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
@@ -57,15 +58,15 @@ def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str],
             _start(_hear, word, job, index, address)
 
 
-def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> None:
-    """Waits until the chief sends a word to the server of this process.
+def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> int:
+    """Waits until the chief sends a word to the server of this process, and returns the code that comes with it.
 
     Args:
         config: `ClusterConfig`.
         word: ENDED or STOP.
         target: TensorFlow's name of the server.
     """
-    _receive(word, config.task_type, config.task_index, target)
+    return _receive(word, config.task_type, config.task_index, target)
 
 
 def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> bool:
@@ -80,12 +81,12 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
         Whether a chief listens.
     """
     with _session(word, config.task_type, config.task_index, target) as (session, queue):
-        session.run(queue.enqueue(True))
+        session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         if not is_unheard:
-            session.run(queue.enqueue(True))
+            session.run(queue.enqueue(0))
     return not is_unheard
 
 
@@ -106,17 +107,17 @@ def _start(function, *arguments):
     return thread
 
 
-def _send(config, job, index, word):
+def _send(config, job, index, word, code):
     try:
         with _session(word, job, index, f'grpc://{config.jobs[job][index]}') as (session, queue):
-            session.run(queue.enqueue(True))
+            session.run(queue.enqueue(code))
     except tf.errors.OpError as error:
         logging.info('%s:%d did not get %s: %s', job, index, word, error)
 
 
 def _receive(word, job, index, target):
     with _session(word, job, index, target) as (session, queue):
-        session.run(queue.dequeue())
+        return int(session.run(queue.dequeue()))
 
 
 @contextlib.contextmanager
@@ -129,7 +130,7 @@ def _session(word, job, index, target):
     device = f'/job:{job}/task:{index}'
     settings = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
-        queue = tf.queue.FIFOQueue(1, tf.bool, shapes=[()], shared_name=word)
+        queue = tf.queue.FIFOQueue(1, tf.int32, shapes=[()], shared_name=word)
         session = tf.compat.v1.Session(target, config=settings)
         try:
             yield session, queue

@@ -1,5 +1,6 @@
 """Ports of a cluster's processes: whether this process can listen at its own, and whether others answer at theirs."""
 
+import contextlib
 import enum
 import errno
 import os
@@ -15,6 +16,7 @@ from lingpipe.cluster import cluster_config
 SECONDS_TO_WAIT = 300
 _SECONDS_BETWEEN_TRIES = .5
 _SECONDS_TO_ANSWER = 1
+_MOST_CALLERS = 4096
 
 
 class State(enum.Enum):
@@ -29,8 +31,7 @@ class State(enum.Enum):
 def state_of(address: str) -> State:
     """Returns what is behind an address, after 2 seconds at most.
 
-    To connect is not enough: a relay of `private_network` accepts, and closes if nobody is there. A server of gRPC
-    speaks first.
+    To connect is not enough: the system accepts for a process that was stopped. A server of gRPC speaks first.
 
     Args:
         address: 'host:port'.
@@ -48,6 +49,18 @@ def state_of(address: str) -> State:
             return State.SILENT
         except OSError:
             return State.UNREACHABLE
+
+
+def is_open(address: str) -> bool:
+    """Returns whether something listens at an address.
+
+    Args:
+        address: 'host:port'.
+    """
+    with contextlib.suppress(OSError):
+        socket.create_connection(cluster_config.host_and_port(address), timeout=_SECONDS_TO_ANSWER).close()
+        return True
+    return False
 
 
 def check(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_WAIT) -> None:
@@ -79,7 +92,7 @@ def listening(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_
     dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
     everywhere = dualstack if socket.has_dualstack_ipv6() else {}
     try:
-        return once_free(config, lambda: socket.create_server(('', port), **everywhere), seconds)
+        return once_free(config, lambda: socket.create_server(('', port), backlog=_MOST_CALLERS, **everywhere), seconds)
     except OSError as error:
         raise RuntimeError(in_words(config, os.strerror(error.errno or 0))) from error
 

@@ -75,7 +75,7 @@ def start_server(command: Sequence[str], environment: Mapping[str, str] = os.env
         Its `subprocess.Popen`.
     """
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
-    return child_process.start([*command, '--task=worker:0', '--max_restarts=0'], env=own)
+    return child_process.start([*command, '--task=worker:0'], env=own)
 
 
 def target(config: cluster_config.ClusterConfig) -> str:

@@ -51,7 +51,7 @@ def paused_seconds(since: float, planned: float) -> float:
 
 
 def end_process(sentence: str) -> None:
-    """Ends this process at once, so that a supervisor can restart it.
+    """Ends this process at once, so that it can be started again.
 
     Args:
         sentence: what is printed.
@@ -137,8 +137,7 @@ class Wait:
     def _last_sentence(self, limit):
         setting = f' ({self._setting}={self._seconds:g})' if self._setting and limit == self._seconds else ''
         return (f'Waited {limit:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
-                'system answers, then run the same command again, which --max_restarts does for you: training resumes '
-                'from the newest checkpoint.')
+                'system answers, then run the same command again: training resumes from the newest checkpoint.')
 
     def _more(self):
         more = self._details()

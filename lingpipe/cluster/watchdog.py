@@ -96,7 +96,7 @@ def connecting(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO
 
 
 class Watchdog:
-    """Ends this process when a call into TensorFlow does not return, so that a supervisor can restart it.
+    """Ends this process when a call into TensorFlow does not return, so that it can be started again.
 
     Nothing can interrupt a step that waits for a lost worker, so a second thread watches the main thread. The first
     call of a kind traces and compiles, so its limit is ten times as long.
@@ -198,8 +198,7 @@ class Watchdog:
         who = f'{silence_in_words(self._config)} ' if self._config else ''
         waited_for = ''.join(f'This process waits for {what}. ' for what in waits.current())
         return (f'No {self._kind} ended in {self._allowed:g} s (--step_timeout_seconds={self.seconds:g}). {who}'
-                f'{waited_for}Training resumes from the newest checkpoint when the same command runs again, which '
-                '--max_restarts does for you.')
+                f'{waited_for}Training resumes from the newest checkpoint when the same command runs again.')
 
 
 class Alone:
@@ -213,7 +212,7 @@ class Alone:
 
     def __init__(self, step_timeout_seconds: float = 0, is_worker_back: Callable[[], bool] = bool,
                  config: cluster_config.ClusterConfig | None = None) -> None:
-        self.is_worker_back = is_worker_back
+        self.is_worker_back, self._config = is_worker_back, config
         self._watchdog = Watchdog(step_timeout_seconds, config)
 
     @contextlib.contextmanager
@@ -237,7 +236,7 @@ class Alone:
 
     def silence_in_words(self) -> str:
         """Returns a sentence that says which other tasks do not answer; '' without others."""
-        return ''
+        return silence_in_words(self._config) if self._config else ''
 
 
 class Chief(Alone):
@@ -253,7 +252,7 @@ class Chief(Alone):
     def __init__(self, config: cluster_config.ClusterConfig, needed_job: str, step_timeout_seconds: float,
                  is_worker_back: Callable[[], bool] = bool) -> None:
         super().__init__(step_timeout_seconds, is_worker_back, config)
-        self._config, self._needed_job = config, needed_job
+        self._listening = config, messages.STOP, (needed_job,)
 
     @contextlib.contextmanager
     def minding(self, ask_to_stop: Callable[[str], Any]) -> Iterator[None]:
@@ -265,10 +264,6 @@ class Chief(Alone):
         def hear(task):
             ask_to_stop(f'a signal to {task}')
 
-        messages.listen(self._config, messages.STOP, (self._needed_job,), hear)
+        messages.listen(*self._listening, hear)
         with super().minding(ask_to_stop):
             yield
-
-    def silence_in_words(self) -> str:
-        """Returns a sentence that says which other tasks do not answer."""
-        return silence_in_words(self._config)

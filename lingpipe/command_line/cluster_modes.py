@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from absl import flags
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process, cluster_config, messages, ports, server, tpu_slice, watchdog
+from lingpipe.cluster import cluster_config, launchers, messages, ports, server, tpu_slice, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -28,8 +28,8 @@ _SECONDS_TO_END = 10
 
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
-        started: float) -> None:
-    """Trains in a cluster, or serves a cluster in which another process trains.
+        started: float) -> int:
+    """Trains in a cluster, or serves a cluster in which another process trains; returns the exit code.
 
     Args:
         params: the experiment's Params.
@@ -39,42 +39,40 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
     """
     if given.tpu == tpu_slice.SLICE:
         return _run_on_slice(params, datasets, given, started)
-    config = cluster_config.read(given.cluster_spec, task=given.task, mode=given.cluster)
-    server.check_addresses(config, given.cluster_network is not None)
+    config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
+    server.check_addresses(config, given.trusted_network)
     if given.cluster == cluster_config.MULTI_WORKER:
-        _train_as_worker(params, datasets, given, config, started)
-    elif not config.is_chief:
+        return _train_as_worker(params, datasets, given, config, started)
+    if not config.is_chief:
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
-        # With replacements a chief on standby connects at once, and would find no worker.
-        restarts = child_process.is_supervised() and not given.replace_after_seconds
-        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus, restarts=restarts,
+        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus,
                      is_replaceable=bool(given.replace_after_seconds))
-    else:
-        train = _train_with_parameter_servers
-        if given.cluster == cluster_config.PIPELINE:
-            train = _train_elastic_pipeline if given.replace_after_seconds else _train_pipeline
-        with _ending_servers(config) as reached:
-            train(params, datasets, given, config, started, reached)
+    train = _train_with_parameter_servers
+    if given.cluster == cluster_config.PIPELINE:
+        train = _train_elastic_pipeline if given.replace_after_seconds else _train_pipeline
+    return _lead(config, lambda reached: train(params, datasets, given, config, started, reached))
 
 
-@contextlib.contextmanager
-def _ending_servers(config):
-    """Ends the servers when training ends, with or without an error, unless a restart can fix the error.
+def _lead(config, train):
+    """Trains as the chief, and ends the servers when training ends, unless they can wait for the next chief.
 
-    Leave this scope only after the objects of training are deleted: TensorFlow removes them from the servers, which
-    must still run then.
+    TensorFlow removes the objects of training from the servers when they are deleted, so these must still run then.
 
-    Yields:
-        Function to call when the servers are connected.
+    Args:
+        config: `ClusterConfig` of the chief.
+        train: function that trains and returns the exit code. Its argument is a function to call when the servers are
+            connected.
     """
     are_reached = threading.Event()
     try:
-        yield are_reached.set
+        code = train(are_reached.set)
     except Exception as error:
-        if are_reached.is_set() and errors.exit_code(error) != errors.EXIT_TRY_AGAIN:
-            messages.send_to_all(config, messages.ENDED)
+        code = errors.exit_code(error)
+        if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
+            messages.send_to_all(config, messages.ENDED, code)
         raise
-    messages.send_to_all(config, messages.ENDED)
+    messages.send_to_all(config, messages.ENDED, code)
+    return code
 
 
 def _num_cpu_devices(body, config, mode):
@@ -98,9 +96,9 @@ def _train_pipeline(params, datasets, given, config, started, reached):
     reached()
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, placement.devices).run(given.steps)
-    else:
-        leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
-        trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
+        return 0
+    leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
+    return trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run_to_exit_code()
 
 
 def _train_elastic_pipeline(params, datasets, given, config, started, reached):
@@ -112,9 +110,10 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
 
     def run(placed, placement, roster, mirror, since):
         leader = watchdog.Chief(roster.config, 'worker', given.step_timeout_seconds, roster.is_worker_back)
-        trainer.Trainer(placed, datasets, given.logdir, placement, since, leader, mirror).run()
+        return trainer.Trainer(
+            placed, datasets, given.logdir, placement, since, leader, mirror).run_to_exit_code()
 
-    workers.train(params, started, run)
+    return workers.train(params, started, run)
 
 
 def _run_on_slice(params, datasets, given, started):
@@ -122,12 +121,13 @@ def _run_on_slice(params, datasets, given, started):
     from lingpipe.placements import tpu_system
     tpu_system.validate(params.task.body, given.mode)
     config = tpu_slice.read(given.task)
-    server.warn_about_addresses(config)
+    server.check_addresses(config, is_trusted=True)  # Google's network of the slice
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
-    with _ending_though_others_wait(), _server_of_host(config), _ending_servers(config) as reached:
-        _train_on_slice(params, datasets, given, config, started, reached)
-    atexit.register(_end, 0)  # before TensorFlow waits at exit for servers that have ended
+    with _ending_though_others_wait(), _server_of_host(config):
+        code = _lead(config, lambda reached: _train_on_slice(params, datasets, given, config, started, reached))
+    atexit.register(_end, code)  # before TensorFlow waits at exit for servers that have ended
+    return code
 
 
 @contextlib.contextmanager
@@ -152,21 +152,15 @@ def _train_on_slice(params, datasets, given, config, started, reached):
     reached()
     params, placement = tpu_system.start_and_place(params, given.mode, tpu_slice.target(config), config.address)
     leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
-    trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run()
+    return trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run_to_exit_code()
 
 
 def _train_as_worker(params, datasets, given, config, started):
-    from lingpipe.placements import elastic_workers, worker_training
-    elastic = None
-    if given.replace_after_seconds:
-        config, elastic = elastic_workers.meet(params, config, given.logdir, given.replace_after_seconds)
-    else:
-        elastic_workers.meet_all(params, config)
+    from lingpipe.placements import worker_training
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
         params, workers = worker_training.join(params, config, _kind(given), dog)
-        child_process.beat_for_parent()
-        worker_training.train(params, datasets, given.logdir, workers, started, elastic)
+        return worker_training.train(params, datasets, given.logdir, workers, started)
 
 
 @contextlib.contextmanager
@@ -192,4 +186,4 @@ def _train_with_parameter_servers(params, datasets, given, config, started, reac
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given), given.batches_from)
     leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)
     reached()
-    parameter_servers.train(params, datasets, given.logdir, servers, started, leader)
+    return parameter_servers.train(params, datasets, given.logdir, servers, started, leader)

@@ -16,13 +16,11 @@ if not sys.stderr.isatty():
 from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry, spelling, text_files
-from lingpipe.cluster import child_process, cluster_config, private_network, tpu_slice
+from lingpipe.cluster import tpu_slice
 from lingpipe.command_line import modes, new_model, run_flags, standard_streams, startup, topics, user_errors
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
-_LONGEST_SILENCE_SECONDS = 60
-_SECONDS_TO_BEGIN = 900  # waits for the port and for other workers take 300 s each, at most
 _MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thousand layers
 
 
@@ -135,16 +133,9 @@ def _run(params, datasets):
             return cluster_modes.run(params, datasets, FLAGS, _STARTED)
         if modes.needs_placement(FLAGS.mode):
             params, placement = _place(params)
-        modes.run(params, datasets, placement, FLAGS, _STARTED)
+        return modes.run(params, datasets, placement, FLAGS, _STARTED)
     except tf.errors.OpError as error:
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
-
-
-def _has_finished(params):
-    """Returns whether the newest checkpoint is that of the last step, the same in every process that sees --logdir."""
-    from lingpipe.training import checkpoints, logdir
-    paths = checkpoints.complete(logdir.LogDir(FLAGS.logdir).train)
-    return bool(paths) and checkpoints.step_of(paths[0]) >= params.train.max_steps
 
 
 def _leave_tpu_to_server():
@@ -152,41 +143,6 @@ def _leave_tpu_to_server():
         tpu_slice.leave_tpu_to_server(tpu_slice.read(FLAGS.task))
     except ValueError as error:
         sys.exit(f'Error: {error}')
-
-
-def _enter_private_network():
-    """Moves this process to a private network, before it has threads, such as those of TensorFlow."""
-    try:
-        config = cluster_config.read(FLAGS.cluster_spec, task=FLAGS.task, mode=FLAGS.cluster)
-        os.environ['TF_CONFIG'] = private_network.enter(config).to_json()
-    except (ValueError, RuntimeError) as error:
-        sys.exit(f'Error: {error}')
-    FLAGS.cluster_spec = FLAGS.task = None  # now those of TF_CONFIG
-
-
-def _supervise():
-    """Runs this command as a child, and restarts it when needed; returns its exit code."""
-    from lingpipe.cluster import supervisor
-    command = [sys.executable, *sys.orig_argv[1:], '--max_restarts=0']
-    checkpoints = os.path.join(os.path.expanduser(FLAGS.logdir), 'train')
-    silence_seconds = min(FLAGS.step_timeout_seconds, _LONGEST_SILENCE_SECONDS)
-    # A worker that is left out sends no heartbeats while it waits for a call.
-    may_be_left_out = FLAGS.cluster == 'multi_worker' and FLAGS.replace_after_seconds
-    begin_seconds = _SECONDS_TO_BEGIN if silence_seconds and not may_be_left_out else 0
-    # A process enters a private network before it imports TensorFlow, and only one process can have its address there.
-    keeps_standby = bool(FLAGS.replace_after_seconds) and FLAGS.cluster_network != run_flags.PRIVATE
-    return supervisor.Supervisor(
-        command, FLAGS.max_restarts, checkpoints, silence_seconds=silence_seconds, begin_seconds=begin_seconds,
-        keeps_standby=keeps_standby).run()
-
-
-def _wait_for_turn():
-    """Imports the modules of training on standby, while another process still trains."""
-    global _STARTED
-    from lingpipe.command_line import cluster_modes  # noqa: F401
-    from lingpipe.placements import elastic_hosts, worker_training  # noqa: F401
-    child_process.wait_for_turn()
-    _STARTED = time.time()
 
 
 _ERRORS_IN_WORDS = (
@@ -215,23 +171,15 @@ def _checked_main(arguments):
         startup.import_tensorflow(find_devices=False)
         return _list()
     run_flags.check(FLAGS)
-    if FLAGS.max_restarts:
-        sys.exit(_supervise())
+    if FLAGS.mode == 'train':
+        interruption.end_at_signals()
     if FLAGS.tpu == tpu_slice.SLICE:
         _leave_tpu_to_server()
-    if FLAGS.cluster_network == run_flags.PRIVATE:
-        _enter_private_network()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'))
-    if child_process.is_standby():
-        _wait_for_turn()
     from lingpipe.training import errors
-    if FLAGS.cluster != 'multi_worker':  # in which TensorFlow blocks all threads while it connects the workers
-        child_process.beat_for_parent()
     try:
         params, datasets = _experiment()
-        _run(params, datasets)
-        if FLAGS.fail_when_stopped and not _has_finished(params):
-            sys.exit(errors.EXIT_TRY_AGAIN)
+        sys.exit(_run(params, datasets))
     except Exception as error:
         place = user_errors.place(error)
         if logging.level_debug() or not (place or isinstance(error, (*_ERRORS_IN_WORDS, errors.TrainingError))):

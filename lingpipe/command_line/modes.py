@@ -18,8 +18,8 @@ def needs_placement(mode: str) -> bool:
 
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
-        given: flags.FlagValues, started: float) -> None:
-    """Runs the mode of --mode.
+        given: flags.FlagValues, started: float) -> int:
+    """Runs the mode of --mode; returns the exit code.
 
     Args:
         params: the experiment's Params after all overrides.
@@ -31,6 +31,7 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
     if given.mode == 'train':
         return _train(params, datasets, placement, given, started)
     _MODES[given.mode](params, datasets, placement, given)
+    return 0
 
 
 def _train(params, datasets, placement, given, started):
@@ -38,9 +39,10 @@ def _train(params, datasets, placement, given, started):
     from lingpipe.training import trainer
     alone = watchdog.Alone(given.step_timeout_seconds)
     run = trainer.Trainer(params, datasets, given.logdir, placement, started, alone)
-    run.run()
-    if run.interrupted.is_by_user and not given.fail_when_stopped:
+    code = run.run_to_exit_code()
+    if run.interrupted.is_by_user:
         raise KeyboardInterrupt
+    return code
 
 
 def _eval(params, datasets, placement, given):

@@ -5,7 +5,7 @@ import os
 from absl import app, flags, logging
 
 from lingpipe import text_files
-from lingpipe.cluster import tpu_slice
+from lingpipe.cluster import launchers, tpu_slice
 
 MODES = {
     'train': 'trains, and evaluates during and after training; resumes from the newest checkpoint of --logdir',
@@ -23,8 +23,7 @@ _FLAGS_OF_ONE_MODE = {
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
-_FLAGS_OF_CLUSTERS = ('cluster_spec', 'cluster_network', 'task')
-PRIVATE, ALL = 'private', 'all'
+_FLAGS_OF_CLUSTERS = ('cluster_spec', 'trusted_network', 'task')
 _MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
 _FLAGS_OF_SLICES = ('task',)
 
@@ -84,14 +83,14 @@ flags.DEFINE_enum(
     'pipeline on each worker, gradients averaged. parameter_server: weights on servers, to which workers send '
     'gradients.')
 flags.DEFINE_string(
-    'cluster_spec', None, 'With --cluster: file in the form of TF_CONFIG that lists all processes; by default '
-    'TF_CONFIG itself.')
-flags.DEFINE_enum(
-    'cluster_network', None, [PRIVATE, ALL],
-    'With --cluster: who can reach the server of this process, which has no password. private: it listens only at its '
-    'own address, only to hosts of the cluster, and reaches no other hosts; Linux only. all: it listens on every '
-    'network of this machine, which a firewall must close. By default a process that other machines can reach is '
-    'refused.')
+    'cluster_spec', launchers.AUTO, 'With --cluster: file in the form of TF_CONFIG that lists all processes; auto: '
+    'TF_CONFIG itself, else the variables of Slurm, a TPU slice or SageMaker.')
+flags.DEFINE_integer(
+    'ps', None, 'With --cluster=parameter_server and --cluster_spec=auto: how many processes after the first one are '
+    'parameter servers, where TF_CONFIG does not say it.', lower_bound=1)
+flags.DEFINE_bool(
+    'trusted_network', False, 'With --cluster: only trusted machines reach this one. Its server listens on every '
+    'network, and whoever reaches it can run any code there, so without this flag it starts on loopback only.')
 flags.DEFINE_string(
     'task', None, "With --cluster: name of this process, such as 'worker:1'; by default that of the cluster spec. With "
     "--tpu=slice: 'worker:0' is only the server of host 0.")
@@ -109,15 +108,9 @@ flags.DEFINE_float(
     'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
     lower_bound=0.)
 flags.DEFINE_float(
-    'replace_after_seconds', 0., 'With --cluster=pipeline or multi_worker: training continues without a worker that '
-    'has not answered for this time, and uses it again from the next checkpoint after it is back; 0: training waits '
-    'for it. --max_restarts then keeps a second process on standby.', lower_bound=0.)
-flags.DEFINE_integer(
-    'max_restarts', 0, 'With --mode=train: how often to restart automatically, after a crash or a lost worker, without '
-    'a new checkpoint in between.', lower_bound=0)
-flags.DEFINE_bool(
-    'fail_when_stopped', False, 'With --mode=train: exit code 75 instead of 0 if a signal stopped training before its '
-    'last step, so that Kubernetes restarts it. All processes must see --logdir.')
+    'replace_after_seconds', 0., 'With --cluster=pipeline: training continues without a worker that has not answered '
+    'for this time, and uses it again from the next checkpoint after it is back; 0: training ends, with exit code 75.',
+    lower_bound=0.)
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
@@ -159,7 +152,6 @@ def check(given: flags.FlagValues) -> None:
     _check_mode(given)
     _check_devices(given)
     _check_cluster(given)
-    _check_restarts(given)
 
 
 def _check_text(given):
@@ -233,22 +225,14 @@ def _check_cluster(given):
     elif given.device == 'tpu':
         raise app.UsageError('--cluster is for CPUs and GPUs only: the hosts of a TPU slice train with --tpu=slice. '
                              'Give one of them.')
-    for name in ('update', 'batches_from'):
+    for name in ('update', 'batches_from', 'ps'):
         if given[name].present and given.cluster != 'parameter_server':
             raise app.UsageError(f'--{name} is for --cluster=parameter_server only. Add --cluster=parameter_server.')
-    if given['replace_after_seconds'].present and (
-            given.mode != 'train' or given.cluster not in ('pipeline', 'multi_worker')):
-        raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline and multi_worker only: it '
-                             'says when training continues without a lost worker.')
+    if given['replace_after_seconds'].present and (given.mode != 'train' or given.cluster != 'pipeline'):
+        raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline only: it says when '
+                             'training continues without a lost worker. Other runs end with exit code 75, and resume '
+                             'with the workers that they are started with.')
     if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
         raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no '
                              'gradient is stale.')
 
-
-def _check_restarts(given):
-    for name in ('max_restarts', 'fail_when_stopped'):
-        if given[name].present and given.mode != 'train':
-            raise app.UsageError(f'--{name} is for --mode=train only.')
-    if given.fail_when_stopped and given.cluster in ('pipeline', 'parameter_server'):
-        raise app.UsageError(f'--fail_when_stopped does not go with --cluster={given.cluster}, whose servers end with '
-                             'exit code 0 whenever the chief does. Leave it out, or give --cluster=multi_worker.')

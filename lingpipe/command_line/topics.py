@@ -33,9 +33,9 @@ TOPICS = (
     Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
     Topic('Where to run', (), ('device', 'tpu')),
     Topic('Checkpoints', ('eval', 'export', 'generate'), ('checkpoint', 'follow')),
-    Topic('Restarts', ('train',), ('max_restarts', 'fail_when_stopped', 'step_timeout_seconds')),
+    Topic('Faults', ('train',), ('step_timeout_seconds',)),
     Topic('Many machines', ('train', 'trace'), (
-        'cluster', 'cluster_spec', 'cluster_network', 'task', 'update', 'max_staleness', 'batches_from',
+        'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'max_staleness', 'batches_from',
         'replace_after_seconds')),
     Topic('Profiling', ('train',), ('profile_steps',)),
     Topic('Tracing', ('trace',), ('steps',)),

@@ -213,13 +213,23 @@ class PipelineModel(model_surface.ModelSurface):
             loss = self._on_last_device(self._compute_loss, x, y, outputs, sample_weight)
             self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
             scaled = loss if scale is None else loss * scale
-        gradients = tape.gradient(scaled, variables)
+        gradients = self._reached(tape.gradient(scaled, [variables, tf.nest.flatten(outputs)]), variables)
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         is_finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
         self._update(gradients, is_finite, [], before)
         return outputs
+
+    def _reached(self, gradients, variables):
+        """Returns gradients of variables, None for those behind outputs that no loss reads: nothing decays these."""
+        of_variables, of_outputs = gradients
+        symbols = getattr(self.pipe.model, 'outputs', None) or []  # a model with a call of its own has none
+        read = [symbol for symbol, gradient in zip(symbols, of_outputs) if gradient is not None]
+        if len(read) in (0, len(of_outputs)):
+            return of_variables
+        behind = {id(variable) for variable in keras.Model(self.pipe.model.inputs, read).trainable_variables}
+        return [gradient if id(variable) in behind else None for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
         """Returns the loss function, always the same object, because the pipeline caches its traces by it.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
-from lingpipe.stages import boundary, losses, micro_batches, stage_layers, stage_program
+from lingpipe.stages import boundary, losses, micro_batches, outside_state, stage_layers, stage_program
 from lingpipe.stages.stage import Stage
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
@@ -114,13 +114,16 @@ class Execution:
             stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer,
             share.is_whole_batch)
         self._programs = self._wiring.programs
+        self._last: dict[str, list[tf.Operation]] = {}
+        if any(program.outside_state for program in self._programs):
+            check = outside_state.no_empty_micro_batch(self.rows)
+            self._last = {stage.device: check for stage in stages}
         self._state = step_state.StepState(stages, self._programs, values)
         self._flows: Any = None
         if schedule.backwards():
             self._flows = gradient_flow.stage_flows(
                 self._programs, self._wiring.differentiable_sources, work.input_gradients_needed)
         self._known: dict[tuple[int, int], dict] = {}
-        self._last: dict[str, list[tf.Operation]] = {}
         self._metrics: list[dict] = []
         self._losses: dict[int, list] = {}
         self._gradients = gradient_flow.BoundaryGradients()

@@ -1,5 +1,6 @@
 """Sources of a pipeline's layers: Params of a sequence, or a Keras model."""
 
+import contextlib
 import functools
 import math
 import tempfile
@@ -289,7 +290,7 @@ def plain_copy(model: keras.Model, device: str) -> keras.Model:
     pairs = []
 
     def clone(layer):
-        pairs.append((layer, type(layer).from_config(layer.get_config())))
+        pairs.append((layer, _made_again(layer)))
         return pairs[-1][1]
 
     with tf.init_scope(), variable_placement.creating_on(device), lora.merged(model):
@@ -298,6 +299,26 @@ def plain_copy(model: keras.Model, device: str) -> keras.Model:
         for layer, copied in pairs:
             _copy_state(layer, copied)
     return copy
+
+
+def _made_again(layer):
+    with _default_policy(getattr(layer, 'dtype_policy', None)):  # of layers that it makes in its constructor
+        try:
+            return type(layer).from_config(layer.get_config())
+        except Exception as error:  # a user's methods may raise anything
+            raise ValueError(f'Layer {layer.name!r} cannot be made again of its get_config() ({type(error).__name__}). '
+                             'Let its config hold all arguments of its constructor, or save the weights of the model '
+                             'and load them into one that you make.') from error
+
+
+@contextlib.contextmanager
+def _default_policy(policy):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy or before)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def _copy_state(layer, copy):
@@ -309,6 +330,10 @@ def _copy_state(layer, copy):
                          'into one that you make.')
     # pylint: disable-next=protected-access
     for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
+        if part.dtype_policy != copied.dtype_policy:
+            raise ValueError(f'Layer {part.name!r} has the dtype policy {part.dtype_policy.name!r}, but one that the '
+                             f'get_config() of {layer.name!r} makes has {copied.dtype_policy.name!r}. Let its config '
+                             'hold the policy, or make the inner layer with dtype=self.dtype_policy.')
         copied.trainable = part.trainable
         _copy_own_state(part, copied)
     for variable, copied in zip(layer.variables, copy.variables):
@@ -317,7 +342,7 @@ def _copy_state(layer, copy):
 
 
 def _copy_own_state(layer, copy):
-    """Copies by the methods of the layer that save and load it: constants of `adapt`, tables, what users keep."""
+    """Copies by the methods of the layer that save and load it, such as constants of `adapt`, and by its attributes."""
     store: dict[str, Any] = {}
     layer.save_own_variables(store)
     copy.load_own_variables(store)
@@ -325,6 +350,11 @@ def _copy_own_state(layer, copy):
         with tempfile.TemporaryDirectory() as folder:
             layer.save_assets(folder)
             copy.load_assets(folder)
+    for name, value in vars(layer).items():
+        if isinstance(value, tf.Variable):
+            getattr(copy, name).assign(value)
+        if isinstance(value, tf.lookup.experimental.MutableHashTable):
+            getattr(copy, name).insert(*value.export())
 
 
 def _require_own_weights(model):

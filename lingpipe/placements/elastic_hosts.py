@@ -72,21 +72,24 @@ class ElasticHosts:
         self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
-    def train(self, params: Any, started: float, run: Callable) -> None:
+    def train(self, params: Any, started: float, run: Callable) -> int:
         """Trains over the available workers, and starts again when they change, until training ends.
 
         Args:
             params: what `connect` returned.
             started: `time.time()` at the start of the program.
-            run: function that trains from the newest known step. Its arguments are the params, their `Placement`, the
-                `Roster`, a `StateMirror`, and the time of its start.
+            run: function that trains from the newest known step, and returns the exit code. Its arguments are the
+                params, their `Placement`, the `Roster`, a `StateMirror`, and the time of its start.
+
+        Returns:
+            What the last `run` returned.
 
         Raises:
             TrainingError: as `trainer.Trainer`.
             ConnectionError: all workers are lost.
             OpError: workers are lost repeatedly without a new checkpoint, or something else failed.
         """
-        while not self._has_ended(run, params, started):
+        while (code := self._code_of(run, params, started)) is None:
             gc.collect()  # objects on the workers
             started = time.time()
             self._roster.gather()
@@ -95,19 +98,19 @@ class ElasticHosts:
             # Layers without a name then get the same generated names. Before `reconnect`, it could wait forever for the
             # lost worker.
             keras.backend.clear_session()
+        return code
 
-    def _has_ended(self, run, params, started):
-        """Runs `run`; returns False if a change of the workers has ended it, and keeps no reference to its objects."""
+    def _code_of(self, run, params, started):
+        """Runs `run`; returns None if a change of the workers has ended it, and keeps no reference to its objects."""
         try:
-            run(*self._placed(params), self._roster, self._mirror, started)
+            return run(*self._placed(params), self._roster, self._mirror, started)
         except errors.WorkerIsBackError:
-            return False
+            return None
         except tf.errors.OpError as error:
             if not self._can_continue(error):
                 raise
             print(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).', flush=True)
-            return False
-        return True
+            return None
 
     def _waiting_for_files(self):
         return waits.for_files(f'log directory {self._files.path}', self._timeout)

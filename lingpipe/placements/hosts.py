@@ -56,8 +56,8 @@ def reconnect(config: Any) -> None:
 
     TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
     remain can still be read. TensorFlow first waits for operations that have begun, and a copy from a lost worker
-    may never end; it also waits where another worker is lost meanwhile. The process then ends after 10 seconds, and its
-    supervisor restarts it.
+    may never end; it also waits where another worker is lost meanwhile. The process then ends after 10 seconds, to be
+    started again.
 
     Args:
         config: `ClusterConfig` of the chief; other workers than before may be left out. The others have just answered.

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import cluster_config, ports, watchdog
+from lingpipe.cluster import child_process, cluster_config, ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
@@ -263,8 +263,8 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
-          chief: watchdog.Chief | None = None) -> None:
-    """Trains up to the last step, or until a signal asks to stop.
+          chief: watchdog.Chief | None = None) -> int:
+    """Trains up to the last step, or until a signal asks to stop; returns the exit code.
 
     Args:
         params: as in `trainer.Trainer`.
@@ -279,8 +279,9 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
         TrainingError, ValueError: as `trainer.Trainer`.
     """
     with losses_in_words(servers):
-        trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run()
+        code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run_to_exit_code()
     gc.collect()  # removes functions from workers and servers while these still run
+    return code
 
 
 @contextlib.contextmanager
@@ -295,5 +296,4 @@ def losses_in_words(servers: Any) -> Iterator[Any]:
         silent = servers.silent_tasks()
         raise errors.LostWorkerError(
             f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the '
-            f'weights ({errors.cause(root)}). Restart what has ended and run the same command, or give all '
-            '--max_restarts: training resumes from its newest checkpoint.') from root
+            f'weights ({errors.cause(root)}). {child_process.START_AGAIN}') from root

@@ -1,15 +1,15 @@
 """Training with all workers of a cluster: what the chief and the others do, and what their errors mean."""
 
 import contextlib
-import os
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process, cluster_config, peer_connections, ports, server, watchdog
+from lingpipe.cluster import child_process, cluster_config, ports, waits, watchdog
 from lingpipe.partition import balancing
 from lingpipe.placements import local, workers
 from lingpipe.training import (
@@ -18,7 +18,6 @@ from lingpipe.training import (
     interruption,
     planning,
     progress,
-    state_mirror,
     train_program,
     trainer,
 )
@@ -26,33 +25,7 @@ from lingpipe.training import (
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
               tf.errors.DeadlineExceededError,
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
-
-
-class Elastic(NamedTuple):
-    """How training continues when workers change, with --replace_after_seconds.
-
-    Attributes:
-        is_worker_back: function that returns whether more workers could train; the chief calls it at each checkpoint.
-        mirror: where the chief copies its state to.
-    """
-    is_worker_back: Callable[[], bool]
-    mirror: state_mirror.Mirror
-
-
-class _Chief(watchdog.Alone):
-    """Watches for workers that end, and for work that hangs."""
-
-    def __init__(self, joined, is_worker_back=bool):
-        super().__init__(joined.watchdog.seconds, is_worker_back, joined.config)
-        self._config = joined.config
-
-    def silence_in_words(self):
-        return watchdog.silence_in_words(self._config)
-
-    @contextlib.contextmanager
-    def minding(self, ask_to_stop):
-        with super().minding(ask_to_stop), peer_connections.ending_with_others(self._config):
-            yield
+_SECONDS_BETWEEN_LOOKS = .2
 
 
 class Follower:
@@ -63,26 +36,22 @@ class Follower:
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
         workers: the `Workers`.
-        is_replaceable: whether training continues without this worker after a signal.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
     """
 
-    def __init__(self, params: Any, workers: workers.Workers, is_replaceable: bool = False) -> None:
+    def __init__(self, params: Any, workers: workers.Workers) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
-        self._workers, self._is_replaceable = workers, is_replaceable
-        self._end: threading.Timer | None = None
+        self._workers = workers
         self._input = experiment.build_input(params.input, params.train.random_seed)
         task = experiment.build_task(params, self._input.input_spec, workers.devices)
         self._program = workers.program(task, params.train, self._input.batch_spec)
         self._step = 0
 
-    def run(self) -> None:
-        """Trains up to `train.max_steps`, or until a signal asks any worker to stop.
-
-        A worker that is replaceable asks nobody to stop: 25 seconds after a signal its process ends.
+    def run(self) -> int:
+        """Trains up to `train.max_steps`, or until a signal asks any worker to stop; returns the exit code.
 
         Raises:
             TrainingError: when a loss is not finite.
@@ -91,25 +60,12 @@ class Follower:
             self._program.state_restored()
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)
-        with interruption.catch_signals(self._stop) as interrupted, \
-                self._telling_bad_records(), self._program.watching_input(self._input), \
-                self._program.watching_chief(), peer_connections.ending_with_others(self._workers.config):
-            try:
-                self._train(iterator, interrupted)
-            finally:
-                if self._end:
-                    self._end.cancel()  # all have stopped together
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
+                self._telling_bad_records(), self._program.watching_input(self._input), self._program.watching_chief():
+            self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
-
-    def _stop(self):
-        if not self._is_replaceable:
-            self._program.stopping.assign(True)
-            return
-        print(server.leaving(self._workers.config), flush=True)
-        self._end = threading.Timer(server.SECONDS_TO_LEAVE, os._exit, [0])
-        self._end.daemon = True
-        self._end.start()
+        return 0 if self._step >= self._params.train.max_steps else errors.EXIT_TRY_AGAIN
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
@@ -153,7 +109,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     body = params.task.body
     validate(params)
     num_devices, on_cpu = local.set_up(body, kind)
-    ports.check(config)
+    _meet(config)
     joined = workers.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
@@ -161,9 +117,32 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     return params, joined
 
 
-def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None,
-          elastic: Elastic | None = None) -> None:
-    """Trains up to the last step, or until a signal asks any of the workers to stop.
+def _meet(config: cluster_config.ClusterConfig) -> None:
+    """Waits until all workers listen: TensorFlow would wait for them with all Python threads blocked, deaf to signals.
+
+    ::
+
+        worker 0   port opens ── all others answer ── port closes, TensorFlow's server takes it
+        worker 1                port opens ── worker 0 answers, or already its server ── ...
+
+    Raises:
+        ConnectionError: workers are missing for 300 seconds; the message names them.
+        RuntimeError: the port of this worker stays taken.
+    """
+    missing = [f'{job}:{index}' for job, index in config.tasks('worker') if index != config.task_index]
+    print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
+    end = time.monotonic() + watchdog.SECONDS_TO_CONNECT
+    with ports.listening(config), waits.Wait(
+            'the other workers', 0, details=lambda: f'No answer came from {", ".join(missing)}.'):
+        while missing := [name for name in missing if not ports.is_open(config.address_of(name))]:
+            if time.monotonic() > end:
+                names = ', '.join(f'{name} ({config.address_of(name)})' for name in missing)
+                raise watchdog.missing_workers(names, config.num_workers, watchdog.SECONDS_TO_CONNECT)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None) -> int:
+    """Trains up to the last step, or until a signal asks any of the workers to stop; returns the exit code.
 
     Args:
         params: as in `trainer.Trainer`, the same on all workers.
@@ -171,23 +150,20 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
         logdir: folder of the run, which only the chief reads and writes.
         joined: the `Workers`, with devices.
         started: `time.time()` at the start of the program.
-        elastic: `Elastic`, or None: all workers are needed.
 
     Raises:
-        WorkerIsBackError: at a checkpoint, more workers could train.
         ValueError: params cannot work, or differ between workers.
         TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
     if joined.is_chief:
-        chief = _Chief(joined, elastic.is_worker_back) if elastic else _Chief(joined)
-        mirror = elastic.mirror if elastic else None
-        trainer.Trainer(params, evaluation_inputs, logdir, joined, started, chief, mirror).run()
+        leader = watchdog.Alone(joined.watchdog.seconds, config=joined.config)
+        code = trainer.Trainer(params, evaluation_inputs, logdir, joined, started, leader).run_to_exit_code()
     else:
-        is_replaceable = elastic is not None and child_process.is_supervised()  # the others have to restart
-        Follower(params, joined, is_replaceable).run()
+        code = Follower(params, joined).run()
     joined.leave()
+    return code
 
 
 @contextlib.contextmanager
@@ -198,7 +174,7 @@ def losses_in_words() -> Iterator[Any]:
     except _OF_OTHERS as error:
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
-            f'with E or W say which. All workers stop. {child_process.restart_in_words()}') from error
+            f'with E or W say which. {child_process.START_AGAIN}') from error
 
 
 def validate(params: hyperparams.Params) -> None:

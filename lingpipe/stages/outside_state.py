@@ -7,6 +7,7 @@ import tensorflow as tf
 
 _READS = ('ReadVariableOp', 'VariableShape', 'ResourceGather', 'ResourceGatherNd', 'LookupTableFindV2',
           'LookupTableSizeV2', 'LookupTableExportV2')
+_NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of types
 _DRAWS = ('RngReadAndSkip', 'RngSkip')  # any order of random numbers is as good
 _READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records for calls, branches and loops
 
@@ -51,6 +52,28 @@ def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
                     f'A layer of partition {stage} changes {_name(graph, outer)}, a variable or table of TensorFlow, '
                     f'and {where}: its value would depend on who is first. Make it by add_weight, or give one '
                     'partition all layers that use it (partition_by=[...]), in one replica.')
+
+
+def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
+    """Returns the check, if one is needed, that no micro-batch is empty: its one row would change the state.
+
+    Args:
+        rows: numbers of rows of micro-batches: integers, or scalar tensors where they are known only at run time.
+    """
+    if all(isinstance(count, int) for count in rows):
+        return []
+    told = ('The batch has fewer rows than num_micro_batches times num_replicas, and a layer changes a variable or '
+            'table of TensorFlow, which it must not do for an empty micro-batch. Make the batch larger '
+            '(drop_remainder), or make the state by add_weight.')
+    return [tf.debugging.assert_positive(tf.stack(rows), told)]
+
+
+def refuse_uncompilable(graph: tf.Graph) -> None:
+    """Raises ValueError if XLA cannot compile what a graph computes: look-ups in tables, and texts."""
+    names = [operation.name for operation in graph.get_operations() if operation.type.startswith(_NOT_FOR_XLA)]
+    if names:
+        raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile (jit_compile=True). '
+                         'Set jit_compile=False, or do it before the pipeline, in the input.')
 
 
 def _name(graph, outer):

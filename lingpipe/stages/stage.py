@@ -17,6 +17,7 @@ from lingpipe.stages import (
     boundary,
     control_flow,
     graph_pieces,
+    outside_state,
     stage_layers,
     stage_program,
     stage_trace,
@@ -158,6 +159,8 @@ class Stage:
         except control_flow.UnreachableError:
             with control_flow.functions_laid_out():
                 program = trace()
+        if self.jit_compile:
+            outside_state.refuse_uncompilable(program.graph)
         if program.hidden_variables:
             raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
                              'concrete function of its own, which hands them no gradient inside a partition. Leave out '

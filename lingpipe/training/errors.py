@@ -92,8 +92,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
         return (f'{machine(error)} was lost in the middle of a step ({told}). Restart it, unless something else does, '
-                'and run the same command here again: training resumes from its newest checkpoint. '
-                '--max_restarts=10 does both for you.')
+                'and run the same command here again: training resumes from its newest checkpoint.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, set TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: '

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from lingpipe.cluster import child_process
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closed terminal sends SIGHUP, and its shell another one
 _SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same Ctrl-C
 
@@ -54,7 +53,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Inside this scope the first SIGTERM, SIGINT or SIGHUP only sets the `Interruption`.
+    """Inside this scope the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 only sets the `Interruption`.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -71,7 +70,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
         `Interruption`.
     """
     interruption = Interruption(stop)
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in child_process.STOP_SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     times: dict[int, float] = {}
 
@@ -88,6 +87,19 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+
+def end_at_signals() -> None:
+    """Until `catch_signals`, lets a signal end this process at once, so that it can be started again."""
+    for number in child_process.STOP_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
+            signal.signal(number, _end_to_resume)
+
+
+def _end_to_resume(number, unused_frame):
+    with contextlib.suppress(OSError):
+        print(f'Stopped by {signal.Signals(number).name}. Run the same command again to resume.', flush=True)
+    os._exit(child_process.TRY_AGAIN)
 
 
 def end_by(number: int) -> NoReturn:
@@ -133,6 +145,9 @@ def _act_at_signals(reader, interruption, handlers):
         number = read[0]
         if number not in handlers:
             continue
-        if _is_again(number, times) and handlers[number] is signal.SIG_DFL:
-            end_by(number)
+        if _is_again(number, times):
+            if handlers[number] is _end_to_resume:
+                _end_to_resume(number, None)
+            if handlers[number] is signal.SIG_DFL:
+                end_by(number)
         interruption.ask(signal.Signals(number).name)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process, waits, watchdog
+from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
@@ -81,7 +81,7 @@ class Trainer:
         self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
         self._time = time_spent.TimeSpent()
         self.interrupted = interruption.Interruption()
-        self._step = 0
+        self._step, self._is_complete = 0, False
         self._num_told_bad_records = 0
 
     def _waiting_for(self, what):
@@ -132,6 +132,11 @@ class Trainer:
                 told = progress.bad_records_text({'Train': self._input, **self._evaluation_inputs})
                 if told:
                     print(told, flush=True)
+
+    def run_to_exit_code(self) -> int:
+        """Does what `run` does; returns 0 if it came to the last step and its evaluation, else EXIT_TRY_AGAIN."""
+        self.run()
+        return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
     def _run(self):
         p = self._params.train
@@ -346,8 +351,7 @@ class Trainer:
             self._saved_at = time.monotonic()
             self._tell_bad_records()
             if self._chief.is_worker_back():
-                raise errors.WorkerIsBackError(
-                    f'A worker that was left out answers again. {child_process.restart_in_words()}')
+                raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _write_curves(self):
         num_bad_records = progress.count_bad_records(self._input)
@@ -461,6 +465,7 @@ class Trainer:
                   'again for it.',
                   flush=True)
             return {}
+        self._is_complete = True
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
                   flush=True)

@@ -5,11 +5,9 @@ import json
 import pathlib
 import signal
 import socket
-import time
 
 import pytest
 
-from lingpipe.cluster import cluster_config
 from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -33,7 +31,7 @@ def start_fixture(tmp_path):
             spec = {job: [address for other, address in zip(jobs, addresses) if other == job] for job in jobs}
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(
-                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--cluster_network=all',
+                [ROOT / 'run.py', '--model=tiny_digits', '--logdir=logs', f'--cluster={cluster}', '--trusted_network',
                  '--cluster_spec=cluster.json',
                  f'--task={task}', *flags], {'PYTHONPATH': str(ROOT / 'tests/programs')}, tmp_path)
             stack.callback(process.communicate)
@@ -51,23 +49,8 @@ def test_a_server_lends_a_device_for_each_stage_until_it_is_stopped(start, tmp_p
     assert process.stdout.readline() == f'{task} serves at {address} with {devices}.\n'
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate()
-    assert (process.returncode, out) == (0, f'{task} has ended.\n'), err
+    assert (process.returncode, out) == (75, f'{task} has ended.\n'), err
     assert not (tmp_path / 'logs').exists()
-
-
-def test_a_supervised_worker_restarts_after_three_lost_chiefs(start, tmp_path):
-    process, address = start(['chief', 'worker'], 'worker:0', 'pipeline', '--max_restarts=1')
-    serves = f'worker:0 serves at {address} with 2 CPU devices.\n'
-    assert process.stdout.readline() == serves
-    [chief] = json.loads((tmp_path / 'cluster.json').read_text())['cluster']['chief']
-    for _ in range(3):
-        with socket.create_server(cluster_config.host_and_port(chief)) as server:
-            server.settimeout(60)
-            with server.accept()[0] as connection:
-                connection.sendall(b'settings of gRPC')
-        time.sleep(3)  # longer than a worker takes to look again
-    assert 'restarts, to free what TensorFlow keeps of 3 chiefs' in process.stdout.readline()
-    assert process.stdout.readline() == serves
 
 
 def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_path):
@@ -94,8 +77,8 @@ def test_workers_outlive_a_chief_with_wrong_params_and_are_traced(start, tmp_pat
 
 @pytest.mark.parametrize('task', ['worker:0', 'worker:1'])
 def test_a_worker_that_waits_for_another_ends_by_a_signal(start, task):
-    """TensorFlow would catch the signal, and block all threads of Python."""
+    """TensorFlow would block all threads of Python."""
     process, address = start(['worker', 'worker'], task, 'multi_worker')
     process.await_error_line(f'{task} at {address} waits for all 2 workers.')
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == -signal.SIGTERM
+    assert process.wait(timeout=60) == 75

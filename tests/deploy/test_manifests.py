@@ -54,6 +54,10 @@ def container_of(job):
     return container
 
 
+def pod_of_rules(job):
+    return job['spec']['podFailurePolicy']['rules']
+
+
 def arguments_of(job, index):
     """Returns the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
     fields = {variable['name']: variable['valueFrom']['fieldRef']['fieldPath']
@@ -99,9 +103,10 @@ def test_a_command_has_flags_of_run_py_and_a_model_that_is_there(job):
 
 
 @pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
-def test_pods_that_were_stopped_count_as_failed(job):
-    """Else a preemption, at which run.py writes its checkpoint and ends with exit code 0, would complete the Job."""
-    assert parsed(job).fail_when_stopped
+def test_pods_that_were_stopped_start_again(job):
+    """Exit code 75 is no fault of the training."""
+    rules = [rule for rule in pod_of_rules(job) if rule.get('onExitCodes', {}).get('values') == [75]]
+    assert [rule['onExitCodes']['containerName'] for rule in rules] == [container_of(job)['name']]
     assert pod_of(job)['restartPolicy'] == 'Never', 'which podFailurePolicy asks for'
     assert pod_of(job)['terminationGracePeriodSeconds'] > _SECONDS_UNTIL_KILLED
 
@@ -134,8 +139,9 @@ def test_a_lost_host_starts_the_slice_again_however_often():
     """A Job that its podFailurePolicy ends has the reason PodFailurePolicy; others count as restarts."""
     rule, = _JOBSET['spec']['failurePolicy']['rules']
     assert (rule['action'], rule['onJobFailureReasons']) == ('RestartJobSetAndIgnoreMaxRestarts', ['PodFailurePolicy'])
-    of_pods, = _SLICE['template']['spec']['podFailurePolicy']['rules']
-    assert of_pods['action'] == 'FailJob' and of_pods['onPodConditions'][0]['type'] == 'DisruptionTarget'
+    lost, stopped = _SLICE['template']['spec']['podFailurePolicy']['rules']
+    assert (lost['action'], stopped['action']) == ('FailJob', 'FailJob')
+    assert lost['onPodConditions'][0]['type'] == 'DisruptionTarget' and stopped['onExitCodes']['values'] == [75]
     assert _JOBSET['spec']['failurePolicy']['maxRestarts'] > 0 and _SLICE['template']['spec']['backoffLimit'] == 0
 
 

@@ -3,6 +3,7 @@
 import functools
 import re
 
+import keras
 import tensorflow as tf
 
 import lingpipe
@@ -34,7 +35,8 @@ class PipelinedModel:
         self.model, self._optimizer, self._second_fields, self._second = model, optimizer, second, None
         self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
         self._function, self._fitted = None, None
-        self._reads_strings = any(symbol.dtype == 'string' for symbol in model.inputs)  # which Keras keeps on CPUs
+        self._looks_up = any(isinstance(layer, keras.layers.IntegerLookup) for layer in model._flatten_layers()) or any(
+            symbol.dtype == 'string' for symbol in model.inputs)  # Keras keeps tables and strings on CPUs
 
     def outputs(self, x):
         """Returns the outputs of a batch in inference."""
@@ -149,7 +151,7 @@ class PipelinedModel:
         for function in graph.as_graph_def().library.function:
             devices = {node.device
                        for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
-            if devices and not self._reads_strings:
+            if devices and not self._looks_up:
                 return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
         return None
 

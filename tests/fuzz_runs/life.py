@@ -64,7 +64,7 @@ class Life:
         require(not folder.path.exists(), 'a refused run has made a folder')
         require(self._folders[1 - which].contents() == before, 'another run was changed')
 
-    def train(self, which, config, strike=None, fails_when_stopped=False):
+    def train(self, which, config, strike=None):
         """Trains with a configuration; a run that is there resumes, or is refused."""
         folder, other = self._folders[which], self._folders[1 - which]
         before, kept, contents = other.contents(), folder.complete(), folder.contents()
@@ -74,7 +74,7 @@ class Life:
         previous = folder.config
         if not is_other:
             folder.begin(config)
-        words = ['train', f'--logdir={folder.path.name}', *config.words(), *['--fail_when_stopped'] * fails_when_stopped]
+        words = ['train', f'--logdir={folder.path.name}', *config.words()]
         holds_lock = strike and strike.moment in (strikes.BATCH, strikes.EVALUATION)
         during = functools.partial(self._look_at_paused, which) if holds_lock else lambda: None
         result = commands.run(words, self._root, self._notes, strike, during)
@@ -83,7 +83,7 @@ class Life:
         if is_other:
             folder.config = previous
             return self._check_refusal(result, folder, contents, strike)
-        self._check_code(result, strike, folder, fails_when_stopped)
+        self._check_code(result, strike, folder)
         self._check_kept(kept, folder, result)
         folder.check()
         if changes_batch and result.position is not None:
@@ -99,17 +99,13 @@ class Life:
                     result.code, result.output[-500:])
         require(folder.contents() == contents, 'a refused command has changed files', result.output[-500:])
 
-    def _check_code(self, result, strike, folder, fails_when_stopped):
-        code = result.code
-        if code == 75 and fails_when_stopped:
-            require(folder.newest_step() < folder.config.max_steps, 'exit code 75 of a run at its last step')
-            code = 0
-        elif code == 0 and fails_when_stopped:
+    def _check_code(self, result, strike, folder):
+        if result.code == 0:
             require(folder.newest_step() >= folder.config.max_steps, 'exit code 0 of a stopped run',
                     result.output[-500:])
         fault = strike.fault if strike and result.is_struck else 'none'
         is_outside = 'First step after' not in result.output or bool(_FINAL.search(result.output))
-        require(code in _allowed_codes(fault, is_outside), f'exit code {result.code} after {fault}',
+        require(result.code in _allowed_codes(fault, is_outside), f'exit code {result.code} after {fault}',
                 result.output[-1500:])
 
     def _check_kept(self, before, folder, result):
@@ -143,10 +139,10 @@ class Life:
         if fault is None:
             require(not folder.left_behind(), 'files are left behind', folder.left_behind())
 
-    def resume(self, which, max_steps=None, strike=None, fails_when_stopped=False):
+    def resume(self, which, max_steps=None, strike=None):
         """Trains on with the same configuration, or up to another step."""
         config = self._folders[which].config or configs.Config()
-        self.train(which, config._replace(max_steps=max_steps or config.max_steps), strike, fails_when_stopped)
+        self.train(which, config._replace(max_steps=max_steps or config.max_steps), strike)
 
     def change(self, which, field, value, strike=None):
         """Trains on with one thing changed."""
@@ -280,12 +276,10 @@ def _allowed_codes(fault, is_outside):
         fault: one of `strikes.FAULTS`, or 'none'.
         is_outside: whether it may have struck before the first step or after the last evaluation.
     """
-    own = {'TERM': {-15}, 'HUP': {-1}}  # of a process that does nothing for the signal
-    if fault in own:
-        return {0} | (own[fault] if is_outside else set())
     # After Ctrl-C the command ends by SIGINT, so that a loop of a shell ends too.
-    return {'KILL': {-9}, 'full disk': {0, 1}, 'INT': {0, -2}, 'INT twice': {0, -2},
-            'TERM twice': {0, -15}}.get(fault, {0})
+    own = {'TERM': {-15}, 'HUP': {-1}, 'USR1': {-10}}.get(fault, set()) if is_outside else set()  # while Python starts
+    return own | {'KILL': {-9}, 'full disk': {0, 1}, 'INT': {0, -2}, 'INT twice': {0, -2}, 'TERM': {0, 75},
+                  'HUP': {0, 75}, 'USR1': {0, 75}, 'TERM twice': {0, 75}}.get(fault, {0})
 
 
 EVENTS = tuple(name for name, value in vars(Life).items() if not name.startswith('_') and callable(value)

@@ -73,10 +73,9 @@ def machine_of(faults, numbers, names, make_life, on_end):
         def train(self, which, config, strike):
             self._do('train', which, config, strike)
 
-        @stateful.rule(which=which, steps=st.none() | st.sampled_from(configs.STEPS), strike=drawn_strikes,
-                       fails_when_stopped=st.booleans())
-        def resume_struck(self, which, steps, strike, fails_when_stopped):
-            self._do('resume', which, steps, strike, fails_when_stopped)
+        @stateful.rule(which=which, steps=st.none() | st.sampled_from(configs.STEPS), strike=drawn_strikes)
+        def resume_struck(self, which, steps, strike):
+            self._do('resume', which, steps, strike)
 
         @stateful.rule(which=which, config=drawn_configs, strike=drawn_strikes)
         def train_struck(self, which, config, strike):

@@ -72,7 +72,8 @@ def test_a_lost_checkpoint_is_found(trained, folder):
 
 
 @pytest.mark.parametrize('fault, is_outside, codes', [
-    ('none', False, {0}), ('TERM', False, {0}), ('TERM', True, {0, -15}), ('KILL', False, {-9}), ('pipe', True, {0}),
+    ('none', False, {0}), ('TERM', False, {0, 75}), ('TERM', True, {0, 75, -15}), ('KILL', False, {-9}),
+    ('pipe', True, {0}),
     ('full disk', False, {0, 1})])
 def test_exit_codes_are_the_documented_ones(fault, is_outside, codes):
     assert life._allowed_codes(fault, is_outside) == codes

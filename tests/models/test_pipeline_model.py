@@ -272,6 +272,7 @@ def test_schedules_of_the_learning_rate_steps_per_execution_and_callbacks():
 
 def test_inputs_may_be_several_and_options_of_the_optimizer_hold():
     def joined():
+        keras.utils.set_random_seed(0)
         left, right = keras.Input([5], name='left'), keras.Input([2], name='right')
         both = layers.Concatenate()([layers.Dense(4, activation='tanh')(left), right])
         return keras.Model({'left': left, 'right': right}, layers.Dense(3)(layers.Dense(6, activation='gelu')(both)))
@@ -464,3 +465,24 @@ def test_compiling_again_traces_again():
     for jit_compile in (True, False):
         models[1].compile('sgd', cross_entropy(), jit_compile=jit_compile)
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
+
+
+def test_a_loss_of_the_whole_batch_leaves_weights_alone_that_it_does_not_reach():
+    """Else weight decay would change them."""
+    def make():
+        inputs = keras.Input([5])
+        hidden = layers.Dense(4, activation='tanh')(inputs)
+        return keras.Model(inputs, [layers.Dense(3)(hidden), layers.Dense(2, name='far')(hidden)])
+
+    def root(y_true, outputs):
+        return keras.ops.sqrt(keras.ops.mean(keras.ops.square(outputs - y_true)))
+
+    x = np.random.default_rng(0).normal(size=(8, 5)).astype('float32')
+    y = [x[:, :3], x[:, 3:]]
+    models = pair(make)
+    for model in models:
+        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.5), [root, None])
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    plain, piped = models
+    for one, other in zip(plain.get_weights(), piped.pipe.model.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

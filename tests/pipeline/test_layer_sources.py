@@ -405,7 +405,51 @@ COPIED = {
     'adapted texts': lambda: after(layers.TextVectorization(output_mode='tf_idf'), WORDS[:, 0], 'string'),
     'state of a user': lambda: after(tabled(), NUMBERS),
     'quantized kernels with LoRA': lambda: low_rank('int8'),
+    'variables of TensorFlow': lambda: moved(),
+    'layers made by the default policy': lambda: made_by_policy(),
 }
+
+
+class Moving(layers.Layer):
+    """Divides by a variable that only TensorFlow knows."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = tf.Variable(1.0, trainable=False)
+
+    def call(self, inputs):
+        return inputs / self.scale
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+def moved():
+    model = keras.Sequential([keras.Input([3]), Moving(), layers.Dense(2)])
+    model.layers[0].scale.assign(4.0)
+    return model, np.ones([2, 3], 'float32')
+
+
+class Inner(layers.Layer):
+    """Makes a layer without saying of which precision it is."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def made_by_policy():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy('mixed_bfloat16')
+    model = keras.Sequential([keras.Input([3]), Inner(), layers.Dense(2)])
+    keras.config.set_dtype_policy(before)
+    return model, np.ones([2, 3], 'float32')
 
 
 @pytest.mark.parametrize('what', COPIED)

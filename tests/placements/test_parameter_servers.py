@@ -135,7 +135,7 @@ def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, resul
     steps = int(re.search(r'Final Test after (\d+) steps', texts['worker'])[1])
     assert 800 <= steps <= 802  # what was under way is done again: at least once
     assert largest_difference(texts['worker']) < 0.02
-    assert re.search(r'Error 75: ps:0 was lost, .*Restart what has ended and run the same command',
+    assert re.search(r'Error 75: ps:0 was lost, .*Start the same command on all of them again',
                      texts['ps']), texts['ps']
     assert np.isfinite(list(newest_values(tmp_path / 'ps').values())[0]).all()  # the last checkpoint can be read
 

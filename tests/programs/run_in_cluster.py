@@ -1,8 +1,8 @@
 """Runs run.py in a process of a cluster, or alone, which leaves its number in the folder PIDS for those who want to
 strike it.
 
-With LEFT_OUT=FILE a worker that is started again waits until the FILE says that it is left out, and has the chief stop
-once nobody is.
+With LEFT_OUT=FILE a worker that is killed is started again once the FILE says that it is left out, and has the chief
+stop once nobody is.
 """
 
 import json
@@ -18,6 +18,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
 task = json.loads(os.environ.get('TF_CONFIG', '{"task": {"type": "alone", "index": 0}}'))['task']
+from lingpipe.cluster import child_process
+
 name = f'{task["type"]}:{task["index"]}'
 number = pathlib.Path(os.environ['PIDS'], name)
 
@@ -40,8 +42,18 @@ def stop_chief():
     os.kill(int(number.with_name('chief:0').read_text()), signal.SIGTERM)
 
 
-if 'LEFT_OUT' in os.environ and task['type'] == 'worker' and number.exists():
+def start_again_if_killed():
+    """Goes on in a child, and in another one if that is killed."""
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        return child_process.die_with(parent)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+        os._exit(0)
     wait_until_left_out([name])
     threading.Thread(target=stop_chief, daemon=True).start()
-number.write_text(str(os.getpid()))  # a supervisor's child comes last
+
+
+if 'LEFT_OUT' in os.environ and task['type'] == 'worker':
+    start_again_if_killed()
+number.write_text(str(os.getpid()))
 runpy.run_path(str(ROOT / 'run.py'), run_name='__main__')

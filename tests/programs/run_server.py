@@ -27,7 +27,7 @@ def lead(config):
         print(f'{asked.get()} asks to stop', flush=True)
     if 'and_hang' in sys.argv:
         threading.Event().wait()
-    messages.send_to_all(config, messages.ENDED)
+    messages.send_to_all(config, messages.ENDED, 3 if 'and_fail' in sys.argv else 0)
     print('told all', flush=True)
 
 
@@ -39,5 +39,5 @@ if __name__ == '__main__':
         server._SECONDS_BETWEEN_LOOKS = .1
         is_replaceable = 'is_replaceable' in sys.argv
         if is_replaceable:
-            server.SECONDS_TO_LEAVE = 1
-        server.serve(this, num_cpu_devices=2, restarts='restarts' in sys.argv, is_replaceable=is_replaceable)
+            server._SECONDS_TO_LEAVE = 1
+        server.serve(this, num_cpu_devices=2, is_replaceable=is_replaceable)

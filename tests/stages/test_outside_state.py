@@ -87,3 +87,23 @@ def test_state_that_partitions_or_replicas_share_is_refused():
     shares(scale, scale).value_and_grad(loss, X, Y)
     with pytest.raises(ValueError, match='partition 0 changes .*num_replicas=2 share it'):
         pipe_of(ScalesByVariable, num_replicas=2, num_micro_batches=2).value_and_grad(loss, X, Y)
+
+
+def test_an_empty_micro_batch_would_change_state_and_is_refused():
+    """It computes on a row that does not count, but the variable would count it."""
+    pipe = pipe_of(ScalesByVariable)
+    step = tf.function(lambda x, y: pipe.value_and_grad(loss, x, y).loss,
+                       input_signature=[tf.TensorSpec([None, size]) for size in (4, 1)])
+    step(X, Y)
+    before = pipe.model.layers[1].scale.numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match='fewer rows than num_micro_batches'):
+        step(X[:3], Y[:3])
+    assert pipe.model.layers[1].scale.numpy() == before
+
+
+def test_tables_are_refused_where_xla_compiles():
+    model = keras.Sequential([keras.Input([2], dtype='int32'), layers.IntegerLookup(vocabulary=[2, 7]),
+                              layers.Embedding(4, 3), layers.Flatten(), layers.Dense(1)])
+    pipe = lingpipe.GPipeLayer.from_keras(model, num_micro_batches=2, jit_compile=True)
+    with pytest.raises(ValueError, match='XLA cannot compile .* Set jit_compile=False'):
+        pipe.value_and_grad(loss, np.array([[2, 7]] * 4), Y[:4])

@@ -1,0 +1,170 @@
+"""Which cluster a launcher has started: Slurm, a TPU slice or SageMaker; others, such as Kubeflow, set TF_CONFIG.
+
+The processes are numbered by their launcher. Their jobs follow from --cluster and --ps::
+
+    number of the process    0          1           2           3
+    pipeline                 chief      worker:0    worker:1    worker:2
+    multi_worker             worker:0   worker:1    worker:2    worker:3
+    parameter_server         chief      ps:0        worker:0    worker:1          with --ps=1
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lingpipe.cluster import cluster_config, tpu_slice
+
+AUTO = 'auto'
+_PORT = 2222
+_FIRST_PORT, _PORTS_OF_A_JOB, _NUM_RANGES = 10000, 100, 220  # below the ports that Linux gives to clients
+_SECONDS = 60
+
+
+class Launched(NamedTuple):
+    """The processes that a launcher has started.
+
+    Attributes:
+        launcher: its name, for sentences.
+        addresses: 'host:port' of each process.
+        rank: number of this process.
+    """
+
+    launcher: str
+    addresses: list[str]
+    rank: int
+
+
+def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: int | None = None,
+         environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
+    """Returns the cluster of this process.
+
+    Args:
+        cluster_spec: 'auto': TF_CONFIG, else what the launcher says; or the path of a file in the form of TF_CONFIG.
+        task: name of this process, such as 'worker:1', or None.
+        mode: one of `cluster_config.MODES`.
+        num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not say it.
+        environment: the variables of this process.
+
+    Raises:
+        ValueError: the cluster is missing or wrong; the message says where, and what to do.
+    """
+    if cluster_spec != AUTO:
+        return cluster_config.read(cluster_spec, environment, task, mode)
+    if environment.get('TF_CONFIG'):
+        _say('TF_CONFIG')
+        return cluster_config.read(None, environment, task, mode)
+    launched = of_slurm(environment) or _of_tpu_slice(environment) or _of_sagemaker(environment)
+    if launched is None:
+        raise ValueError(
+            f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or '
+            'SageMaker are set. Start all processes by srun, or give --cluster_spec=FILE; see docs/many_machines.md.')
+    jobs = _jobs(launched, mode, num_parameter_servers)
+    kind, index = [(job, place) for job, addresses in jobs.items() for place in range(len(addresses))][launched.rank]
+    config = cluster_config.ClusterConfig(jobs, kind, index)
+    _say(f'{launched.launcher}: this is {task or config.task} of {_counted(jobs)}')
+    return cluster_config.read(None, {'TF_CONFIG': config.to_json()}, task, mode)
+
+
+def _say(found):
+    print(f'Cluster by {found}.', file=sys.stderr, flush=True)
+
+
+def _counted(jobs):
+    return ', '.join(f'{len(addresses)} {job}' for job, addresses in jobs.items())
+
+
+def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> dict[str, list[str]]:
+    """Returns {job: addresses}, in the order of the processes."""
+    first, *others = launched.addresses
+    if mode == cluster_config.MULTI_WORKER:
+        return {'worker': launched.addresses}
+    needs_servers = mode == cluster_config.PARAMETER_SERVER
+    if needs_servers and not num_parameter_servers:
+        raise ValueError(f'{launched.launcher} does not say which processes are parameter servers. Give --ps=1, or '
+                         'another number of them.')
+    servers = others[:num_parameter_servers] if needs_servers else []
+    workers = others[len(servers):]
+    if not workers:
+        raise ValueError(f'{launched.launcher} has {len(launched.addresses)} process'
+                         f'{"es" * (len(launched.addresses) > 1)}, but --cluster={mode} needs a chief'
+                         f'{f", {num_parameter_servers} parameter servers" * needs_servers} and at least one worker. '
+                         'Start more.')
+    return {'chief': [first]} | ({'ps': servers} if servers else {}) | {'worker': workers}
+
+
+def of_slurm(environment: Mapping[str, str]) -> Launched | None:
+    """Returns the tasks of this process's step of Slurm; None outside of Slurm.
+
+    The port of a task follows from the number of the job and its own: two jobs on a node meet only if their numbers
+    differ by a multiple of 220.
+
+    Args:
+        environment: the variables of this process; see "Output environment variables" in srun(1).
+
+    Raises:
+        ValueError: the process was not started by srun, or variables contradict each other.
+    """
+    if not environment.get('SLURM_JOB_ID'):
+        return None
+    job = environment['SLURM_JOB_ID']
+    if not environment.get('SLURM_STEP_NODELIST'):
+        raise ValueError(f'This process is in job {job} of Slurm, but in no step. Start it by srun: srun lingpipe '
+                         'train ...')
+    places = _places(environment, _host_names(environment['SLURM_STEP_NODELIST']))
+    first = _FIRST_PORT + int(job) % _NUM_RANGES * _PORTS_OF_A_JOB
+    addresses = [f'{host}:{first + rank % _PORTS_OF_A_JOB}' for rank, host in enumerate(places)]
+    step = f'{job}.{environment.get("SLURM_STEP_ID", "0")}'
+    return Launched(f'Slurm step {step}', addresses, int(environment['SLURM_PROCID']))
+
+
+def _host_names(nodes):
+    """Returns the list of hosts of Slurm's short form of it, such as 'n[1-3]'."""
+    command = ['scontrol', 'show', 'hostnames', nodes]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ValueError(f'{" ".join(command)} failed ({error}), so that the hosts of the step are unknown. Install '
+                         'the client programs of Slurm where this runs, or give --cluster_spec=FILE.') from error
+    return found.stdout.split()
+
+
+def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
+    """Returns the host of each task, by the distribution of the tasks: block or cyclic."""
+    sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
+    counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
+    nodes = [node for node, count in enumerate(counts) for _ in range(count)]
+    if environment.get('SLURM_DISTRIBUTION', '').startswith('cyclic'):
+        rounds = [(turn, node) for node, count in enumerate(counts) for turn in range(count)]
+        nodes = [node for _, node in sorted(rounds)]
+    index = int(environment['SLURM_PROCID'])
+    if len(counts) != len(hosts) or index >= len(nodes) or nodes[index] != int(environment['SLURM_NODEID']):
+        raise ValueError(
+            f'Task {index} of Slurm is on node {environment["SLURM_NODEID"]}, which does not follow from '
+            f'SLURM_STEP_TASKS_PER_NODE={environment["SLURM_STEP_TASKS_PER_NODE"]} and SLURM_STEP_NODELIST='
+            f'{environment["SLURM_STEP_NODELIST"]}. Give srun --distribution=block or cyclic.')
+    return [hosts[node] for node in nodes]
+
+
+def _of_tpu_slice(environment):
+    if not environment.get('TPU_WORKER_HOSTNAMES'):
+        return None
+    config = tpu_slice.read(environment=environment)
+    return Launched('TPU slice', config.jobs['worker'], int(environment['TPU_WORKER_ID']))
+
+
+def _of_sagemaker(environment):
+    """Returns the hosts of a training job of SageMaker, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
+    if not environment.get('SM_HOSTS'):
+        return None
+    try:
+        hosts = sorted(json.loads(environment['SM_HOSTS']))
+        index = hosts.index(environment.get('SM_CURRENT_HOST'))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f'SM_HOSTS={environment["SM_HOSTS"]} and SM_CURRENT_HOST='
+                         f'{environment.get("SM_CURRENT_HOST")} do not say which host of SageMaker this is. Set them '
+                         'to a list in JSON and to one of its names, or give --cluster_spec=FILE.') from error
+    return Launched('SageMaker', [f'{host}:{_PORT}' for host in hosts], index)

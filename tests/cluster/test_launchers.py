@@ -1,0 +1,87 @@
+"""The cluster that a launcher has started, from the variables that it sets; every mistake is named."""
+
+import json
+import os
+
+import pytest
+
+from lingpipe.cluster import launchers
+
+_SAGEMAKER = {'SM_HOSTS': '["algo-2", "algo-1", "algo-3"]', 'SM_CURRENT_HOST': 'algo-2'}
+_TPU = {'TPU_WORKER_HOSTNAMES': 't0,t1:8471', 'TPU_WORKER_ID': '1'}
+
+
+def _slurm(rank, node, **others):
+    """Returns the variables of a task of five on three nodes."""
+    return {'SLURM_JOB_ID': '1321', 'SLURM_STEP_ID': '4', 'SLURM_STEP_NODELIST': 'n[1-3]', 'SLURM_STEP_TASKS_PER_NODE':
+            '2(x2),1', 'SLURM_PROCID': str(rank), 'SLURM_NODEID': str(node), **others}
+
+
+@pytest.fixture(autouse=True)
+def scontrol(tmp_path, monkeypatch):
+    """Stands in for Slurm's program that lists hosts."""
+    program = tmp_path / 'scontrol'
+    program.write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tmp_path}{os.pathsep}{os.environ["PATH"]}')
+    return program
+
+
+def _read(environment, mode='pipeline', servers=None, task=None):
+    return launchers.read('auto', task, mode, servers, environment)
+
+
+def test_the_tasks_of_a_step_of_slurm_have_jobs_and_ports():
+    """The ports are those of job 1321, of which none is that of a neighbouring job."""
+    config = _read(_slurm(3, 1))
+    assert config.jobs == {
+        'chief': ['n1:10100'], 'worker': ['n1:10101', 'n2:10102', 'n2:10103', 'n3:10104']}
+    assert config.task == 'worker:2'
+    assert _read(_slurm(0, 0, SLURM_JOB_ID='1322')).address == 'n1:10200'
+
+
+def test_cyclic_distributions_are_known():
+    environment = _slurm(3, 0, SLURM_DISTRIBUTION='cyclic')
+    assert _read(environment, 'multi_worker').jobs == {
+        'worker': ['n1:10100', 'n2:10101', 'n3:10102', 'n1:10103', 'n2:10104']}
+
+
+@pytest.mark.parametrize('rank, task', [(0, 'chief:0'), (1, 'ps:0'), (2, 'ps:1'), (3, 'worker:0'), (4, 'worker:1')])
+def test_some_tasks_are_parameter_servers(rank, task):
+    assert _read(_slurm(rank, [0, 0, 1, 1, 2][rank]), 'parameter_server', 2).task == task
+
+
+@pytest.mark.parametrize('environment, jobs, task', [
+    (_SAGEMAKER, {'chief': ['algo-1:2222'], 'worker': ['algo-2:2222', 'algo-3:2222']}, 'worker:0'),
+    (_TPU, {'chief': ['t0:2222'], 'worker': ['t1:8471']}, 'worker:0')])
+def test_other_services_name_their_hosts(environment, jobs, task):
+    config = _read(environment)
+    assert (config.jobs, config.task) == (jobs, task)
+
+
+def test_tf_config_comes_first_and_a_file_before_all(tmp_path, capsys):
+    cluster = {'chief': ['a:1'], 'worker': ['b:1']}
+    environment = {**_slurm(0, 0), 'TF_CONFIG': json.dumps({'cluster': cluster, 'task': {'type': 'worker', 'index': 0}})}
+    assert _read(environment).address == 'b:1'
+    assert capsys.readouterr().err == 'Cluster by TF_CONFIG.\n'
+    (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': {'chief': ['c:1'], 'worker': ['d:1']}}))
+    assert launchers.read(str(tmp_path / 'cluster.json'), 'chief:0', 'pipeline', None, environment).address == 'c:1'
+
+
+def test_a_sentence_says_what_was_found(capsys):
+    _read(_slurm(4, 2))
+    assert capsys.readouterr().err == 'Cluster by Slurm step 1321.4: this is worker:3 of 1 chief, 4 worker.\n'
+
+
+@pytest.mark.parametrize('environment, mode, sentence', [
+    ({}, 'pipeline', 'neither TF_CONFIG nor variables of Slurm.* Start all processes by srun, or give --cluster_spec'),
+    ({'SLURM_JOB_ID': '7'}, 'pipeline', 'in job 7 of Slurm, but in no step. Start it by srun'),
+    (_slurm(3, 2), 'pipeline', 'Task 3 of Slurm is on node 2, .* Give srun --distribution=block or cyclic'),
+    (_slurm(0, 0, SLURM_STEP_NODELIST='m1'), 'pipeline', 'scontrol show hostnames m1 failed .* or give --cluster_spec'),
+    (_slurm(0, 0), 'parameter_server', 'Slurm step 1321.4 does not say which processes .* Give --ps=1'),
+    ({'SM_HOSTS': '["a"]', 'SM_CURRENT_HOST': 'a'}, 'pipeline', 'SageMaker has 1 process, but .* at least one worker'),
+    ({'SM_HOSTS': 'a,b', 'SM_CURRENT_HOST': 'a'}, 'pipeline', 'SM_HOSTS=a,b and SM_CURRENT_HOST=a do not say'),
+    ({'TPU_WORKER_HOSTNAMES': 'a', 'TPU_WORKER_ID': '3'}, 'pipeline', 'do not say which host of a TPU slice')])
+def test_missing_and_wrong_variables_are_named(environment, mode, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        _read(environment, mode)

@@ -1,0 +1,78 @@
+"""The jobs of deploy/slurm on a real Slurm: they train to the end, whatever is done to their tasks."""
+
+import os
+import re
+import signal
+
+import pytest
+
+_STEPS = 'train.max_steps=60; train.steps_per_loop=1; train.save_interval_seconds=0; train.save_max_to_keep=100'
+_MODEL = '--model=tiny_digits'
+
+
+def _words(logdir, overrides=_STEPS):
+    return [_MODEL, f'--logdir={logdir}', f'--model_params_override={overrides}']
+
+
+def _resumes(count):
+    """Returns a function of the output: whether training has resumed so often."""
+    return lambda output: len(re.findall(r'resuming from step \d+', output)) >= count
+
+
+@pytest.fixture(name='data_dir')
+def data_dir_fixture(tiny):
+    tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
+    return tiny._data_dir
+
+
+def _kill_once_saved(slurm, job, logdir, rank, number=signal.SIGKILL):
+    slurm.wait_for(job, lambda output: list((slurm.folder / logdir).glob('train/ckpt-*.index')))
+    os.kill(slurm.process_of(job, rank), number)
+
+
+def test_a_pipeline_survives_kills_and_a_requeue_bit_for_bit(slurm, data_dir, tiny, tmp_path, assert_same_checkpoint):
+    """The reference is one machine."""
+    endless = _STEPS.replace('=60', '=100000')
+    job = slurm.submit('pipeline.sbatch', *_words('pipeline', endless), options=['--nodes=3'], TFDS_DATA_DIR=data_dir)
+    output = slurm.wait_for(job, lambda output: 'First step after' in output and output)
+    assert re.search(r'Cluster by Slurm step \d+.0: this is worker:1 of 1 chief, 2 worker\.', output)
+    _kill_once_saved(slurm, job, 'pipeline', rank=2)
+    slurm.wait_for(job, _resumes(1))
+    os.kill(slurm.process_of(job, 0), signal.SIGKILL)
+    slurm.wait_for(job, _resumes(2))
+    slurm.command('scancel', '--signal=TERM', job)  # all tasks at once; the batch script goes on
+    slurm.wait_for(job, _resumes(3))
+    slurm.command('scancel', '--batch', '--signal=USR1', job)  # as two minutes before the time limit
+    slurm.wait_for_state(job, 'PENDING')
+    stopped, = set(re.findall(r'Stopped by SIGUSR1 at step (\d+); checkpoint', slurm.output(job)))
+    slurm.command('scancel', job)
+    tiny.only_train(tmp_path / 'alone', train__max_steps=int(stopped), train__steps_per_loop=1)
+    assert_same_checkpoint(slurm.folder / f'pipeline/train/ckpt-{stopped}', tmp_path / f'alone/train/ckpt-{stopped}')
+
+
+def test_workers_survive_a_kill_bit_for_bit_and_resume_with_others(slurm, data_dir, assert_same_checkpoint):
+    job = slurm.submit('multi_worker.sbatch', *_words('killed'), TFDS_DATA_DIR=data_dir)
+    other = slurm.submit('multi_worker.sbatch', *_words('undisturbed'), TFDS_DATA_DIR=data_dir)  # on the same nodes
+    _kill_once_saved(slurm, job, 'killed', rank=1)
+    killed = slurm.end(job)
+    assert _resumes(1)(killed) and 'Final Test after 60 steps' in killed
+    slurm.end(other)
+    assert_same_checkpoint(slurm.folder / 'killed/train/ckpt-60', slurm.folder / 'undisturbed/train/ckpt-60')
+    job = slurm.submit('multi_worker.sbatch', *_words('killed', _STEPS.replace('=60', '=64')),
+                       options=['--nodes=1', '--ntasks-per-node=1'], TFDS_DATA_DIR=data_dir)
+    assert 'resuming from step 60 of 64' in slurm.end(job)
+
+
+def test_parameter_servers_are_told_by_a_flag_and_survive_the_kill_of_a_server(slurm, data_dir):
+    job = slurm.submit('parameter_server.sbatch', *_words('servers'), TFDS_DATA_DIR=data_dir)
+    _kill_once_saved(slurm, job, 'servers', rank=1)
+    output = slurm.end(job)
+    assert 'this is ps:0 of 1 chief, 1 ps, 2 worker.' in output
+    assert _resumes(1)(output) and 'Final Test after ' in output
+
+
+def test_an_error_that_a_person_must_see_ends_the_job(slurm, data_dir):
+    job = slurm.submit('multi_worker.sbatch', *_words('wrong', 'task.body.num_partitions=0'), TFDS_DATA_DIR=data_dir,
+                       options=['--nodes=1', '--ntasks-per-node=1'])
+    slurm.wait_for_state(job, 'FAILED')
+    assert slurm.output(job).count('num_partitions=0 is not possible') == 1
