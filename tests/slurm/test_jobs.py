@@ -1,8 +1,10 @@
 """The jobs of deploy/slurm on a real Slurm: they train to the end, whatever is done to their tasks."""
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -76,3 +78,16 @@ def test_an_error_that_a_person_must_see_ends_the_job(slurm, data_dir):
                        options=['--nodes=1', '--ntasks-per-node=1'])
     slurm.wait_for_state(job, 'FAILED')
     assert slurm.output(job).count('num_partitions=0 is not possible') == 1
+
+
+def test_a_job_resumes_after_a_node_went_down(slurm, data_dir):
+    job = slurm.submit('multi_worker.sbatch', *_words('node', _STEPS.replace('=60', '=100000')),
+                       options=['--nodelist=127.0.0.[2-3]'], TFDS_DATA_DIR=data_dir)
+    slurm.wait_for(job, lambda output: list((slurm.folder / 'node').glob('train/ckpt-*.index')))
+    slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=DOWN', 'Reason=test')
+    slurm.wait_for_state(job, 'PENDING')
+    slurm.command('scontrol', 'update', f'JobId={job}', 'StartTime=now')  # else it waits for two minutes
+    with contextlib.suppress(subprocess.CalledProcessError):  # it is back by itself once it answers
+        slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')
+    slurm.wait_for(job, _resumes(1))
+    slurm.command('scancel', job)
