@@ -23,6 +23,7 @@ _DOCUMENTS = [(path.stem, document) for path in sorted(_FOLDER.glob('*.yaml'))
               for document in yaml.safe_load_all(path.read_text('utf-8'))]
 _ALL = {f'{file}: {document["kind"]}': document for file, document in _DOCUMENTS}
 _JOBSET = _ALL['tpu_jobset: JobSet']
+_PIPELINE = _ALL['pipeline_jobset: JobSet']
 _SLICE, = _JOBSET['spec']['replicatedJobs']
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _PARSE = """
@@ -36,13 +37,19 @@ print(json.dumps({name: flags.FLAGS[name].value for name in flags.FLAGS}, defaul
 _SECONDS_UNTIL_KILLED = 30  # Kubernetes' default, which a checkpoint may need more than
 
 
+def job_of(part):
+    return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': part['name']}, 'spec': part['template']['spec']}
+
+
 def job_of_slice():
-    return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': 'slice'}, 'spec': _SLICE['template']['spec']}
+    return job_of(_SLICE)
 
 
 _OF_KUBERNETES = {name: document for name, document in _ALL.items() if document['kind'] != 'JobSet'}
 _OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of_slice()
-_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job']}
+_PARTS = {part['name']: job_of(part) for part in _PIPELINE['spec']['replicatedJobs']}
+_OF_KUBERNETES.update({f'pipeline_jobset: {name}': job for name, job in _PARTS.items()})
+_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job'], 'chief': _PARTS['chief'], 'worker': _PARTS['worker']}
 
 
 def pod_of(job):
@@ -61,7 +68,7 @@ def pod_of_rules(job):
 def arguments_of(job, index):
     """Returns the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
     fields = {variable['name']: variable['valueFrom']['fieldRef']['fieldPath']
-              for variable in container_of(job)['env'] if 'valueFrom' in variable}
+              for variable in container_of(job).get('env', []) if 'valueFrom' in variable}
     given = {name: str(index) for name, field in fields.items() if field == _INDEX}
     assert given.keys() >= set(re.findall(r'\$\((\w+)\)', ' '.join(container_of(job)['args'])))
     return [re.sub(r'\$\((\w+)\)', lambda match: given[match[1]], word) for word in container_of(job)['args']]
@@ -84,9 +91,13 @@ def test_a_manifest_is_what_kubernetes_takes(name):
     kubernetes_validate.validate(_OF_KUBERNETES[name], kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_jobset_has_fields_of_its_api_alone():
+@pytest.mark.parametrize('jobset', [_JOBSET, _PIPELINE], ids=['tpu', 'pipeline'])
+def test_a_jobset_has_fields_of_its_api_alone(jobset):
     """Kubeflow's classes are made of the API of JobSet, and leave out what that does not know."""
-    assert models.JobsetV1alpha2JobSet.from_dict(_JOBSET).to_dict() == _JOBSET
+    assert models.JobsetV1alpha2JobSet.from_dict(jobset).to_dict() == jobset
+
+
+def test_misspelt_fields_of_a_jobset_are_found():
     misspelt = copy.deepcopy(_JOBSET)
     misspelt['spec']['failurePolicy']['maxRestart'] = 3
     assert models.JobsetV1alpha2JobSet.from_dict(misspelt).to_dict() != misspelt
@@ -137,6 +148,7 @@ def test_hosts_of_the_table_have_the_chips_of_its_topologies():
 
 def test_a_lost_host_starts_the_slice_again_however_often():
     """A Job that its podFailurePolicy ends has the reason PodFailurePolicy; others count as restarts."""
+    assert _PIPELINE['spec']['failurePolicy'] == _JOBSET['spec']['failurePolicy']
     rule, = _JOBSET['spec']['failurePolicy']['rules']
     assert (rule['action'], rule['onJobFailureReasons']) == ('RestartJobSetAndIgnoreMaxRestarts', ['PodFailurePolicy'])
     lost, stopped = _SLICE['template']['spec']['podFailurePolicy']['rules']
@@ -156,7 +168,19 @@ def test_every_pod_of_the_gpu_job_finds_itself_among_the_addresses(tmp_path):
         assert config.address == f'{job["metadata"]["name"]}-{index}.{service["metadata"]["name"]}:{port}'
 
 
-@pytest.mark.parametrize('job, file', [('tpu', 'tpu_jobset'), ('gpu', 'gpu_job')])
+def test_every_pod_of_the_pipeline_finds_itself_among_the_addresses(tmp_path):
+    name = _PIPELINE['metadata']['name']
+    (tmp_path / 'cluster.json').write_text(_ALL['pipeline_jobset: ConfigMap']['data']['cluster.json'])
+    for part, job in _PARTS.items():
+        for index in range(job['spec']['completions']):
+            given = parsed(job, index)
+            config = cluster_config.read(str(tmp_path / 'cluster.json'), {}, given.task, given.cluster)
+            assert config.address == f'{name}-{part}-0-{index}.{_PIPELINE["spec"]["network"]["subdomain"]}:2222'
+            assert config.num_workers == _PARTS['worker']['spec']['completions']
+
+
+@pytest.mark.parametrize('job, file', [
+    ('tpu', 'tpu_jobset'), ('gpu', 'gpu_job'), ('chief', 'pipeline_jobset'), ('worker', 'pipeline_jobset')])
 def test_pods_are_reached_by_each_other_alone(job, file):
     labels, policy = _JOBS[job]['spec']['template']['metadata']['labels'], _ALL[f'{file}: NetworkPolicy']['spec']
     (source,), = (rule['from'] for rule in policy['ingress'])
