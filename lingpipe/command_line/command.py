@@ -175,7 +175,8 @@ def _checked_main(arguments):
         interruption.end_at_signals()
     if FLAGS.tpu == tpu_slice.SLICE:
         _leave_tpu_to_server()
-    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'))
+    startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),
+                              shows_warnings=FLAGS.cluster == 'none' or logging.level_info())
     from lingpipe.training import errors
     try:
         params, datasets = _experiment()

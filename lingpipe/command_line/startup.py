@@ -12,7 +12,7 @@ from absl import app
 from lingpipe.training import garbage
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
-_WARNINGS_AND_ERRORS = '1'
+_WARNINGS_AND_ERRORS, _ERRORS = '1', '2'
 # Absl's form, and that of TensorFlow before 2.20.
 _LOG_LINE = re.compile(
     rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |'
@@ -20,7 +20,7 @@ _LOG_LINE = re.compile(
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
 
-def import_tensorflow(find_devices: bool = True) -> None:
+def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
     """Imports TensorFlow and finds its devices, without printing its log lines.
 
     No log level suppresses these lines, because they are written before TensorFlow reads the level. They are printed if
@@ -29,6 +29,7 @@ def import_tensorflow(find_devices: bool = True) -> None:
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
+        shows_warnings: False in a cluster, whose connections bring warnings whenever they close.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -38,7 +39,7 @@ def import_tensorflow(find_devices: bool = True) -> None:
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     if _LEVEL in os.environ:
         return
-    os.environ[_LEVEL] = _WARNINGS_AND_ERRORS
+    os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _ERRORS
     with _log_lines_held_back() as held, garbage.rarely_collected():
         import tensorflow as tf
         finds_gpu = find_devices and tf.config.list_physical_devices('GPU')

@@ -213,7 +213,9 @@ class PipelineModel(model_surface.ModelSurface):
             loss = self._on_last_device(self._compute_loss, x, y, outputs, sample_weight)
             self._loss_tracker.update_state(loss, sample_weight=_num_rows(x))
             scaled = loss if scale is None else loss * scale
-        gradients = self._reached(tape.gradient(scaled, [variables, tf.nest.flatten(outputs)]), variables)
+        leaves = [leaf for leaf in tf.nest.flatten(outputs) if leaf is not None]
+        logits = [getattr(leaf, '_keras_logits', leaf) for leaf in leaves]  # which Keras's cross-entropies read instead
+        gradients = self._reached(tape.gradient(scaled, [variables, leaves, logits]), variables)
         if scale is not None:
             gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         is_finite = tf.reduce_all(
@@ -223,10 +225,11 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _reached(self, gradients, variables):
         """Returns gradients of variables, None for those behind outputs that no loss reads: nothing decays these."""
-        of_variables, of_outputs = gradients
+        of_variables, *of_outputs = gradients
+        is_read = [any(gradient is not None for gradient in pair) for pair in zip(*of_outputs)]
         symbols = getattr(self.pipe.model, 'outputs', None) or []  # a model with a call of its own has none
-        read = [symbol for symbol, gradient in zip(symbols, of_outputs) if gradient is not None]
-        if len(read) in (0, len(of_outputs)):
+        read = [symbol for symbol, reaches in zip(symbols, is_read) if reaches]
+        if len(read) in (0, len(is_read)):
             return of_variables
         behind = {id(variable) for variable in keras.Model(self.pipe.model.inputs, read).trainable_variables}
         return [gradient if id(variable) in behind else None for gradient, variable in zip(of_variables, variables)]

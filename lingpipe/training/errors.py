@@ -95,7 +95,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
                 'and run the same command here again: training resumes from its newest checkpoint.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
-                'none, set TF_CPP_MIN_LOG_LEVEL=1 and run again). If it ran out of memory: '
+                'none, give --verbosity=1 and run again). If it ran out of memory: '
                 f'{_save_memory(body_params)}')
     return (f'TensorFlow stopped with {type(error).__name__}: {told}. If the cause lies outside, such as a machine '
             'that was lost, run the same command again: training resumes from its newest checkpoint.')

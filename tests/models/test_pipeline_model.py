@@ -467,7 +467,7 @@ def test_compiling_again_traces_again():
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
 
 
-def test_a_loss_of_the_whole_batch_leaves_weights_alone_that_it_does_not_reach():
+def test_a_loss_of_the_whole_batch_leaves_other_weights_alone():
     """Else weight decay would change them."""
     def make():
         inputs = keras.Input([5])

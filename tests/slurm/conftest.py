@@ -52,10 +52,11 @@ class Slurm:
     def __init__(self, folder):
         self.folder = folder
         self._environment = {
-            **os.environ, 'SLURM_CONF': str(folder / 'slurm.conf'), 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1',
+            **os.environ, 'SLURM_CONF': str(folder / 'slurm.conf'), 'OMP_NUM_THREADS': '1',
             'PATH': f'{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}',
             'PYTHONPATH': f'{ROOT}{os.pathsep}{ROOT / "tests/programs"}', 'CUDA_VISIBLE_DEVICES': ''}
-        self._environment.pop('TF_CONFIG', None)
+        for name in ('TF_CONFIG', 'TF_CPP_MIN_LOG_LEVEL'):
+            self._environment.pop(name, None)
 
     def command(self, *words):
         """Runs a program of Slurm; returns what it prints."""

@@ -65,12 +65,13 @@ def test_workers_survive_a_kill_bit_for_bit_and_resume_with_others(slurm, data_d
     assert 'resuming from step 60 of 64' in slurm.end(job)
 
 
-def test_parameter_servers_are_told_by_a_flag_and_survive_the_kill_of_a_server(slurm, data_dir):
+def test_a_flag_tells_parameter_servers_and_one_may_be_killed(slurm, data_dir):
     job = slurm.submit('parameter_server.sbatch', *_words('servers'), TFDS_DATA_DIR=data_dir)
     _kill_once_saved(slurm, job, 'servers', rank=1)
     output = slurm.end(job)
     assert 'this is ps:0 of 1 chief, 1 ps, 2 worker.' in output
     assert _resumes(1)(output) and 'Final Test after ' in output
+    assert not re.search(r'^[IW]0000 .*', output, re.MULTILINE), 'lines of TensorFlow that concern no user'
 
 
 def test_an_error_that_a_person_must_see_ends_the_job(slurm, data_dir):
