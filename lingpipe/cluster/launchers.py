@@ -57,16 +57,16 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     if environment.get('TF_CONFIG'):
         _say('TF_CONFIG')
         return cluster_config.read(None, environment, task, mode)
-    launched = of_slurm(environment) or _of_tpu_slice(environment) or _of_sagemaker(environment)
+    launched = _of_slurm(environment) or _of_tpu_slice(environment) or _of_sagemaker(environment)
     if launched is None:
         raise ValueError(
             f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or '
             'SageMaker are set. Start all processes by srun, or give --cluster_spec=FILE; see docs/many_machines.md.')
     jobs = _jobs(launched, mode, num_parameter_servers)
-    kind, index = [(job, place) for job, addresses in jobs.items() for place in range(len(addresses))][launched.rank]
-    config = cluster_config.ClusterConfig(jobs, kind, index)
-    _say(f'{launched.launcher}: this is {task or config.task} of {_counted(jobs)}')
-    return cluster_config.read(None, {'TF_CONFIG': config.to_json()}, task, mode)
+    names = [f'{job}:{index}' for job, addresses in jobs.items() for index in range(len(addresses))]
+    name = task or names[launched.rank]
+    _say(f'{launched.launcher}: this is {name} of {_counted(jobs)}')
+    return cluster_config.read(None, {'TF_CONFIG': json.dumps({'cluster': jobs})}, name, mode)
 
 
 def _say(found):
@@ -96,17 +96,11 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
     return {'chief': [first]} | ({'ps': servers} if servers else {}) | {'worker': workers}
 
 
-def of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Returns the tasks of this process's step of Slurm; None outside of Slurm.
+def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
+    """Returns the tasks of this process's step, by the output environment variables of srun(1); None without Slurm.
 
     The port of a task follows from the number of the job and its own: two jobs on a node meet only if their numbers
     differ by a multiple of 220.
-
-    Args:
-        environment: the variables of this process; see "Output environment variables" in srun(1).
-
-    Raises:
-        ValueError: the process was not started by srun, or variables contradict each other.
     """
     if not environment.get('SLURM_JOB_ID'):
         return None
@@ -157,7 +151,7 @@ def _of_tpu_slice(environment):
 
 
 def _of_sagemaker(environment):
-    """Returns the hosts of a training job of SageMaker, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
+    """Returns the hosts of a SageMaker job, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
     if not environment.get('SM_HOSTS'):
         return None
     try:

@@ -70,7 +70,7 @@ def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> in
 
 
 def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> bool:
-    """Sends a word to the chief, and leaves it for a chief that replaces this one before it has acted.
+    """Sends a word to the chief.
 
     Args:
         config: `ClusterConfig`.
@@ -85,8 +85,6 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-        if not is_unheard:
-            session.run(queue.enqueue(0))
     return not is_unheard
 
 

@@ -130,18 +130,13 @@ def check_addresses(config: cluster_config.ClusterConfig, is_trusted: bool) -> N
     Raises:
         ValueError: it was not given, and other machines can reach this process.
     """
-    who = _reachable(config, _interfaces())
+    who = _reachable(config, [name for _, name in socket.if_nameindex()])
     if who and not is_trusted:
         raise ValueError(f'{who}. {_DANGER}{_ADVICE}, and give --trusted_network. See docs/many_machines.md.')
     public = [address for job in config.jobs.values() for address in job if _is_public(address)]
     if public:
         logging.warning('%s: an address of the public Internet. %s%s; see docs/many_machines.md.', _listed(public),
                         _DANGER, _ADVICE)
-
-
-def _interfaces():
-    """Returns the names of the network interfaces of this machine."""
-    return [name for _, name in socket.if_nameindex()]
 
 
 def _reachable(config, interfaces):

@@ -130,7 +130,7 @@ class Execution:
         self._weight_gradients: list[Any] = [None] * len(stages)
 
     def refuse_unproven_losses(self) -> None:
-        """Raises ValueError if a layer adds a loss that does not follow from those of its micro-batches."""
+        """Raises ValueError if a layer adds a loss that does not follow from the losses of its micro-batches."""
         for stage, are_sums in zip(self.stages, self._wiring.added_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config, waits, watchdog
+from lingpipe.cluster import cluster_config, ports, waits, watchdog
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import worker_training, workers
 from lingpipe.training import errors, train_program, trainer
@@ -163,6 +163,15 @@ def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
     with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the "
                                          "model differently"):
         worker_training.join(tiny.params(task__body__partition_by='time'), config)
+
+
+def test_workers_that_are_missing_are_named_and_the_others_are_met(monkeypatch):
+    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0.1)
+    config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
+    with pytest.raises(ConnectionError, match=r'no answer from worker:1 \(127.0.0.1:\d+\), of 2 workers'):
+        worker_training._meet(config)
+    with ports.listening(config._replace(task_index=1)):
+        worker_training._meet(config)
 
 
 def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):

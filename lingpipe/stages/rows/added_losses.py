@@ -1,4 +1,4 @@
-"""How the losses that layers add follow from those of micro-batches: as a sum, as a mean, or in no known way."""
+"""Whether the losses that layers add are sums over the rows of a batch, means, or neither for certain."""
 
 from collections.abc import Iterable
 

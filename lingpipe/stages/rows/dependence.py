@@ -94,7 +94,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     """Returns the dictionary from the reference of each tensor to its `Dependence`.
 
     Args:
-        operations: those of the trace with `NUM_ROWS[0]` rows, in the graph's order.
+        operations: of the trace with `NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `NUM_ROWS[1]` rows.
         given: dictionary from references of tensors to what is known of them.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
