@@ -52,11 +52,14 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     Raises:
         ValueError: the cluster is missing or wrong; the message says where, and what to do.
     """
-    if cluster_spec != AUTO:
-        return cluster_config.read(cluster_spec, environment, task, mode)
-    if environment.get('TF_CONFIG'):
-        _say('TF_CONFIG')
-        return cluster_config.read(None, environment, task, mode)
+    if cluster_spec != AUTO or environment.get('TF_CONFIG'):
+        path = None if cluster_spec == AUTO else cluster_spec
+        _say(path or 'TF_CONFIG')
+        config = cluster_config.read(path, environment, task, mode)
+        if num_parameter_servers not in (None, config.num_parameter_servers):
+            raise ValueError(f'--ps={num_parameter_servers}, but {path or "TF_CONFIG"} lists '
+                             f'{config.num_parameter_servers} parameter servers. Leave --ps out.')
+        return config
     launched = _of_slurm(environment) or _of_tpu_slice(environment) or _of_sagemaker(environment)
     if launched is None:
         raise ValueError(

@@ -85,3 +85,11 @@ def test_a_sentence_says_what_was_found(capsys):
 def test_missing_and_wrong_variables_are_named(environment, mode, sentence):
     with pytest.raises(ValueError, match=sentence):
         _read(environment, mode)
+
+
+def test_a_number_of_servers_that_differs_from_the_list_is_refused():
+    cluster = {'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']}
+    environment = {'TF_CONFIG': json.dumps({'cluster': cluster, 'task': {'type': 'chief', 'index': 0}})}
+    assert _read(environment, 'parameter_server', 1).num_parameter_servers == 1
+    with pytest.raises(ValueError, match='--ps=2, but TF_CONFIG lists 1 parameter servers. Leave --ps out'):
+        _read(environment, 'parameter_server', 2)
