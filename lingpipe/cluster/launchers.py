@@ -77,7 +77,8 @@ def _say(found):
 
 
 def _counted(jobs):
-    return ', '.join(f'{len(addresses)} {job}' for job, addresses in jobs.items())
+    words = {'chief': 'chief', 'ps': 'parameter server', 'worker': 'worker'}
+    return ', '.join(f'{len(jobs[job])} {words[job]}{"s" * (len(jobs[job]) > 1)}' for job in jobs)
 
 
 def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> dict[str, list[str]]:

@@ -224,15 +224,18 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Returns gradients of variables, None for those behind outputs that no loss reads: nothing decays these."""
+        """Returns gradients of variables, None for those that no loss reaches: nothing decays these."""
         of_variables, *of_outputs = gradients
+        if self.pipe._get_own_losses():  # they may reach any variable
+            return of_variables
         is_read = [any(gradient is not None for gradient in pair) for pair in zip(*of_outputs)]
         symbols = getattr(self.pipe.model, 'outputs', None) or []  # a model with a call of its own has none
         read = [symbol for symbol, reaches in zip(symbols, is_read) if reaches]
         if len(read) in (0, len(is_read)):
             return of_variables
         behind = {id(variable) for variable in keras.Model(self.pipe.model.inputs, read).trainable_variables}
-        return [gradient if id(variable) in behind else None for gradient, variable in zip(of_variables, variables)]
+        return [gradient if id(variable) in behind or variable.regularizer else None
+                for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
         """Returns the loss function, always the same object, because the pipeline caches its traces by it.

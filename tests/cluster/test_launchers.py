@@ -70,7 +70,7 @@ def test_tf_config_comes_first_and_a_file_before_all(tmp_path, capsys):
 
 def test_a_sentence_says_what_was_found(capsys):
     _read(_slurm(4, 2))
-    assert capsys.readouterr().err == 'Cluster by Slurm step 1321.4: this is worker:3 of 1 chief, 4 worker.\n'
+    assert capsys.readouterr().err == 'Cluster by Slurm step 1321.4: this is worker:3 of 1 chief, 4 workers.\n'
 
 
 @pytest.mark.parametrize('environment, mode, sentence', [

@@ -24,6 +24,7 @@ _DOCUMENTS = [(path.stem, document) for path in sorted(_FOLDER.glob('*.yaml'))
 _ALL = {f'{file}: {document["kind"]}': document for file, document in _DOCUMENTS}
 _JOBSET = _ALL['tpu_jobset: JobSet']
 _PIPELINE = _ALL['pipeline_jobset: JobSet']
+_TRAINJOB, _RUNTIME = _ALL['trainjob: TrainJob'], _ALL['trainjob: TrainingRuntime']
 _SLICE, = _JOBSET['spec']['replicatedJobs']
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _PARSE = """
@@ -45,13 +46,6 @@ def job_of_slice():
     return job_of(_SLICE)
 
 
-_OF_KUBERNETES = {name: document for name, document in _ALL.items() if document['kind'] != 'JobSet'}
-_OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of_slice()
-_PARTS = {part['name']: job_of(part) for part in _PIPELINE['spec']['replicatedJobs']}
-_OF_KUBERNETES.update({f'pipeline_jobset: {name}': job for name, job in _PARTS.items()})
-_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job'], 'chief': _PARTS['chief'], 'worker': _PARTS['worker']}
-
-
 def pod_of(job):
     return job['spec']['template']['spec']
 
@@ -59,6 +53,25 @@ def pod_of(job):
 def container_of(job):
     container, = pod_of(job)['containers']
     return container
+
+
+def job_of_trainjob():
+    """Returns the Job that Kubeflow Trainer makes of a TrainJob and its runtime of one replicated job."""
+    part, = _RUNTIME['spec']['template']['spec']['replicatedJobs']
+    trainer, job = _TRAINJOB['spec']['trainer'], copy.deepcopy(job_of(part))
+    job['spec'].update(completions=trainer['numNodes'], parallelism=trainer['numNodes'])
+    container_of(job).update(args=trainer['args'], env=trainer['env'], resources=trainer['resourcesPerNode'])
+    return job
+
+
+_OF_KUBERNETES = {name: document for name, document in _ALL.items()
+                  if document['kind'] not in ('JobSet', 'TrainJob', 'TrainingRuntime')}
+_OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of_slice()
+_PARTS = {part['name']: job_of(part) for part in _PIPELINE['spec']['replicatedJobs']}
+_OF_KUBERNETES.update({f'pipeline_jobset: {name}': job for name, job in _PARTS.items()})
+_OF_KUBERNETES['trainjob: Job of TrainJob'] = job_of_trainjob()
+_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job'], 'chief': _PARTS['chief'], 'worker': _PARTS['worker'],
+         'trainjob': job_of_trainjob()}
 
 
 def pod_of_rules(job):
@@ -95,6 +108,12 @@ def test_a_manifest_is_what_kubernetes_takes(name):
 def test_a_jobset_has_fields_of_its_api_alone(jobset):
     """Kubeflow's classes are made of the API of JobSet, and leave out what that does not know."""
     assert models.JobsetV1alpha2JobSet.from_dict(jobset).to_dict() == jobset
+
+
+def test_a_trainjob_and_its_runtime_have_fields_of_their_api_alone():
+    assert models.TrainerV1alpha1TrainJob.from_dict(_TRAINJOB).to_dict() == _TRAINJOB
+    assert models.TrainerV1alpha1TrainingRuntime.from_dict(_RUNTIME).to_dict() == _RUNTIME
+    assert _TRAINJOB['spec']['runtimeRef']['name'] == _RUNTIME['metadata']['name']
 
 
 def test_misspelt_fields_of_a_jobset_are_found():
@@ -148,7 +167,8 @@ def test_hosts_of_the_table_have_the_chips_of_its_topologies():
 
 def test_a_lost_host_starts_the_slice_again_however_often():
     """A Job that its podFailurePolicy ends has the reason PodFailurePolicy; others count as restarts."""
-    assert _PIPELINE['spec']['failurePolicy'] == _JOBSET['spec']['failurePolicy']
+    runtime = _RUNTIME['spec']['template']['spec']
+    assert _PIPELINE['spec']['failurePolicy'] == _JOBSET['spec']['failurePolicy'] == runtime['failurePolicy']
     rule, = _JOBSET['spec']['failurePolicy']['rules']
     assert (rule['action'], rule['onJobFailureReasons']) == ('RestartJobSetAndIgnoreMaxRestarts', ['PodFailurePolicy'])
     lost, stopped = _SLICE['template']['spec']['podFailurePolicy']['rules']
@@ -179,8 +199,19 @@ def test_every_pod_of_the_pipeline_finds_itself_among_the_addresses(tmp_path):
             assert config.num_workers == _PARTS['worker']['spec']['completions']
 
 
+def test_every_pod_of_the_trainjob_finds_itself_in_tf_config():
+    job, name = _JOBS['trainjob'], _TRAINJOB['metadata']['name']
+    text, = (variable['value'] for variable in container_of(job)['env'] if variable['name'] == 'TF_CONFIG')
+    for index in range(job['spec']['completions']):
+        environment = {'TF_CONFIG': text.replace('$(JOB_COMPLETION_INDEX)', str(index))}
+        config = cluster_config.read(None, environment, None, parsed(job, index).cluster)
+        assert config.address == f'{name}-node-0-{index}.{name}:2222'
+        assert config.num_workers == job['spec']['completions']
+
+
 @pytest.mark.parametrize('job, file', [
-    ('tpu', 'tpu_jobset'), ('gpu', 'gpu_job'), ('chief', 'pipeline_jobset'), ('worker', 'pipeline_jobset')])
+    ('tpu', 'tpu_jobset'), ('gpu', 'gpu_job'), ('chief', 'pipeline_jobset'), ('worker', 'pipeline_jobset'),
+    ('trainjob', 'trainjob')])
 def test_pods_are_reached_by_each_other_alone(job, file):
     labels, policy = _JOBS[job]['spec']['template']['metadata']['labels'], _ALL[f'{file}: NetworkPolicy']['spec']
     (source,), = (rule['from'] for rule in policy['ingress'])

@@ -16,7 +16,7 @@ import lingpipe
 from tests.fuzz import observed, pipelined, reference
 
 EQUAL, REFUSED, DIFFERENT, CRASHED, INVALID = 'equal', 'refused', 'different', 'crashed', 'invalid'
-_TOLERANCE, _TOLERANCE_OF_16_BITS, _TOLERANCE_OF_64_BITS = 3e-5, 5e-2, 1e-9
+_TOLERANCE, _TOLERANCE_OF_16_BITS, _TOLERANCE_OF_64_BITS = 1e-4, 5e-2, 1e-9  # oneDNN's tanh: 6e-5
 _LEAST_SCALE, _LEAST_SCALES = 1e-3, {'changes of weights': 1e-2}  # weights of about 1 are rounded
 _NO_EMPTY_MICRO_BATCH = 'The batch has fewer rows than num_micro_batches'
 _LINGPIPE = pathlib.Path(lingpipe.__file__).parent

@@ -467,21 +467,22 @@ def test_compiling_again_traces_again():
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
 
 
-def test_a_loss_of_the_whole_batch_leaves_other_weights_alone():
-    """Else weight decay would change them."""
+def test_a_loss_of_the_whole_batch_leaves_weights_alone_that_no_loss_reaches():
+    """Else weight decay would change them. A regularizer is a loss."""
     def make():
         inputs = keras.Input([5])
         hidden = layers.Dense(4, activation='tanh')(inputs)
-        return keras.Model(inputs, [layers.Dense(3)(hidden), layers.Dense(2, name='far')(hidden)])
+        far = [layers.Dense(2, kernel_regularizer=penalty)(hidden) for penalty in (None, 'l2')]
+        return keras.Model(inputs, [layers.Dense(3)(hidden), *far])
 
     def root(y_true, outputs):
         return keras.ops.sqrt(keras.ops.mean(keras.ops.square(outputs - y_true)))
 
     x = np.random.default_rng(0).normal(size=(8, 5)).astype('float32')
-    y = [x[:, :3], x[:, 3:]]
+    y = [x[:, :3], x[:, 3:], x[:, 3:]]
     models = pair(make)
     for model in models:
-        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.5), [root, None])
+        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.5), [root, None, None])
         model.fit(x, y, batch_size=8, epochs=2, verbose=0)
     plain, piped = models
     for one, other in zip(plain.get_weights(), piped.pipe.model.get_weights()):

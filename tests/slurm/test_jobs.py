@@ -37,7 +37,7 @@ def test_a_pipeline_survives_kills_and_a_requeue_bit_for_bit(slurm, data_dir, ti
     endless = _STEPS.replace('=60', '=100000')
     job = slurm.submit('pipeline.sbatch', *_words('pipeline', endless), options=['--nodes=3'], TFDS_DATA_DIR=data_dir)
     output = slurm.wait_for(job, lambda output: 'First step after' in output and output)
-    assert re.search(r'Cluster by Slurm step \d+.0: this is worker:1 of 1 chief, 2 worker\.', output)
+    assert re.search(r'Cluster by Slurm step \d+.0: this is worker:1 of 1 chief, 2 workers\.', output)
     _kill_once_saved(slurm, job, 'pipeline', rank=2)
     slurm.wait_for(job, _resumes(1))
     os.kill(slurm.process_of(job, 0), signal.SIGKILL)
@@ -69,7 +69,7 @@ def test_a_flag_tells_parameter_servers_and_one_may_be_killed(slurm, data_dir):
     job = slurm.submit('parameter_server.sbatch', *_words('servers'), TFDS_DATA_DIR=data_dir)
     _kill_once_saved(slurm, job, 'servers', rank=1)
     output = slurm.end(job)
-    assert 'this is ps:0 of 1 chief, 1 ps, 2 worker.' in output
+    assert 'this is ps:0 of 1 chief, 1 parameter server, 2 workers.' in output
     assert _resumes(1)(output) and 'Final Test after ' in output
     assert not re.search(r'^[IW]0000 .*', output, re.MULTILINE), 'lines of TensorFlow that concern no user'
 
