@@ -349,7 +349,7 @@ def test_a_full_disk_is_reported_in_one_sentence(outcomes):
 def test_a_step_has_a_limit_on_one_machine_too(outcomes):
     code, _, err = outcomes['a step without end']()
     assert code == 75
-    assert 'Error: No step ended in 0.1 s (--step_timeout_seconds=0.01). Training resumes from the newest' in err
+    assert 'Error: Waited 0.1 s for the first step to end (--step_timeout_seconds=0.01).' in err
 
 
 def test_a_folder_in_use_is_refused_until_its_training_run_ends(outcomes):

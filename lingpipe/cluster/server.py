@@ -75,7 +75,7 @@ def _after_signal(config, target, is_replaceable, events):
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     end = time.monotonic() + _SECONDS_TO_LEAVE
     while (event := _next(events, _SECONDS_BETWEEN_LOOKS)) is None and time.monotonic() < end:
-        if ports.state_of(config.jobs['chief'][0]) is ports.State.NOBODY:
+        if not ports.is_open(config.jobs['chief'][0]):
             return _next(events, _SECONDS_TO_CLOSE)  # its last word may have come just now
     return event
 
@@ -83,7 +83,7 @@ def _after_signal(config, target, is_replaceable, events):
 def _has_others(config):
     """Returns whether another worker serves, over which training can continue."""
     others = [config.jobs['worker'][index] for job, index in config.tasks('worker') if index != config.task_index]
-    return any(ports.state_of(address) is ports.State.SERVES for address in others)
+    return any(map(ports.is_open, others))
 
 
 def _catch_signals(events):

@@ -25,27 +25,14 @@ _FIRST_WARNING_SECONDS = 30.
 _SECONDS_BETWEEN_LOOKS = 1.
 _LONGEST_DELAY_OF_A_LOOK = 5.
 _URGENT_SECONDS = 5.
-_NUM_FILES = 3
-_OPEN_FILES, _FILE_FLAGS = '/proc/self/fd', '/proc/self/fdinfo'  # which only Linux has
-_INPUT_AND_OUTPUT = '/proc/self/io'
+_INPUT_AND_OUTPUT = '/proc/self/io'  # which only Linux has
 _LONGEST_IDLE_SECONDS = 3600.
 _SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # threads that only wait need a tenth of it in an hour
-_NO_DATA = ('/dev/', '/proc/', '/sys/')
-_open_waits: list['Wait'] = []
+_ONLY_IDLE_TIME = 'Only time without work counts.'
 
 
-def current() -> list[str]:
-    """Returns, as noun phrases, what this process has been waiting for longer than a second."""
-    return [wait.what for wait in list(_open_waits) if wait.seconds_so_far() > _SECONDS_BETWEEN_LOOKS]
-
-
-def paused_seconds(since: float, planned: float) -> float:
-    """Returns for how long this process was stopped, as by Ctrl-Z, during a planned sleep: no limit counts that time.
-
-    Args:
-        since: `time.monotonic()` before the sleep.
-        planned: seconds that the sleep was to take at most.
-    """
+def _paused_seconds(since: float, planned: float) -> float:
+    """Returns for how long this process was stopped, as by Ctrl-Z, during a sleep: no limit counts that time."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
@@ -66,36 +53,37 @@ class Wait:
     Args:
         what: what the process waits for, as a noun phrase.
         seconds: the limit; 0: none, only warnings.
-        setting: name of the param with the limit, or ''.
+        setting: where the limit comes from, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
         position: function that returns the progress of the work. Each change restarts the time. While it returns None,
             nothing waits. By default the whole scope is one wait.
         work: function that returns what grows while the work is done, if slowly: the limit counts from its last change.
         on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
         is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
+        first_warning_seconds: when to warn first, but not later than after a quarter of the limit; None: after 30.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
                  position: Callable[[], Any] = int, work: Callable[[], Any] = int,
-                 on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> None:
+                 on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool,
+                 first_warning_seconds: float | None = None) -> None:
         self.what = what
         self._seconds, self._setting, self._details, self._position = seconds, setting, details, position
         self._work = work
         self._on_timeout, self._is_urgent = on_timeout, is_urgent
-        self._first_warning = min(_FIRST_WARNING_SECONDS, seconds / 4 or _FIRST_WARNING_SECONDS)
+        first = _FIRST_WARNING_SECONDS if first_warning_seconds is None else first_warning_seconds
+        self._first_warning = min(first, seconds / 4 or first)
         self._since: float | None = None
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f'waiting for {what}', daemon=True)
 
     def __enter__(self) -> Self:
-        _open_waits.append(self)
         self._thread.start()
         return self
 
     def __exit__(self, *unused_error: Any) -> None:
         self._has_ended.set()
         self._thread.join()
-        _open_waits.remove(self)
 
     def seconds_so_far(self) -> float:
         """Returns how long the current wait has lasted, as far as is known; 0 if nothing waits."""
@@ -121,7 +109,7 @@ class Wait:
             looked, pause = time.monotonic(), min(_SECONDS_BETWEEN_LOOKS, self._first_warning / 4)
             if self._has_ended.wait(pause):
                 return None
-            paused = paused_seconds(looked, pause)
+            paused = _paused_seconds(looked, pause)
             done_at += paused
             self._since = None if self._since is None else self._since + paused
 
@@ -135,9 +123,9 @@ class Wait:
         return f'Still waiting for {self.what} after {waited:.3g} s.{self._more()}{limit}'
 
     def _last_sentence(self, limit):
-        setting = f' ({self._setting}={self._seconds:g})' if self._setting and limit == self._seconds else ''
-        return (f'Waited {limit:g} s for {self.what}{setting}.{self._more()} Check that its machine or file '
-                'system answers, then run the same command again: training resumes from the newest checkpoint.')
+        setting = f' ({self._setting})' if self._setting and limit == self._seconds else ''
+        return (f'Waited {limit:g} s for {self.what}{setting}.{self._more()} See that its machine or file system '
+                'answers, then run the same command again: training resumes from the newest checkpoint.')
 
     def _more(self):
         more = self._details()
@@ -155,7 +143,7 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any],
         on_timeout: as in `Wait`.
         is_urgent: as in `Wait`.
     """
-    return Wait(f'a batch of {source}', seconds, 'train.input_timeout_seconds', _files_in_words, position,
+    return Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                 on_timeout=on_timeout, is_urgent=is_urgent)
 
 
@@ -168,8 +156,8 @@ def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wai
         position: as in `Wait`.
     """
     idle_seconds = max(seconds, _LONGEST_IDLE_SECONDS) if seconds else 0
-    return Wait(f'{source} to read again what it has seen', idle_seconds, details=_idleness_in_words, position=position,
-                work=_work_of_process)
+    return Wait(f'{source} to read again what it has seen', idle_seconds, details=lambda: _ONLY_IDLE_TIME,
+                position=position, work=_work_of_process)
 
 
 def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any]], Wait]) -> Iterator[Any]:
@@ -207,7 +195,7 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
         seconds: `train.checkpoint_timeout_seconds`.
         details: as in `Wait`.
     """
-    return Wait(what, seconds, 'train.checkpoint_timeout_seconds', details)
+    return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
 def for_input(source: str) -> Wait:
@@ -216,11 +204,8 @@ def for_input(source: str) -> Wait:
     Args:
         source: name of the input.
     """
-    return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=_idleness_in_words, work=_work_of_process)
-
-
-def _idleness_in_words():
-    return f'{_files_in_words()} Only time without work counts.'.strip()
+    return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
+                work=_work_of_process)
 
 
 def _work_of_process():
@@ -234,29 +219,3 @@ def _bytes_written():
             return int(next(line for line in file if line.startswith('wchar:')).split()[1])
     except (OSError, StopIteration):
         return 0
-
-
-def _files_in_words():
-    files = _files_being_read()
-    more = ', ...' if len(files) > _NUM_FILES else ''
-    return f'Files open for reading: {", ".join(files[:_NUM_FILES])}{more}.' if files else ''
-
-
-def _files_being_read():
-    """Returns the paths of files that are open only for reading. It does not touch them: one of them may hang."""
-    try:
-        numbers = os.listdir(_OPEN_FILES)
-    except OSError:
-        return []
-    return sorted({path for path in map(_path_if_only_read, numbers) if path})
-
-
-def _path_if_only_read(number):
-    try:
-        path = os.readlink(f'{_OPEN_FILES}/{number}')
-        with open(f'{_FILE_FLAGS}/{number}') as file:
-            flags = int(next(line for line in file if line.startswith('flags:')).split()[1], 8)
-    except (OSError, StopIteration):  # closed meanwhile
-        return None
-    is_file = path.startswith('/') and not path.startswith(_NO_DATA)
-    return path if is_file and flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_DIRECTORY else None

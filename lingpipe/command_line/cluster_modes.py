@@ -97,8 +97,8 @@ def _train_pipeline(params, datasets, given, config, started, reached):
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, placement.devices).run(given.steps)
         return 0
-    leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
-    return trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run_to_exit_code()
+    dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
+    return trainer.Trainer(params, datasets, given.logdir, placement, started, dog).run_to_exit_code()
 
 
 def _train_elastic_pipeline(params, datasets, given, config, started, reached):
@@ -109,9 +109,9 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
     reached()
 
     def run(placed, placement, roster, mirror, since):
-        leader = watchdog.Chief(roster.config, 'worker', given.step_timeout_seconds, roster.is_worker_back)
+        dog = watchdog.Watchdog(given.step_timeout_seconds, roster.config, 'worker', roster.is_worker_back)
         return trainer.Trainer(
-            placed, datasets, given.logdir, placement, since, leader, mirror).run_to_exit_code()
+            placed, datasets, given.logdir, placement, since, dog, mirror).run_to_exit_code()
 
     return workers.train(params, started, run)
 
@@ -151,14 +151,14 @@ def _train_on_slice(params, datasets, given, config, started, reached):
     hosts.wait_for_all(config)
     reached()
     params, placement = tpu_system.start_and_place(params, given.mode, tpu_slice.target(config), config.address)
-    leader = watchdog.Chief(config, 'worker', given.step_timeout_seconds)
-    return trainer.Trainer(params, datasets, given.logdir, placement, started, leader).run_to_exit_code()
+    dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
+    return trainer.Trainer(params, datasets, given.logdir, placement, started, dog).run_to_exit_code()
 
 
 def _train_as_worker(params, datasets, given, config, started):
     from lingpipe.placements import worker_training
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
-    with _ending_though_others_wait(), worker_training.losses_in_words(), dog:
+    with _ending_though_others_wait(), worker_training.losses_in_words():
         params, workers = worker_training.join(params, config, _kind(given), dog)
         return worker_training.train(params, datasets, given.logdir, workers, started)
 
@@ -184,6 +184,6 @@ def _train_with_parameter_servers(params, datasets, given, config, started, reac
     from lingpipe.placements import parameter_servers
     params, servers = parameter_servers.join(
         params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given), given.batches_from)
-    leader = watchdog.Chief(config, 'ps', given.step_timeout_seconds)
+    dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'ps')
     reached()
-    return parameter_servers.train(params, datasets, given.logdir, servers, started, leader)
+    return parameter_servers.train(params, datasets, given.logdir, servers, started, dog)

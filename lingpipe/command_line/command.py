@@ -17,7 +17,7 @@ from absl import app, flags, logging
 
 from lingpipe import hyperparams, model_registry, spelling, text_files
 from lingpipe.cluster import tpu_slice
-from lingpipe.command_line import modes, new_model, run_flags, standard_streams, startup, topics, user_errors
+from lingpipe.command_line import liveness, modes, new_model, run_flags, standard_streams, startup, topics, user_errors
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
@@ -138,6 +138,14 @@ def _run(params, datasets):
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
 
 
+def _show_life():
+    try:
+        liveness.start(FLAGS.liveness_file)
+    except OSError as error:
+        raise app.UsageError(f'--liveness_file={FLAGS.liveness_file} cannot be written ({error.strerror}). Give a path '
+                             'in a folder that exists.') from error
+
+
 def _leave_tpu_to_server():
     try:
         tpu_slice.leave_tpu_to_server(tpu_slice.read(FLAGS.task))
@@ -173,6 +181,7 @@ def _checked_main(arguments):
     run_flags.check(FLAGS)
     if FLAGS.mode == 'train':
         interruption.end_at_signals()
+        _show_life()
     if FLAGS.tpu == tpu_slice.SLICE:
         _leave_tpu_to_server()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),

@@ -37,8 +37,8 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 def _train(params, datasets, placement, given, started):
     from lingpipe.cluster import watchdog
     from lingpipe.training import trainer
-    alone = watchdog.Alone(given.step_timeout_seconds)
-    run = trainer.Trainer(params, datasets, given.logdir, placement, started, alone)
+    dog = watchdog.Watchdog(given.step_timeout_seconds)
+    run = trainer.Trainer(params, datasets, given.logdir, placement, started, dog)
     code = run.run_to_exit_code()
     if run.interrupted.is_by_user:
         raise KeyboardInterrupt

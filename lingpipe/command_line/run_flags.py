@@ -19,7 +19,7 @@ MODES = {
     'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
     'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
-    'train': ('profile_steps', 'step_timeout_seconds'),
+    'train': ('profile_steps', 'step_timeout_seconds', 'liveness_file'),
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
@@ -107,6 +107,9 @@ flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --mode=train: limit of a step; the first one may take ten times as long. After '
     'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
     lower_bound=0.)
+flags.DEFINE_string(
+    'liveness_file', None, 'With --mode=train: file that the process touches every 5 seconds, for a livenessProbe of '
+    'Kubernetes.')
 flags.DEFINE_float(
     'replace_after_seconds', 0., 'With --cluster=pipeline: training continues without a worker that has not answered '
     'for this time, and uses it again from the next checkpoint after it is back; 0: training ends, with exit code 75.',

@@ -33,7 +33,7 @@ TOPICS = (
     Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
     Topic('Where to run', (), ('device', 'tpu')),
     Topic('Checkpoints', ('eval', 'export', 'generate'), ('checkpoint', 'follow')),
-    Topic('Faults', ('train',), ('step_timeout_seconds',)),
+    Topic('Faults', ('train',), ('step_timeout_seconds', 'liveness_file')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'max_staleness', 'batches_from',
         'replace_after_seconds')),

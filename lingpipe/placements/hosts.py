@@ -118,8 +118,7 @@ def silent_workers(config: cluster_config.ClusterConfig) -> list[str]:
 
 
 def _closed(config):
-    closed = ports.State.NOBODY, ports.State.UNREACHABLE
-    return [name for name in _workers(config) if ports.state_of(config.address_of(name)) in closed]
+    return [name for name in _workers(config) if not ports.is_open(config.address_of(name))]
 
 
 def in_words(config: cluster_config.ClusterConfig, names: list[str]) -> str:

@@ -263,7 +263,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
-          chief: watchdog.Chief | None = None) -> int:
+          dog: watchdog.Watchdog | None = None) -> int:
     """Trains up to the last step, or until a signal asks to stop; returns the exit code.
 
     Args:
@@ -272,14 +272,14 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
         logdir: folder of the run, on the chief's disk.
         servers: the `ParameterServers`, with devices.
         started: `time.time()` at the start of the program.
-        chief: `watchdog.Chief` of the cluster, or None.
+        dog: `watchdog.Watchdog`, which limits steps, or None.
 
     Raises:
         LostWorkerError: a server was lost, or all workers.
         TrainingError, ValueError: as `trainer.Trainer`.
     """
     with losses_in_words(servers):
-        code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, chief).run_to_exit_code()
+        code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()
     gc.collect()  # removes functions from workers and servers while these still run
     return code
 

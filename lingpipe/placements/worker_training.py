@@ -158,8 +158,8 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Work
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
     if joined.is_chief:
-        leader = watchdog.Alone(joined.watchdog.seconds, config=joined.config)
-        code = trainer.Trainer(params, evaluation_inputs, logdir, joined, started, leader).run_to_exit_code()
+        code = trainer.Trainer(
+            params, evaluation_inputs, logdir, joined, started, joined.watchdog).run_to_exit_code()
     else:
         code = Follower(params, joined).run()
     joined.leave()

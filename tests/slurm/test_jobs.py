@@ -92,3 +92,21 @@ def test_a_job_resumes_after_a_node_went_down(slurm, data_dir):
         slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')
     slurm.wait_for(job, _resumes(1))
     slurm.command('scancel', job)
+
+
+def test_a_pipeline_continues_without_a_node_that_went_down(slurm, data_dir):
+    """Slurm ends a step with its first task that fails unless it is told otherwise."""
+    words = ' '.join(f"'{word}'" for word in _words('continued', _STEPS.replace('=60', '=100000')))
+    job = slurm.command(
+        'sbatch', '--parsable', '--output=%j.log', '--no-kill', '--nodes=3', '--ntasks=3', f'--export=ALL,TFDS_DATA_DIR={data_dir}',
+        '--wrap', f'srun --no-kill --kill-on-bad-exit=0 lingpipe train --cluster=pipeline --trusted_network '
+        f'--replace_after_seconds=1 {words}')
+    slurm.wait_for(job, lambda output: list((slurm.folder / 'continued').glob('train/ckpt-*.index')))
+    slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=DOWN', 'Reason=test')
+    with contextlib.suppress(ValueError, ProcessLookupError):  # Slurm may have ended it already
+        os.kill(slurm.process_of(job, 2), signal.SIGKILL)
+    slurm.wait_for(job, lambda output: 'training continues over worker:0.' in output)
+    slurm.wait_for(job, lambda output: output.count('First step after') == 2)
+    slurm.command('scancel', job)
+    with contextlib.suppress(subprocess.CalledProcessError):
+        slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')

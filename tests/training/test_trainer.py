@@ -1,4 +1,3 @@
-import contextlib
 import errno
 import json
 import os
@@ -12,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.cluster import watchdog
 from lingpipe.input import image_input
 from lingpipe.training import (
     checkpoints,
@@ -133,27 +131,6 @@ def test_no_input_stays_open_after_a_run(tiny, tmp_path, monkeypatch):
     made = tiny.trainer(tmp_path, train__max_steps=1)
     made.run()
     assert [reference() for reference in opened] == [None]
-
-
-def test_a_checkpoint_is_finished_after_an_error_unwatched(tiny, tmp_path, monkeypatch):
-    """A watch over other processes would end this one in the middle of writing."""
-    order = []
-
-    class Chief(watchdog.Alone):
-        @contextlib.contextmanager
-        def minding(self, ask_to_stop):
-            try:
-                yield
-            finally:
-                order.append('watch ends')
-
-    made = tiny.trainer(tmp_path)
-    made._chief = Chief()
-    monkeypatch.setattr(made._writer, 'wait', lambda: order.append('written'))
-    monkeypatch.setattr(made, '_train', lambda interrupted: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        made.run()
-    assert order == ['watch ends', 'written']
 
 
 def test_the_devices_in_use_are_not_written_into_the_params(tiny, tmp_path):
