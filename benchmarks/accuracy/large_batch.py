@@ -1,37 +1,37 @@
 """Accuracy over the batch size: SGD with momentum against LARS, for equal numbers of epochs, on handwritten digits.
 
-    python -m benchmarks.accuracy.large_batch --picture=docs/images/large_batch.png
+    python -m benchmarks.accuracy.large_batch
 
 Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All training runs
 warm up for a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the batch,
 are what batch norm sees.
 """
 
-import pathlib
+import functools
 import statistics
 
 import keras
 from absl import app, flags
 
-from benchmarks.accuracy import digits_accuracy
-from benchmarks.support import common, line_chart
+from benchmarks.support import common
 from lingpipe import base_model_params, optimizers
 from lingpipe.input import image_input
 from lingpipe.layers import keras_params, resnet
 from lingpipe.models import image_classifier
 from lingpipe.optimizers import learning_rate_schedules
+from lingpipe.training import evaluation, experiment, train_program
 
-_BATCH_SIZES = flags.DEFINE_list('batch_sizes', ['32', '128', '512', '1437'],
-    'Examples in a mini-batch; 1,437 is all of them.')
+_BATCH_SIZES = flags.DEFINE_list(
+    'batch_sizes', ['32', '128', '512', '1437'], 'Examples in a mini-batch; 1,437 is all of them.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1'], 'Values of train.random_seed, one training each.')
 _EPOCHS = flags.DEFINE_integer('epochs', 40, 'Epochs of each training.', lower_bound=1)
 _SGD_RATES = flags.DEFINE_list('sgd_rates', ['0.005', '0.02'], 'Learning rates of SGD for batch 32.')
 _LARS_RATES = flags.DEFINE_list('lars_rates', ['0.25', '1'], 'Learning rates of LARS for batch 32.')
 _DEPTH = flags.DEFINE_integer('depth', 10, 'Depth of the ResNet.')
 _FILTERS = flags.DEFINE_integer('filters', 16, 'Filters of its first group.', lower_bound=1)
-_PICTURE = flags.DEFINE_string('picture', None, 'PNG file to draw the accuracies into.')
 
 _NUM_EXAMPLES = 1437
+_CHANCE = 10.0  # per cent of ten classes
 _BASE_BATCH_SIZE = 32
 _WEIGHT_DECAY = 1e-4
 _BATCH_NORM_MOMENTUM = 0.5  # With 40 steps in all, a longer memory would still hold the statistics of the first ones.
@@ -87,20 +87,43 @@ def num_steps(batch_size):
     return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size))
 
 
+def accuracy(described):
+    """Trains once.
+
+    Args:
+        described: `Experiment`.
+
+    Returns:
+        Per cent of the held-out digits that are read; chance where numbers stopped being finite.
+    """
+    params, train = described.Model(), described.Train().Instantiate()
+    task = experiment.build_task(params, train.input_spec)
+    program = train_program.TrainProgram(task, params.train)
+    try:
+        program.run(program.iterate(functools.partial(train.training_dataset, 0)), params.train.max_steps)
+    except Exception as error:
+        if train_program.NON_FINITE not in str(error):
+            raise
+        return _CHANCE
+    return 100 * evaluation.Evaluator(task).run(described.Test().Instantiate().evaluation_dataset())['accuracy']
+
+
+def mean_and_range(values):
+    """Returns '98.52 (98.06 to 98.89)', or the only value."""
+    mean = f'{statistics.fmean(values):.2f}'
+    return mean if len(values) == 1 else f'{mean} ({min(values):.2f} to {max(values):.2f})'
+
+
 def main(unused_argv):
     batch_sizes, seeds = (list(map(int, flag.value)) for flag in (_BATCH_SIZES, _SEEDS))
     pairs = [(optimizer, float(rate)) for optimizer, flag in (('SGD', _SGD_RATES), ('LARS', _LARS_RATES))
              for rate in flag.value]
     names = [f'{optimizer}, {rate:g}' for optimizer, rate in pairs]
-    found = [[[digits_accuracy.accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
+    found = [[[accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
              for batch_size in batch_sizes]
-    if _PICTURE.value:
-        lines = {name: list(map(statistics.fmean, column)) for name, column in zip(names, zip(*found))}
-        pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
-            lines, batch_sizes, x_title='batch', y_title='accuracy on held-out digits, %'))
     common.report(
         common.markdown_table(['batch', 'steps', *names], [
-            [batch_size, num_steps(batch_size), *map(digits_accuracy.mean_and_range, row)]
+            [batch_size, num_steps(batch_size), *map(mean_and_range, row)]
             for batch_size, row in zip(batch_sizes, found)]),
         f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, '
         f'{len(seeds)} seeds; ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group.')

@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -135,37 +133,6 @@ def serve():
     values = getattr(module, request['function'])(*request['arguments'])
     for _ in sys.stdin:
         print(json.dumps(next(values)), file=answers, flush=True)
-
-
-class Finished(NamedTuple):
-    """What a process took: seconds, and seconds of work over all cores; what it printed, and that with its log."""
-
-    seconds: float
-    user_seconds: float
-    printed: str
-    logged: str
-
-
-def run_command(model, mode, logdir, *words):
-    """Runs the command as users do, in a process of its own, to its end; returns `Finished`.
-
-    Args:
-        model: value of --model.
-        mode: value of --mode.
-        logdir: value of --logdir.
-        *words: other arguments of the command.
-    """
-    command = [sys.executable, str(ROOT / 'run.py'), f'--model={model}', f'--mode={mode}', f'--logdir={logdir}', *words]
-    used, started = _user_seconds(), time.monotonic()
-    result = subprocess.run(command, capture_output=True, text=True)
-    logged = result.stdout + result.stderr
-    if result.returncode:
-        raise RuntimeError(f'{" ".join(command)} failed:\n{logged[-2000:]}')
-    return Finished(time.monotonic() - started, _user_seconds() - used, result.stdout, logged)
-
-
-def _user_seconds():
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
 
 
 def markdown_table(header, rows):

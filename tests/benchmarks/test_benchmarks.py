@@ -117,16 +117,6 @@ def test_timeline_draws_the_actions_of_each_device_in_schedule_order(run_benchma
     assert [row['device'] for row in table(text)] == ['0', '1']
 
 
-def test_mixed_precision_has_a_row_for_each_model_and_policy(run_main, table, fork_commands, monkeypatch):
-    monkeypatch.chdir(_ROOT)
-    fork_commands(with_one_dnn=True)  # by the process that is there for others of this file
-    rows = table(run_main(
-        'speed.mixed_precision', '--models=tests.programs.tiny_digits', '--policies=mixed_bfloat16',
-        '--model_params_override=train.max_steps=2'))
-    assert [(row['model'], row['dtype_policy']) for row in rows] == [('tests.programs.tiny_digits', 'mixed_bfloat16')]
-    assert 'accuracy' in rows[0]['final Test']
-
-
 def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
     picture = tmp_path / 'loss.png'
     benchmark = load_forking('scaling.sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5',
