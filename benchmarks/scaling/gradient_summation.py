@@ -1,19 +1,14 @@
-"""Seconds to sum the gradients of ResNet-50: measured on devices and processes of this machine, on TPUs by a model of
-links.
+"""Seconds to sum the gradients of ResNet-50: on TPUs by a model of links, measured on virtual devices of this machine.
 
-    python -m benchmarks.scaling.gradient_summation --picture=docs/images/gradient_summation.png
-    python -m benchmarks.scaling.gradient_summation --num_devices= --num_processes=  # the model alone, which takes a
-    second
+    python -m benchmarks.scaling.gradient_summation
+    python -m benchmarks.scaling.gradient_summation --num_devices=  # the model alone, which takes a second
 
-Measured are virtual devices of one process, which share its memory, and server processes with one thread each, which
-send each other tensors over the loopback interface as hosts would over a network. All share this machine's cores.
-Weights are spread over the devices as a pipeline spreads them, and the sum of each comes to the device that it lives
-on. The methods take turns. Before that the sums of each are compared with NumPy's. The model counts until all chips
-have all sums.
+Virtual devices of one process share its memory and this machine's cores. Weights are spread over them as a pipeline
+spreads them, and the sum of each comes to the device that it lives on. The methods take turns. Before that the sums of
+each are compared with NumPy's. The model counts until all chips have all sums.
 """
 
 import math
-import pathlib
 import statistics
 import time
 
@@ -22,36 +17,34 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.scaling import reduction_time, server_processes
-from benchmarks.support import common, line_chart
+from benchmarks.scaling import reduction_time
+from benchmarks.support import common
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import resnet
 from lingpipe.planner import accelerators
 
-_NUM_DEVICES = flags.DEFINE_list('num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty '
-                                                                 'for none.')
-_NUM_PROCESSES = flags.DEFINE_list('num_processes', ['2', '4'], 'Numbers of server processes to measure with; empty '
-                                                                'for none.')
-_METHODS = flags.DEFINE_list('methods', ['add', 'ring', 'two_dimensional'],
-    "Values of GPipeLayer's field gradient_sum to measure.")
+_NUM_DEVICES = flags.DEFINE_list(
+    'num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty for none.')
+_METHODS = flags.DEFINE_list(
+    'methods', ['add', 'ring', 'two_dimensional'], "Values of GPipeLayer's field gradient_sum to measure.")
 _DEPTH = flags.DEFINE_integer('depth', 50, 'Depth of the ResNet whose gradients are summed.')
 _FILTERS = flags.DEFINE_integer('filters', 64, 'Filters of its first group.', lower_bound=1)
 _NUM_ROUNDS = flags.DEFINE_integer(
     'num_rounds', 9, 'Measured sums of each method, of which the median counts.', lower_bound=1)
 _CHIPS = flags.DEFINE_list('chips', ['4', '16', '64', '256', '1024'], 'Numbers of chips for the model; squares.')
-_ACCELERATOR = flags.DEFINE_string('accelerator', 'v3', "Name whose links the model has, as in --mode=plan's "
-                                                        "--accelerator.")
+_ACCELERATOR = flags.DEFINE_string(
+    'accelerator', 'v3', "Name whose links the model has, as in --mode=plan's --accelerator.")
 _HOP_MICROSECONDS = flags.DEFINE_float(
     'hop_microseconds', 1e6 * reduction_time.HOP_SECONDS, 'What a transfer to a neighbour takes besides its bytes.',
     lower_bound=0.0)
-_MODEL_BYTES = flags.DEFINE_integer('model_bytes', 4 * 25_557_032, 'Bytes of the gradients for the model: ResNet-50 in '
-                                                                   'float32.')
-_PICTURE = flags.DEFINE_string('picture', None, "PNG file to draw the model's times into.")
+_MODEL_BYTES = flags.DEFINE_integer(
+    'model_bytes', 4 * 25_557_032, 'Bytes of the gradients for the model: ResNet-50 in float32.')
 
 _ROUNDING = 1e-6  # of the largest value of a sum, for each replica
 
-def sums_on_devices(num_devices):
-    """Measures the methods on virtual devices of one process; see `_sums`.
+
+def sums(num_devices):
+    """Measures the methods in turns, after one sum of each that is checked and does not count.
 
     Args:
         num_devices: virtual devices, one a replica.
@@ -60,25 +53,7 @@ def sums_on_devices(num_devices):
         Dictionary from method to seconds.
     """
     device_kinds.use_virtual_devices(num_devices)
-    yield from _sums(device_kinds.stage_devices(num_devices, 'CPU'))
-
-
-def sums_over_processes(num_processes):
-    """Measures the methods over server processes; see `_sums`.
-
-    Args:
-        num_processes: server processes, one a replica.
-
-    Yields:
-        Dictionary from method to seconds.
-    """
-    with server_processes.devices(num_processes) as devices:
-        yield from _sums(devices)
-
-
-def _sums(devices):
-    """Yields dictionaries from method to seconds: all in turns, after one sum of each that is checked and does not
-    count."""
+    devices = device_kinds.stage_devices(num_devices, 'CPU')
     parts, owners = _gradients(devices)
     expected = [np.sum([part.numpy() for part in replicas], axis=0, dtype='float64') for replicas in zip(*parts)]
     functions = {method: _sum_function(method, devices, parts, owners) for method in _METHODS.value}
@@ -122,8 +97,7 @@ def _sum_function(method, devices, parts, owners):
     @tf.function(autograph=False)
     def run():
         totals = collectives.GradientSum(method)(parts, devices, owners)
-        # Fetching all of them would copy them; one number of each is enough to wait for, and one tensor a device to
-        # send.
+        # Fetching all of them would copy them; one number of each is enough to wait for.
         return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner])
                 for owner in set(owners)]
 
@@ -142,19 +116,11 @@ def _seconds(function):
     return time.perf_counter() - start
 
 
-def measured_row(sums, count):
-    """Returns a row of a table of what was measured.
-
-    Args:
-        sums: generator function, such as `sums_on_devices`.
-        count: its argument, the number of replicas.
-
-    Returns:
-        List of the number of replicas, then the milliseconds of each method.
-    """
-    with common.Process(sums, count) as process:
+def _measured_row(num_devices):
+    with common.Process(sums, num_devices) as process:
         rounds = [process.next() for _ in range(_NUM_ROUNDS.value)]
-    return [count, *(f'{1000 * statistics.median(times[method] for times in rounds):.1f}' for method in _METHODS.value)]
+    return [num_devices, *(
+        f'{1000 * statistics.median(times[method] for times in rounds):.1f}' for method in _METHODS.value)]
 
 
 def predictions():
@@ -175,43 +141,24 @@ def predictions():
     return pairs
 
 
-def _model_table(pairs):
-    return common.markdown_table(
-        ['chips', 'steps, ring', 'steps, 2-D', 'MB a link, ring', 'MB a link, 2-D', 'ms, ring', 'ms, 2-D',
-         'ring / 2-D'],
-        [[f'{chips:,}', f'{ring.steps:,}', f'{square.steps:,}', f'{ring.bytes_per_link / 1e6:.1f}',
-          f'{square.bytes_per_link / 1e6:.1f}',
-          f'{1000 * ring.seconds:.2f}', f'{1000 * square.seconds:.2f}', f'{ring.seconds / square.seconds:.2f}']
-         for chips, (ring, square) in pairs.items()])
-
-
-def _measured_table(name, sums, counts):
-    return common.markdown_table([name, *(f'{method}, ms' for method in _METHODS.value)],
-                                 [measured_row(sums, int(count)) for count in counts])
-
-
-def _draw(pairs):
-    lines = {
-        name: [1000 * pair[index].seconds for pair in pairs.values()] for index, name in enumerate(['ring', '2-D'])}
-    pathlib.Path(_PICTURE.value).write_bytes(line_chart.png(
-        lines, list(pairs), 'chips', f'milliseconds to sum {_MODEL_BYTES.value / 1e6:.0f} MB over the links of '
-                                     f'{_ACCELERATOR.value}'))
+def _predicted_row(chips, ring, square):
+    return [f'{chips:,}', f'{ring.steps:,}', f'{square.steps:,}', f'{ring.bytes_per_link / 1e6:.1f}',
+            f'{square.bytes_per_link / 1e6:.1f}', f'{1000 * ring.seconds:.2f}', f'{1000 * square.seconds:.2f}',
+            f'{ring.seconds / square.seconds:.2f}']
 
 
 def main(unused_argv):
-    pairs = predictions()
-    if _PICTURE.value:
-        _draw(pairs)
-    paragraphs = [_model_table(pairs), f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of '
-                                       f'{_ACCELERATOR.value}, '
-                  f'{_HOP_MICROSECONDS.value:g} us a step.']
-    measured = [_measured_table(*arguments) for arguments in (('virtual devices', sums_on_devices, _NUM_DEVICES.value),
-                                                              ('server processes', sums_over_processes, _NUM_PROCESSES.value))
-                if arguments[-1]]
-    if measured:
-        paragraphs += [*measured, f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its '
-                                  f'first group; median of {_NUM_ROUNDS.value} sums.']
-    common.report(*paragraphs)
+    header = ['chips', 'steps, ring', 'steps, 2-D', 'MB a link, ring', 'MB a link, 2-D', 'ms, ring', 'ms, 2-D',
+              'ring / 2-D']
+    report = [common.markdown_table(header, [_predicted_row(chips, *pair) for chips, pair in predictions().items()]),
+              f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of {_ACCELERATOR.value}, '
+              f'{_HOP_MICROSECONDS.value:g} us a step.']
+    if _NUM_DEVICES.value:
+        report += [common.markdown_table(['virtual devices', *(f'{method}, ms' for method in _METHODS.value)],
+                                         [_measured_row(int(count)) for count in _NUM_DEVICES.value]),
+                   f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group; '
+                   f'median of {_NUM_ROUNDS.value} sums.']
+    common.report(*report)
 
 
 if __name__ == '__main__':

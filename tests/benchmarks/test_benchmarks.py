@@ -115,34 +115,3 @@ def test_timeline_draws_the_actions_of_each_device_in_schedule_order(run_benchma
     assert [re.sub('[-.R]', '', line) for line in drawn] == ['F0F1B1B0'] * 2
     assert {len(line) for line in drawn} == {100}
     assert [row['device'] for row in table(text)] == ['0', '1']
-
-
-def test_sync_vs_async_has_a_row_per_worker_count_and_a_slow_worker(load_forking, monkeypatch, capsys, tmp_path):
-    picture = tmp_path / 'loss.png'
-    benchmark = load_forking('scaling.sync_vs_async', '--modes=async', '--num_workers=1', '--seconds=0.5',
-                             '--pause_milliseconds=1',
-                             f'--loss_picture={picture}')
-    slow, trained = benchmark._measured('async', 1, True), []
-    monkeypatch.setattr(benchmark, '_measured', lambda *training: trained.append(training) or slow)
-    benchmark.main([])
-    text = capsys.readouterr().out
-    lines = [line for line in text.splitlines() if line.startswith('| async')]
-    assert len(lines) == 2 and '1 workers, one of which takes 4 times as long:' in text
-    assert trained == [('async', 1, False), ('async', 1, True)]
-    assert np.isfinite(slow['losses']).all() and len(slow['losses']) == len(slow['seconds']) > 0
-    assert picture.stat().st_size > 1000
-
-
-def test_records_per_worker_are_halved_by_two_workers_with_one_loss(run_main, table):
-    one, two = table(run_main('scaling.records_per_worker', '--caches=encoded', '--num_steps=2', '--batch_size=64'))
-    assert (one['decoded per worker and step'], two['decoded per worker and step']) == ('64', '32, 32')
-    assert float(one['final loss']) == pytest.approx(float(two['final loss']), rel=1e-6)
-
-
-def test_server_input_counts_what_the_chief_sends(load_forking, capsys, table):
-    load_forking('scaling.server_input', '--updates=sync', '--num_workers=1', '--seconds=0.5', '--features=2048',
-                 '--units=4', '--rows=64').main([])
-    chief, workers = table(capsys.readouterr().out)
-    assert (chief['batches from'], workers['batches from']) == ('chief', 'workers')
-    sent = [float(row['KiB that the chief sends a step']) for row in (chief, workers)]
-    assert sent[0] > 512 > 50 * sent[1]
