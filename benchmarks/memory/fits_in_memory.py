@@ -3,90 +3,62 @@
     python -m benchmarks.memory.fits_in_memory
 """
 
+import resource
+
 from absl import app, flags
 
-from benchmarks.support import common
+from benchmarks.support import common, models
+from lingpipe.devices import device_kinds
 
-_CAP_MIB = flags.DEFINE_integer('cap_mib', 300, 'Memory that the process may take beyond what it has after start-up.')
-_BATCH_SIZE = flags.DEFINE_integer('batch_size', 64, 'Examples in a batch.')
-_IMAGE_SIZE = flags.DEFINE_integer('image_size', 64, 'Height and width of an image.')
-_NUM_LAYERS = flags.DEFINE_integer('num_layers', 24, 'Convolutions between stem and head.')
-_NUM_MICRO_BATCHES = flags.DEFINE_integer('num_micro_batches', 16, 'Micro-batches of the pipeline.')
+flags.FLAGS.set_default('model', 'decoder')
+_CAP_MIB = flags.DEFINE_integer('cap_mib', 600, 'Memory that the process may take beyond what it has before the first '
+                                                'step.')
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Training steps.')
-_LEARNING_RATE = 0.01
 
 
-def train(num_partitions, recompute, capped):
-    """Trains a stack of convolutions and yields the losses and the allocator's peak in MiB.
+def train(num_partitions, recompute, is_capped):
+    """Trains the model that the flags describe.
 
     Args:
         num_partitions: K; 0 runs the plain layers on the whole batch.
         recompute: GPipeLayer's field.
-        capped: whether the cap holds.
+        is_capped: whether the cap holds.
+
+    Yields:
+        Dictionary of the losses of the steps and the allocator's peak in MiB.
     """
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    import lingpipe
-    lingpipe.use_virtual_devices(max(num_partitions, 1))
-    keras.utils.set_random_seed(0)
-    pipe = lingpipe.GPipeLayer.Params().Set(
-        name='stack', layers=_layers(), num_partitions=max(num_partitions, 1), recompute=recompute,
-        num_micro_batches=_NUM_MICRO_BATCHES.value).Instantiate()
-    shape = [_BATCH_SIZE.value, _IMAGE_SIZE.value, _IMAGE_SIZE.value, 3]
-    pipe.build(shape)
-    generator = np.random.default_rng(0)
-    images = tf.constant(generator.normal(size=shape), tf.float32)
-    labels = tf.constant(generator.integers(0, 10, shape[0]))
-    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    variables = [variable.value for variable in pipe.trainable_variables]
-    if capped:
-        common.cap_memory(_CAP_MIB.value)
-
-    @tf.function(autograph=False)
-    def step():
-        if num_partitions:
-            out = pipe.value_and_grad(loss_fn, images, labels)
-            loss, gradients = out.loss, out.gradients
-        else:
-            with tf.GradientTape() as tape:
-                outputs = images
-                for layer in pipe.stack:
-                    outputs = layer(outputs)
-                loss = loss_fn(labels, outputs)
-            gradients = tape.gradient(loss, variables)
-        for variable, gradient in zip(variables, gradients):
-            variable.assign_sub(_LEARNING_RATE * gradient)
-        return loss
-
+    device_kinds.use_virtual_devices(max(num_partitions, 1))
+    problem = models.problem()
+    pipe = models.build_pipe(problem, num_partitions=max(num_partitions, 1), recompute=recompute)
+    step = models.pipeline_step(problem, pipe) if num_partitions else models.plain_step(problem, pipe, 1)
+    if is_capped:
+        _cap_memory(_CAP_MIB.value)
     losses = []
-    peak = common.peak_mib(lambda: losses.extend(float(step()) for _ in range(_NUM_STEPS.value)))
+    peak = common.peak_mib(
+        lambda: losses.extend(float(step(problem.x, problem.y_true)) for _ in range(_NUM_STEPS.value)))
     yield {'losses': losses, 'peak': peak}
 
 
-def _layers():
-    import keras
-
-    from lingpipe import layers
-    convolution = {'filters': 16, 'kernel_size': 3, 'padding': 'same', 'activation': 'relu',
-                   'kernel_initializer': 'he_normal'}
-    return [layers.KerasParams(keras.layers.Conv2D, **convolution) for _ in range(_NUM_LAYERS.value)] + [
-        layers.KerasParams(keras.layers.GlobalAveragePooling2D), layers.KerasParams(keras.layers.Dense, units=10)]
+def _cap_memory(mib):
+    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails."""
+    with open('/proc/self/status', encoding='utf-8') as status:
+        now = next(int(line.split()[1]) / 1024 for line in status if line.startswith('VmData'))
+    limit = round((now + mib) * 2**20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _row(name, num_partitions, recompute, capped):
-    with common.Process(train, num_partitions, recompute, capped, environment=common.COUNTING_MEMORY) as process:
-        try:
-            result = process.next()
-        except common.ProcessDied as death:
-            return [name, f'{_CAP_MIB.value} MiB' if capped else 'none', f'died ({str(death)[:60]})', '']
-    outcome = f'trains: loss {result["losses"][0]:.3f} to {result["losses"][-1]:.3f}'
-    return [name, f'{_CAP_MIB.value} MiB' if capped else 'none', outcome, common.mib_text(result['peak'])]
+def _row(title, num_partitions, recompute, is_capped):
+    cap = f'{_CAP_MIB.value} MiB' if is_capped else 'none'
+    try:
+        found = common.measured(train, num_partitions, recompute, is_capped, environment=common.COUNTING_MEMORY)
+    except common.ProcessDied as death:
+        return [title, cap, f'died ({str(death)[:60]})', '']
+    return [title, cap, f'trains: loss {found["losses"][0]:.3f} to {found["losses"][-1]:.3f}',
+            common.mib_text(found['peak'])]
 
 
 def main(unused_argv):
-    pipeline = f'2 partitions, {_NUM_MICRO_BATCHES.value} micro-batches'
+    pipeline = f'2 partitions, {models.problem().num_micro_batches} micro-batches'
     rows = [
         _row('plain layers', 0, 'none', False),
         _row('plain layers', 0, 'none', True),

@@ -31,22 +31,17 @@ def peak(schedule, recompute, num_micro_batches):
     yield common.peak_mib(lambda: step(problem.x, problem.y_true).numpy())
 
 
-def _peak(*arguments):
-    with common.Process(peak, *arguments, environment=common.COUNTING_MEMORY) as process:
-        return process.next()
-
-
 def main(unused_argv):
     counts = list(map(int, _COUNTS.value))
     pairs = [(schedule, recompute) for schedule in _SCHEDULES.value for recompute in _RECOMPUTE.value
              if (schedule, recompute) != ('zb_h1', 'layer')]
-    rows = [[schedule, recompute, *(common.mib_text(_peak(schedule, recompute, count)) for count in counts)]
+    rows = [[schedule, recompute, *(common.mib_text(common.measured(
+        peak, schedule, recompute, count, environment=common.COUNTING_MEMORY)) for count in counts)]
             for schedule, recompute in pairs]
     common.report(
         common.markdown_table(['schedule', 'recompute', *(f'M={count}' for count in counts)], rows),
         f"MiB at TensorFlow's allocator's peak, weights included; K={_NUM_PARTITIONS.value}, {_MICRO_BATCH_SIZE.value} "
-        "examples "
-        f'a micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
+        f'examples a micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
 
 
 if __name__ == '__main__':

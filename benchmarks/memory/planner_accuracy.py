@@ -4,8 +4,8 @@
     python -m benchmarks.memory.planner_accuracy --model=amoebanet --what=time
 
 Memory: each partition runs in a process of its own, which does the actions of its device and no others. What would come
-    from
-the partition before is made on the spot by a small source, and the gradients that would come back are those of a sum.
+from the partition before is made on the spot by a small source, and the gradients that would come back are those of a
+sum.
 Time: `planned_times.py` says how.
 """
 
@@ -53,8 +53,7 @@ def memory_row(name, num_partitions, num_micro_batches, recompute):
 
 
 def _measured(*arguments):
-    with common.Process(isolated_partition.peak, *arguments, environment=common.COUNTING_MEMORY) as process:
-        peak = process.next()
+    peak = common.measured(isolated_partition.peak, *arguments, environment=common.COUNTING_MEMORY)
     if peak is None:
         raise SystemExit('TensorFlow counts no memory on this processor. Run --what=memory on another, or --what=time '
                          'here.')

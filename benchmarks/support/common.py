@@ -6,8 +6,8 @@ import os
 import pathlib
 import platform
 import re
-import resource
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -116,6 +116,26 @@ class Process(LineProcess):
             {**os.environ, 'PYTHONSAFEPATH': '1', 'PYTHONPATH': python_path(), **(environment or {})})
 
 
+def measured(function, *arguments, num_cores=None, environment=None):
+    """Returns the first value of a generator function, which a process of its own yields; see `Process`."""
+    with Process(function, *arguments, num_cores=num_cores, environment=environment) as process:
+        return process.next()
+
+
+def medians_in_turns(processes, num_turns):
+    """Lets processes take turns, so that what else happens on the machine meets all of them.
+
+    Args:
+        processes: list of `Process`es, which answer with seconds.
+        num_turns: how often each has its turn.
+
+    Returns:
+        List of the median of each process.
+    """
+    turns = [[process.next() for process in processes] for _ in range(num_turns)]
+    return [statistics.median(seconds) for seconds in zip(*turns)]
+
+
 def python_path():
     """Returns PYTHONPATH for a process: the project comes first, and not the folder that the command is run in."""
     return os.pathsep.join([str(ROOT), *sys.path[1:]])
@@ -187,24 +207,6 @@ def peak_mib(function, *arguments):
 def mib_text(mib, digits=0):
     """Returns the cell of a table for what `peak_mib` gives: empty where nothing was counted."""
     return '' if mib is None else f'{mib:.{digits}f}'
-
-
-def cap_memory(mib):
-    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails.
-
-    Returns:
-        MiB that the process has now.
-    """
-    now = data_mib()
-    limit = round((now + mib) * 2**20)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    return now
-
-
-def data_mib():
-    """Returns MiB of the data of this process, which `cap_memory` limits."""
-    with open('/proc/self/status', encoding='utf-8') as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith('VmData'))
 
 
 def _processor():
