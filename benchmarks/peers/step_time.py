@@ -10,7 +10,6 @@ held to their cores, and they take turns, a measured step each.
 import contextlib
 import math
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -29,8 +28,7 @@ _PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZe
 _CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
 _NOTES = (
     "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row "
-    "starts from "
-    'the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. '
+    'starts from the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. '
     'Each rank of torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one '
     'worker thread, so its partitions do not overlap; it is made for GPUs.')
 
@@ -135,9 +133,8 @@ def _run(configurations):
                                 f'({error}).')
                 continue
             started.append((configuration, process, first['loss']))
-        turns = [[process.next() for _, process, _ in started] for _ in range(FLAGS.num_steps)]
-    return [(configuration, loss, statistics.median(seconds))
-            for (configuration, _, loss), seconds in zip(started, zip(*turns))], failures
+        medians = common.medians_in_turns([process for _, process, _ in started], FLAGS.num_steps)
+    return [(configuration, loss, seconds) for (configuration, _, loss), seconds in zip(started, medians)], failures
 
 
 def _rows(measured):
@@ -155,8 +152,7 @@ def _versions_line(found):
 def main(unused_argv):
     found = torch_process.versions(_TORCH_PYTHON.value)
     with tempfile.TemporaryDirectory() as folder:
-        with common.Process(lingpipe_step.write_problem, folder) as process:
-            problem = process.next()
+        problem = common.measured(lingpipe_step.write_problem, folder)
         configurations = (_own_configurations(problem['num_micro_batches'])
                           + _peer_configurations(found, problem, folder))
         # What is compared takes turns; all at once would need twice the memory.

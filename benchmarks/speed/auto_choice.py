@@ -86,8 +86,7 @@ def steps(choice, partition_by):
 
 
 def _planned():
-    with common.Process(plan, num_cores=1) as process:
-        fields, ends, seconds = process.next()
+    fields, ends, seconds = common.measured(plan, num_cores=1)
     return Choice(*fields), tuple(ends), seconds
 
 
@@ -102,8 +101,7 @@ def _round(settings):
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(common.Process(steps, list(choice), cut, num_cores=_NUM_CORES))
                      for choice, cut in settings]
-        turns = [[process.next() for process in processes] for _ in range(_NUM_STEPS.value)]
-    return [statistics.median(seconds) for seconds in zip(*turns)]
+        return common.medians_in_turns(processes, _NUM_STEPS.value)
 
 
 def main(unused_argv):

@@ -8,10 +8,12 @@ shared. The simulations are fed with the times of the very step that they are co
 kind of action took in each partition, on average; 'own times' with every action as long as it was.
 """
 
+import time
+
+import keras
 import tensorflow as tf
 from absl import app, flags
 
-from benchmarks.speed import wait_layer
 from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
@@ -26,13 +28,63 @@ _WAITING_PARTITIONS = flags.DEFINE_list(
 _MILLISECONDS = flags.DEFINE_float(
     'milliseconds', 20.0, 'What F, B and W take on a device that only waits.', lower_bound=0.0)
 _SCHEDULES = flags.DEFINE_list('schedules', list(schedules.SCHEDULES), "Values of GPipeLayer's field to measure.")
-_RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure with the "
-                                                               "model.")
+_RECOMPUTE = flags.DEFINE_list(
+    'recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure with the model.")
 _NUM_VIRTUAL_STAGES = flags.DEFINE_integer('num_virtual_stages', 2, 'Stages V on each device where they interleave.')
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 15, 'Measured steps, of which the median counts.', lower_bound=1)
 
 _NUM_STEPS_TO_WARM_UP = 2
 _WAITING_UNITS = 4
+
+
+class Wait(keras.layers.Layer):
+    """Passes its input on after a while, and the gradients after as long for its input and again for its weight.
+
+    Devices that wait share no processor. F, B and W of a split backward pass take the same time. Where nobody wants the gradient of its input, a W takes
+    both::
+
+        forward    x ─> wait ─> * scale ─> outputs
+        backward   gradient ─> wait ─┬─> * scale ─> gradient by x         B
+                                     └─> wait ─> gradient by scale        W
+
+    Sleeping is stateful, and what is stateful is never recomputed: its B takes as long with recomputation as without.
+
+    Args:
+        milliseconds: time of each of the three.
+    """
+
+    def __init__(self, milliseconds, **kwargs):
+        super().__init__(**kwargs)
+        self.milliseconds = milliseconds
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(), initializer='ones', name='scale')
+
+    def call(self, inputs):
+        seconds = self.milliseconds / 1000
+
+        @tf.custom_gradient
+        def wait(x, scale):
+            waited = _sleep(x, seconds)
+
+            def gradient(upstream):
+                upstream = _sleep(upstream, seconds)
+                return upstream * scale, tf.reduce_sum(_sleep(upstream, seconds) * waited)
+
+            return waited * scale, gradient
+
+        return wait(inputs, tf.convert_to_tensor(self.scale))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def _sleep(x, seconds):
+    def sleep(value):
+        time.sleep(seconds)
+        return value
+
+    return tf.ensure_shape(tf.numpy_function(sleep, [x], x.dtype), x.shape)
 
 
 def model_bubble(schedule, recompute):
@@ -67,7 +119,7 @@ def _virtual_stages(schedule):
 
 
 def _waiting_problem(num_layers, milliseconds, num_micro_batches):
-    layers = [keras_params.KerasParams(wait_layer.Wait, milliseconds=milliseconds, name=f'wait_{index}')
+    layers = [keras_params.KerasParams(Wait, milliseconds=milliseconds, name=f'wait_{index}')
               for index in range(num_layers)]
     x = tf.ones([num_micro_batches, _WAITING_UNITS])
     return models.Problem(
@@ -117,11 +169,6 @@ def _configurations():
     return of_model + of_waiting
 
 
-def _run(function, arguments, num_cores):
-    with common.Process(function, *arguments, num_cores=num_cores) as process:
-        return process.next()
-
-
 def _points(found):
     return 100 * (found['measured'] - found['simulated'])
 
@@ -129,12 +176,12 @@ def _points(found):
 def _row(cells, found):
     measured, simulated, own, ideal = [f'{100 * found[name]:.1f}' for name in ('measured', 'simulated', 'own', 'ideal')]
     return [*cells, f'{found["milliseconds"]:.0f}', f'{found["work"]:.0f}', measured, simulated,
-            f'{_points(found):+.1f}', own,
-            ideal]
+            f'{_points(found):+.1f}', own, ideal]
 
 
 def main(unused_argv):
-    results = [(cells, _run(*configuration)) for cells, *configuration in _configurations()]
+    results = [(cells, common.measured(function, *arguments, num_cores=num_cores))
+               for cells, function, arguments, num_cores in _configurations()]
     header = ['layers', 'K', 'schedule', 'recompute', 'step ms', 'work ms', 'measured %', 'simulated %', 'points',
               'own times %', 'equal %']
     largest = max(abs(_points(found)) for _, found in results)

@@ -107,11 +107,6 @@ def pipelined():
     yield [_result(name, prompts, of_kind) for (name, prompts), of_kind in zip(kinds.items(), zip(*runs))]
 
 
-def _run(function, *arguments, num_cores):
-    with common.Process(function, *arguments, num_cores=num_cores) as process:
-        return process.next()
-
-
 def _row(name, found, one_core, texts):
     count = found['prompts']
     return [name, count, f'{found["tokens"]:,.0f}', f'{found["cores"]:.2f}', f'{found["tokens"] / one_core:.2f}',
@@ -121,10 +116,10 @@ def _row(name, found, one_core, texts):
 def main(unused_argv):
     num_partitions = _NUM_PARTITIONS.value
     rows = [(f'plain Keras, {num_cores} core{"s"[:num_cores > 1]}, {"XLA" if jit_compile else "operations"}',
-             _run(plain, jit_compile, num_cores=num_cores))
+             common.measured(plain, jit_compile, num_cores=num_cores))
             for num_cores in (1, num_partitions) for jit_compile in (False, True)]
     texts, one_core = rows[0][1]['text'], max(found['tokens'] for _, found in rows[:2])
-    one, many = _run(pipelined, num_cores=num_partitions)
+    one, many = common.measured(pipelined, num_cores=num_partitions)
     rows += [(f'{num_partitions} partitions, {found["name"]}', found) for found in (one, many)]
     common.report(
         common.markdown_table(_HEADER, [_row(*row, one_core, texts) for row in rows]),

@@ -6,7 +6,6 @@ Every configuration has a process of its own, held to its cores, and they take t
 """
 
 import contextlib
-import statistics
 
 from absl import app, flags
 
@@ -100,16 +99,14 @@ def _run(configurations):
         processes = [stack.enter_context(common.Process(function, *arguments, num_cores=num_cores))
                      for *_, function, arguments, num_cores in configurations]
         once = [process.next() for process in processes]
-        turns = [[process.next() for process in processes] for _ in range(NUM_STEPS.value)]
-    return once, [statistics.median(seconds) for seconds in zip(*turns)]
+        return once, common.medians_in_turns(processes, NUM_STEPS.value)
 
 
 def _row(configuration, once, seconds, plain_seconds):
     title, is_pipeline, *_, num_cores = configuration
     ideals = [f'{once["ideal"]:.3f}', f'{seconds / plain_seconds / once["ideal"]:.2f}'] if is_pipeline else ['', '']
     return [title, num_cores, f'{seconds:.4f}', f'{seconds / plain_seconds:.3f}', *ideals,
-            common.mib_text(once['peak'], 1),
-            f'{once["loss"]:.6f}']
+            common.mib_text(once['peak'], 1), f'{once["loss"]:.6f}']
 
 
 def main(unused_argv):
@@ -122,8 +119,7 @@ def main(unused_argv):
         common.markdown_table(header, rows),
         "Seconds: median of a step. 'of plain': over the faster of the two plain rows. 'ideal': what the schedule "
         "allows. 'peak': TensorFlow's allocator, weights included, all devices together; empty where it does not "
-        "count, "
-        'which TF_ENABLE_ONEDNN_OPTS=1 changes, and with it the seconds.')
+        'count, which TF_ENABLE_ONEDNN_OPTS=1 changes, and with it the seconds.')
 
 
 if __name__ == '__main__':
