@@ -1,30 +1,88 @@
-"""Gradients of ResNet-50 summed over all cores of TPU slices: by XLA's all-reduce, and by hand in two dimensions.
+"""Gradients of ResNet-50 summed over all cores of TPU slices: the rings that XLA's all-reduce takes, and what they send.
 
     pip install -e '.[tpu-compile]'
     python -m benchmarks.tpu.two_dimensional_sums --topologies=v5e:4x4,v3:4x4,v3:32x32
 
-No TPU is needed: the TPU's own compiler compiles the programs, and the collectives are read off what it makes of them.
-`link_traffic.py` has the model by which bytes and steps are counted. Each program takes all gradients of the model in
-float32, each in its own shape, and returns their sums. For comparison there is one ring through all cores, by formula.
+No TPU is needed: the TPU's own compiler compiles the program, which takes all gradients of the model in float32, each in
+its own shape, and returns their sums. It notes its algorithm::
+
+    StrategyND{colors:2 phases:2 cores:{64 32},{64 32} ... dim_used:{0 1},{1 0} ...}
+
+Here two parts of the tensor (colors) go at the same time, each in two phases: one part along rings of 64 cores of
+dimension 0, which is y, and then of 32 of dimension 1, which is x, the other part along x first. A later phase has what
+a reduce-scatter in the earlier ones leaves. The compiler explains these names nowhere. On a slice of 4 x 8 chips of two
+cores it notes {16 4},{8 8} and dim_sizes:8,4, which only this reading explains.
+
+An all-reduce of B bytes in a ring of n cores sends 2 B (n - 1) / n over each link in 2 (n - 1) steps: Thakur,
+Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4. Rings that share a
+link add up. Bytes are those of both directions together, without the padding of tiles. A slice without the links that
+close its lines to rings sends up to twice as many. For comparison there is one ring through all cores, by formula.
 """
 
-import itertools
+import math
+import re
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from benchmarks.scaling import reduction_time
 from benchmarks.support import common
-from benchmarks.tpu import link_traffic, torus_sums
 from lingpipe import model_registry
 from lingpipe.layers import base_layer
-from lingpipe.tools.tpu_compile import tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 
 _MODEL = flags.DEFINE_string(
     'model', 'params.resnet50.ResNet50MLPerf32768Cores2048', "Model of images, as for run.py's --model.")
 _TOPOLOGIES = flags.DEFINE_list('topologies', ['v5e:4x4', 'v3:4x4', 'v3:32x32'], 'TPU slices to fill with replicas.')
 _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less.')
 _MIB = 2**20
+_AXES = 'xy'
+_AXES_OF_COMPILER = (1, 0)  # to which dimension 0 is y
+_KINDS = 'all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter'
+_INSTRUCTION = re.compile(rf'%(\S+) = (\(.*?\)|\S+) ((?:{_KINDS})(?:-start)?)\(')
+_TENSOR = re.compile(r'[a-z]+(\d+)\[([\d,]*)\]')
+_RINGS = re.compile(r'colors:\d+ phases:\d+ cores:(\{[{}\d ,]+\}) .*dim_used:(\{[{}\d ,]+\})')
+
+
+class Ring(NamedTuple):
+    """Rings along one axis, side by side, such that every core is in one.
+
+    Attributes:
+        axis: 0: x, 1: y.
+        size: number of cores in each.
+        num_bytes: bytes that each sums.
+    """
+
+    axis: int
+    size: int
+    num_bytes: float
+
+    @property
+    def steps(self):
+        """Number of transfers that wait for each other."""
+        return 2 * (self.size - 1)
+
+    def link_bytes(self, coordinates):
+        """Returns the bytes over each link of the axis; the cores on its lines form one ring or several."""
+        num_lines = len({place[1 - self.axis] for place in coordinates})
+        return self.steps / self.size * self.num_bytes * len(coordinates) / num_lines / self.size
+
+
+class Traffic(NamedTuple):
+    """What all-reduces that run one after another send.
+
+    Attributes:
+        link_bytes: pair of the bytes over each link along x and along y.
+        bytes_in_turn: bytes that wait for each other: those over the busier axis in each phase, added up.
+        steps: number of transfers that wait for each other.
+    """
+
+    link_bytes: tuple
+    bytes_in_turn: float
+    steps: int
 
 
 def gradient_shapes(model):
@@ -42,41 +100,84 @@ def gradient_shapes(model):
     return [list(variable.shape) for variable in task.body.trainable_variables]
 
 
-def programs(shapes, coordinates):
-    """Returns a dictionary from what is summed how to the program, as StableHLO.
+def program(shapes, num_replicas):
+    """Returns the program, as StableHLO, that sums tensors by an all-reduce of each over all replicas.
 
     Args:
         shapes: list of shapes of float32 tensors.
-        coordinates: list of `(x, y, z, core of the chip)`, one a replica.
+        num_replicas: number of replicas.
     """
-    return {'all-reduce': torus_sums.plain(shapes, coordinates),
-            'by hand, x first': torus_sums.two_dimensional(shapes, coordinates, 1),
-            'by hand, halves swapped': torus_sums.two_dimensional(shapes, coordinates, 2)}
+    everyone = np.arange(num_replicas, dtype=np.int32)[None]
+    return stable_hlo.lower(
+        lambda tensors: [gen_xla_ops.xla_all_reduce(tensor, everyone, 'Add', 'CrossReplica') for tensor in tensors],
+        [tf.TensorSpec(shape) for shape in shapes])
 
 
-def rings_text(collective):
-    """Returns the rings of a collective in words, such as 'x 64, y 32; y 64, x 32': parts that go at once."""
-    return '; '.join(', '.join(f'{link_traffic.AXES[ring.axis]} {ring.size}' for ring in part)
-                     for part in collective.parts)
+def all_reduces(hlo, coordinates):
+    """Reads the all-reduces of a program, in their order.
+
+    Args:
+        hlo: text of the compiled program.
+        coordinates: list of `(x, y, z, core of the chip)`, one a replica.
+
+    Returns:
+        For each a list of lists of `Ring`: parts of the tensor go at the same time, the rings of a part in turn.
+
+    Raises:
+        ValueError: the program sends in a way, or at a time, that the model does not count.
+    """
+    if len({place[2] for place in coordinates}) > 1:
+        raise ValueError('The slice has chips along three axes, and the model counts two. Use v2, v3, v5e or v6e.')
+    before, _, entry = hlo.partition('\nENTRY ')
+    if hidden := _INSTRUCTION.search(before):
+        raise ValueError(
+            f'{hidden[1]} is a part of another operation, which may run several at the same time, and only operations '
+            'in turn are counted. Change the program so that the compiler leaves it alone.')
+    return [_parts(line, *instruction.groups()) for line in entry.splitlines()
+            if (instruction := _INSTRUCTION.search(line))]
 
 
-def _collective_row(topology, name, collective):
-    return [topology, name, collective.kind, f'{len(collective.groups)} x {len(collective.groups[0])}',
-            f'{collective.num_bytes / 1e6:.1f}', rings_text(collective)]
+def _parts(line, name, shape, kind):
+    rings = _RINGS.search(line)
+    if kind != 'all-reduce' or not rings:
+        raise ValueError(f'{name} is a {kind}{"" if rings else " without a note of its rings along x and y"}. Counted '
+                         'are all-reduces with such a note: take a slice of 4 x 4 chips or more.')
+    num_bytes = sum(int(bits) // 8 * math.prod(map(int, filter(None, sizes.split(','))))
+                    for bits, sizes in _TENSOR.findall(shape))
+    sizes, dimensions = ([list(map(int, part.split())) for part in text.strip('{}').split('},{')]
+                         for text in rings.groups())
+    return [_phases(*part, num_bytes / len(sizes)) for part in zip(dimensions, sizes)]
 
 
-def _traffic_row(topology, name, traffic, compiled):
-    return [topology, name, *(f'{each / 1e6:.1f}' for each in traffic.link_bytes),
-            f'{traffic.bytes_in_turn / 1e6:.1f}', f'{traffic.steps:,}', f'{compiled.temporaries / _MIB:.0f}']
+def _phases(dimensions, sizes, num_bytes):
+    return [Ring(_AXES_OF_COMPILER[dimension], size, num_bytes / math.prod(sizes[:phase]))
+            for phase, (dimension, size) in enumerate(zip(dimensions, sizes))]
 
 
-def _ring_row(topology, num_bytes, num_replicas):
-    ring = reduction_time.ring(num_bytes, num_replicas, link_bandwidth=1, hop_seconds=0)
-    return [topology, 'one ring, by formula', '-', '-', f'{ring.bytes_per_link / 1e6:.1f}', f'{ring.steps:,}', '-']
+def traffic(found, coordinates):
+    """Counts what all-reduces send, one after another.
+
+    Args:
+        found: what `all_reduces` returns.
+        coordinates: list of `(x, y, z, core of the chip)`, one a replica.
+
+    Returns:
+        `Traffic`.
+    """
+    phases = [rings for parts in found for rings in zip(*parts)]
+    by_axis = [[sum(ring.link_bytes(coordinates) for ring in rings if ring.axis == axis) for axis in range(len(_AXES))]
+               for rings in phases]
+    return Traffic(tuple(map(sum, zip(*by_axis))), sum(map(max, by_axis)),
+                   sum(max(ring.steps for ring in rings) for rings in phases))
+
+
+def _rings_text(parts):
+    """Returns the rings of an all-reduce in words, such as 'x 64, y 32; y 64, x 32': parts that go at once."""
+    return '; '.join(', '.join(f'{_AXES[ring.axis]} {ring.size}' for ring in part) for part in parts)
 
 
 def rows(compiler, topology, shapes):
-    """Compiles the programs for a topology.
+    """Compiles the program for a topology.
 
     Args:
         compiler: `TpuCompiler`.
@@ -84,27 +185,27 @@ def rows(compiler, topology, shapes):
         shapes: list of shapes of the gradients.
 
     Returns:
-        Pair of lists of rows, one row a collective, and one a program.
+        List of two rows: the all-reduce, and one ring.
     """
-    coordinates, listed, counted = compiler.coordinates(topology), [], []
-    for name, program in programs(shapes, coordinates).items():
-        compiled = compiler.compile(program, topology, num_replicas=len(coordinates), fast=_FAST.value)
-        found = link_traffic.collectives(compiled.hlo, coordinates)
-        listed += [_collective_row(topology, name, collective) for collective in found]
-        counted.append(_traffic_row(topology, name, link_traffic.traffic(found, coordinates), compiled))
+    coordinates = compiler.coordinates(topology)
+    num_replicas = len(coordinates)
+    compiled = compiler.compile(program(shapes, num_replicas), topology, num_replicas=num_replicas, fast=_FAST.value)
+    found = all_reduces(compiled.hlo, coordinates)
+    sent = traffic(found, coordinates)
     num_bytes = 4 * sum(tf.TensorShape(shape).num_elements() for shape in shapes)
-    return listed, [*counted, _ring_row(topology, num_bytes, len(coordinates))]
+    ring = reduction_time.ring(num_bytes, num_replicas, link_bandwidth=1, hop_seconds=0)
+    return [[topology, 'all-reduce', ' + '.join(map(_rings_text, found)), *(f'{each / 1e6:.1f}' for each in sent.link_bytes),
+             f'{sent.bytes_in_turn / 1e6:.1f}', f'{sent.steps:,}', f'{compiled.temporaries / _MIB:.0f}'],
+            [topology, 'one ring, by formula', '-', '-', '-', f'{ring.bytes_per_link / 1e6:.1f}', f'{ring.steps:,}', '-']]
 
 
 def main(unused_argv):
     shapes = gradient_shapes(_MODEL.value)
     with tpu_compiler.TpuCompiler() as compiler:
-        found = [rows(compiler, topology, shapes) for topology in _TOPOLOGIES.value]
-    listed, counted = (list(itertools.chain(*parts)) for parts in zip(*found))
+        found = [row for topology in _TOPOLOGIES.value for row in rows(compiler, topology, shapes)]
     common.report(
-        common.markdown_table(['topology', 'sum', 'collective', 'groups x replicas', 'MB', 'rings'], listed),
-        common.markdown_table(['topology', 'sum', 'MB a link, x', 'MB a link, y', 'MB in turn', 'steps',
-                               'MiB of temporaries'], counted),
+        common.markdown_table(['topology', 'sum', 'rings', 'MB a link, x', 'MB a link, y', 'MB in turn', 'steps',
+                               'MiB of temporaries'], found),
         f'Gradients of {_MODEL.value}: {len(shapes)} tensors.')
 
 
