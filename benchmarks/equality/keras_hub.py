@@ -2,23 +2,18 @@
 
     pip install keras-hub
     python -m benchmarks.equality.keras_hub --only=BertBackbone,ResNetBackbone
-    python -m benchmarks.equality.keras_hub --source=/path/to/keras-hub  # with the settings of KerasHub's own tests
 
 Outputs, loss and every gradient of a batch in two micro-batches, or one where two are refused, against Keras's over the
 same micro-batches, run eagerly, in float32. What differs is tried in float64 too: batch norms over few values enlarge
-rounding. The settings are small ones of our own (`keras_hub_settings.py`), or those of KerasHub's own tests.
+rounding. The settings are small ones of our own (`keras_hub_settings.py`).
 """
 
-import ast
 import collections
 import functools
 import importlib.metadata
-import importlib.util
 import multiprocessing
-import pathlib
 import sys
 import time
-import types
 import warnings
 from typing import Any, NamedTuple
 
@@ -26,14 +21,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from absl.testing import parameterized
 
 import lingpipe
 from benchmarks.equality import keras_hub_settings
 from benchmarks.support import common
 
-_SOURCE = flags.DEFINE_string('source', None, "Folder with KerasHub's tests, '*_backbone_test.py'; None: our own "
-                                              "settings.")
 _ONLY = flags.DEFINE_list('only', [], 'Names of classes; none: all.')
 _TIMEOUT = flags.DEFINE_integer('timeout', 300, 'Seconds that one class may take.', lower_bound=1)
 _NUM_ROWS, _NUM_MICRO_BATCHES, _OPEN_SIZE = 4, (2, 1), 8
@@ -225,50 +217,6 @@ def _batch_of(tensor, inputs, random):
     return random.uniform(size=shape).astype(tensor.dtype)
 
 
-def of_tests(folder):
-    """Finds the classes of KerasHub's own tests that try a backbone.
-
-    Returns:
-        Dictionary from the names of what they try to functions as `try_class` takes them.
-    """
-    makers = {}
-    for path in sorted(pathlib.Path(folder).rglob('*_backbone_test.py')):
-        for node in ast.parse(path.read_text('utf-8')).body:
-            if isinstance(node, ast.ClassDef) and any(_is_basic(getattr(part, 'name', '')) for part in node.body):
-                makers[node.name.removesuffix('Test')] = functools.partial(_of_test, path, node.name)
-    return makers
-
-
-class _Recorder(parameterized.TestCase):
-    """Stands in for the base class of KerasHub's tests, which needs packages for what is not tried here."""
-
-    def run_backbone_test(self, cls, init_kwargs, input_data, *unused, **options):
-        self.tried = cls(**init_kwargs), keras.tree.map_structure(np.asarray, input_data)
-
-    run_vision_backbone_test = run_backbone_test
-
-
-def _of_test(path, name):
-    """Lets a test set up what it tries, and takes that where it would be tried."""
-    base = types.ModuleType('keras_hub.src.tests.test_case')
-    base.TestCase = _Recorder
-    sys.modules[base.__name__] = base
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    case = getattr(module, name)()
-    case.setUp()
-    for method in filter(_is_basic, dir(case)):
-        getattr(case, method)()
-        if hasattr(case, 'tried'):
-            return case.tried
-    raise ValueError('The test tries it in a way of its own.')
-
-
-def _is_basic(method):
-    return method.startswith('test') and 'basics' in method
-
-
 def verdict_of(make):
     """Returns the `Verdict` of a model, which says so where it is one in float64."""
     verdict = in_own_process(make, 'float32')
@@ -287,8 +235,8 @@ def in_own_process(make, dtype_policy):
     process.start()
     theirs.close()
     try:
-        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict('crashed',
-            f'It took more than {_TIMEOUT.value} seconds.')
+        return ours.recv() if ours.poll(_TIMEOUT.value) else Verdict(
+            'crashed', f'It took more than {_TIMEOUT.value} seconds.')
     except EOFError:
         return Verdict('crashed', 'The process died.')
     finally:
@@ -303,13 +251,11 @@ def _try_quietly(make, dtype_policy):
 
 
 def main(unused_argv):
-    makers = of_tests(_SOURCE.value) if _SOURCE.value else {
-        name: functools.partial(of_settings, name) for name in keras_hub_settings.SETTINGS}
     importlib.import_module('keras_hub')  # here, so that it is done once
     rows = []
-    for name in _ONLY.value or sorted(makers):
+    for name in _ONLY.value or sorted(keras_hub_settings.SETTINGS):
         start = time.monotonic()
-        verdict = verdict_of(makers[name])
+        verdict = verdict_of(functools.partial(of_settings, name))
         rows.append([name, verdict.result, verdict.note, round(time.monotonic() - start)])
         print(*rows[-1], sep=' | ', file=sys.stderr, flush=True)
     counts = collections.Counter(result for _, result, _, _ in rows)
