@@ -9,7 +9,10 @@ root.
     equality/    does a pipeline compute what plain Keras does?
     peers/       how fast are other libraries on the same model?
     tpu/         what does a step need by the TPU compiler? No TPU is needed.
-    support/     what several of these share: models, charts, processes and tables
+    support/     what several of these share: models, processes and tables
+
+`gpu_checklist` runs what needs a GPU, `planned_gpu` plans steps that others measured on GPUs, and `weight` counts the
+lines of this project.
 """
 
 import os

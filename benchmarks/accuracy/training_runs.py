@@ -22,7 +22,7 @@ from benchmarks.support import common
 
 _MODELS = flags.DEFINE_list('models', ['params.amoebanet'], "Values of the command's --model.")
 _OVERRIDES = flags.DEFINE_multi_string(
-    'model_params_override', [''], "Values of the command's flag of this name, one training run of each model for each.")
+    'model_params_override', [''], "Values of the command's flag of this name; a training run of each model for each.")
 _HEADER = ['model', 'changes', 's to first step', 's in all', 'user s', 'examples/s', 'final Test']
 
 
@@ -40,8 +40,8 @@ def train(model, override):
         RuntimeError: the command failed; the message ends with what it wrote.
     """
     with tempfile.TemporaryDirectory() as logdir:
-        command = [sys.executable, str(common.ROOT / 'run.py'), f'--model={model}', '--mode=train', f'--logdir={logdir}',
-                   f'--model_params_override={override}']
+        command = [sys.executable, str(common.ROOT / 'run.py'), '--mode=train', f'--model={model}',
+                   f'--logdir={logdir}', f'--model_params_override={override}']
         used, started = _user_seconds(), time.monotonic()
         result = subprocess.run(command, capture_output=True, text=True)
         used, seconds = _user_seconds() - used, time.monotonic() - started

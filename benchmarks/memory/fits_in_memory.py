@@ -11,8 +11,8 @@ from benchmarks.support import common, models
 from lingpipe.devices import device_kinds
 
 flags.FLAGS.set_default('model', 'decoder')
-_CAP_MIB = flags.DEFINE_integer('cap_mib', 600, 'Memory that the process may take beyond what it has before the first '
-                                                'step.')
+_CAP_MIB = flags.DEFINE_integer(
+    'cap_mib', 600, 'Memory that the process may take beyond what it has before the first step.')
 _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Training steps.')
 
 

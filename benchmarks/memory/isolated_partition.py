@@ -1,6 +1,5 @@
 """One partition of a pipeline alone in a process, doing what its device would do, for its memory to be measured."""
 
-
 import keras
 import tensorflow as tf
 

@@ -105,11 +105,9 @@ def relative_rows(configurations, predicted, measured):
         expected_share, share = expected / predicted[0], got / measured[0]
         ratios.append(share / expected_share)
         rows.append([*configuration, f'{1000 * expected:.0f}', f'{1000 * got:.0f}', f'{expected_share:.2f}',
-                     f'{share:.2f}',
-                     f'{ratios[-1]:.2f}'])
+                     f'{share:.2f}', f'{ratios[-1]:.2f}'])
     return rows, ratios[1:]
 
 
 HEADER = ['schedule', 'K', 'M', 'recompute', 'predicted ms', 'measured ms', 'predicted / first row',
-    'measured / first row',
-          'measured / predicted']
+          'measured / first row', 'measured / predicted']

@@ -27,10 +27,10 @@ _TWO_STAGES_A_RANK = 'ScheduleZBVZeroBubble'
 _PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZeroBubble', _TWO_STAGES_A_RANK]
 _CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
 _NOTES = (
-    "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every row "
-    'starts from the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one thread a core. '
-    'Each rank of torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU devices one '
-    'worker thread, so its partitions do not overlap; it is made for GPUs.')
+    "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every "
+    'row starts from the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one '
+    'thread a core. Each rank of torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU '
+    'devices one worker thread, so its partitions do not overlap; it is made for GPUs.')
 
 
 class Configuration(NamedTuple):
@@ -141,8 +141,7 @@ def _rows(measured):
     """Returns the table's rows of one kind of recomputation."""
     best = min((seconds for configuration, _, seconds in measured if configuration.is_ours), default=math.nan)
     return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}',
-             f'{best / seconds:.2f}',
-             f'{loss:.6f}'] for configuration, loss, seconds in measured]
+             f'{best / seconds:.2f}', f'{loss:.6f}'] for configuration, loss, seconds in measured]
 
 
 def _versions_line(found):

@@ -40,8 +40,8 @@ _WAITING_UNITS = 4
 class Wait(keras.layers.Layer):
     """Passes its input on after a while, and the gradients after as long for its input and again for its weight.
 
-    Devices that wait share no processor. F, B and W of a split backward pass take the same time. Where nobody wants the gradient of its input, a W takes
-    both::
+    Devices that wait share no processor. F, B and W of a split backward pass take the same time. Where nobody wants the
+    gradient of its input, a W takes both::
 
         forward    x ─> wait ─> * scale ─> outputs
         backward   gradient ─> wait ─┬─> * scale ─> gradient by x         B

@@ -18,8 +18,8 @@ from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
 
 _MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm', 'params.transformer_nmt',
                                        'params.resnet50'], 'Models, as for run.py.')
-_TOPOLOGIES = flags.DEFINE_list('topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'],
-    'TPUs to compile for.')
+_TOPOLOGIES = flags.DEFINE_list(
+    'topologies', ['v3:2x2', 'v4:2x2x1', 'v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'], 'TPUs to compile for.')
 _RECOMPUTE = flags.DEFINE_list('recompute', [''], "Modes of recomputation; by default each model's own.")
 _DTYPE_POLICY = flags.DEFINE_string('dtype_policy', None, "Precision; by default the model's own, else what TPUs train "
                                                           "with.")
@@ -28,8 +28,7 @@ _FAST = flags.DEFINE_bool('fast', False, 'Whether the compiler optimises less; i
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
 _HEADER = ['model', 'K', 'M', 'recompute', 'topology', 'weights', 'slots', 'gradients', 'activations', 'total',
-           'temporaries', 'limit',
-           'fits', 'fullest in', 'programs', 'seconds']
+           'temporaries', 'limit', 'fits', 'fullest in', 'programs', 'seconds']
 _MIB = 2**20
 
 
@@ -44,8 +43,8 @@ def _row(compiler, model, recompute, topology):
         return [*start, *['-'] * (len(_HEADER) - len(start))], f'{model}, {planned.plan.recompute}, {topology}: {error}'
     fullest = max(devices, key=lambda device: device.total)
     return [*start, *_sizes(planned.plan, devices.index(fullest), fullest), _mib(fullest.temporaries),
-            _mib(fullest.limit),
-            'yes' if all(device.fits for device in devices) else 'no', fullest.moment, *_compilation(devices)], None
+            _mib(fullest.limit), 'yes' if all(device.fits for device in devices) else 'no', fullest.moment,
+            *_compilation(devices)], None
 
 
 def _sizes(plan, index, device):

@@ -1,10 +1,10 @@
-"""Gradients of ResNet-50 summed over all cores of TPU slices: the rings that XLA's all-reduce takes, and what they send.
+"""Gradients of ResNet-50 summed over all cores of TPU slices: the rings of XLA's all-reduce, and what they send.
 
     pip install -e '.[tpu-compile]'
     python -m benchmarks.tpu.two_dimensional_sums --topologies=v5e:4x4,v3:4x4,v3:32x32
 
-No TPU is needed: the TPU's own compiler compiles the program, which takes all gradients of the model in float32, each in
-its own shape, and returns their sums. It notes its algorithm::
+No TPU is needed: the TPU's own compiler compiles the program, which takes all gradients of the model in float32, each
+in its own shape, and returns their sums. It notes its algorithm::
 
     StrategyND{colors:2 phases:2 cores:{64 32},{64 32} ... dim_used:{0 1},{1 0} ...}
 
@@ -14,8 +14,8 @@ a reduce-scatter in the earlier ones leaves. The compiler explains these names n
 cores it notes {16 4},{8 8} and dim_sizes:8,4, which only this reading explains.
 
 An all-reduce of B bytes in a ring of n cores sends 2 B (n - 1) / n over each link in 2 (n - 1) steps: Thakur,
-Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4. Rings that share a
-link add up. Bytes are those of both directions together, without the padding of tiles. A slice without the links that
+Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4. Rings that share
+a link add up. Bytes are those of both directions together, without the padding of tiles. A slice without the links that
 close its lines to rings sends up to twice as many. For comparison there is one ring through all cores, by formula.
 """
 
@@ -194,9 +194,11 @@ def rows(compiler, topology, shapes):
     sent = traffic(found, coordinates)
     num_bytes = 4 * sum(tf.TensorShape(shape).num_elements() for shape in shapes)
     ring = reduction_time.ring(num_bytes, num_replicas, link_bandwidth=1, hop_seconds=0)
-    return [[topology, 'all-reduce', ' + '.join(map(_rings_text, found)), *(f'{each / 1e6:.1f}' for each in sent.link_bytes),
-             f'{sent.bytes_in_turn / 1e6:.1f}', f'{sent.steps:,}', f'{compiled.temporaries / _MIB:.0f}'],
-            [topology, 'one ring, by formula', '-', '-', '-', f'{ring.bytes_per_link / 1e6:.1f}', f'{ring.steps:,}', '-']]
+    return [[topology, 'all-reduce', ' + '.join(map(_rings_text, found)),
+             *(f'{each / 1e6:.1f}' for each in (*sent.link_bytes, sent.bytes_in_turn)), f'{sent.steps:,}',
+             f'{compiled.temporaries / _MIB:.0f}'],
+            [topology, 'one ring, by formula', '-', '-', '-', f'{ring.bytes_per_link / 1e6:.1f}', f'{ring.steps:,}',
+             '-']]
 
 
 def main(unused_argv):

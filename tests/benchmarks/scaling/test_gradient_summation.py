@@ -10,7 +10,8 @@ def _rows(text):
 
 
 def test_every_method_has_a_time(load_forking, capsys):
-    load_forking('scaling.gradient_summation', '--num_devices=2', '--depth=10', '--filters=1', '--num_rounds=1').main([])
+    load_forking(
+        'scaling.gradient_summation', '--num_devices=2', '--depth=10', '--filters=1', '--num_rounds=1').main([])
     header, _, row = _rows(capsys.readouterr().out)[-3:]
     assert header == ['virtual devices', 'add, ms', 'ring, ms', 'two_dimensional, ms']
     assert row[0] == '2' and all(float(cell) > 0 for cell in row[1:])

@@ -1,4 +1,4 @@
-"""What all-reduces send over links, by hand for 2 x 2 chips of two cores, and as compiled for 16 chips of a v5e slice."""
+"""What all-reduces send over links, by hand for 2 x 2 chips of two cores, and as compiled for 16 chips of a v5e."""
 
 import itertools
 
