@@ -42,11 +42,6 @@ class LineProcess:
         self._process = child_process.start(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
 
-    @property
-    def pid(self):
-        """Its process id."""
-        return self._process.pid
-
     def next(self):
         """Lets the process run up to its next answer.
 

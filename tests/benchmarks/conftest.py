@@ -68,12 +68,11 @@ def load_forking(load_benchmark, monkeypatch):
 
 @pytest.fixture
 def fork_commands(monkeypatch):
-    """Returns a function that lets commands be forked which a benchmark runs to their end; its words are for
-    `ForkedProgram`."""
-    def fork(**options):
+    """Returns a function that lets commands be forked which a benchmark runs to their end."""
+    def fork():
         def run(command, *, env=None, check=False, **unused):
             environment = {'PYTHONPATH': str(_ROOT), **(env or {})}
-            program = forked_programs.ForkedProgram(command[1:], environment, os.getcwd(), **options)
+            program = forked_programs.ForkedProgram(command[1:], environment, os.getcwd())
             done = subprocess.CompletedProcess(command, None, *program.communicate())
             done.returncode = program.returncode
             assert not check or done.returncode == 0, done.stderr
