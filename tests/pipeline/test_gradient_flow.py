@@ -45,6 +45,19 @@ def test_frozen_first_partitions_have_no_backward_pass(recompute, schedule, asse
     assert not [name for name in calls(pipe, x, y) if name.startswith('stage_0') and name != 'stage_0_forward']
 
 
+def test_an_output_that_two_partitions_read_gets_both_gradients(assert_close):
+    inputs = keras.Input([5])
+    hidden = layers.Dense(4, activation='tanh')(inputs)
+    later = layers.Dense(4, activation='tanh')(hidden)
+    model = keras.Model(inputs, layers.Dense(1)(layers.Add()([later, hidden])))
+    x, y = normal(8, 5), normal(8, 1)
+    with tf.GradientTape() as tape:
+        value = mean_square(y, model(x))
+    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    pipe = from_keras(model, num_partitions=3, num_micro_batches=2, partition_by=[1, 2, 4])
+    assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
+
+
 def heads():
     x = keras.Input([5])
     hidden = layers.Dense(8, activation='tanh')(x)
