@@ -6,7 +6,7 @@ root.
     scaling/     what do more devices, hosts and workers bring?
     faults/      does training resume after a fault?
     accuracy/    what does a training run learn?
-    equality/    does a pipeline compute what plain Keras does?
+    equality/    does a pipeline compute what plain Keras does, and would the tests see it if not?
     peers/       how fast are other libraries on the same model?
     tpu/         what does a step need by the TPU compiler? No TPU is needed.
     support/     what several of these share: models, processes and tables

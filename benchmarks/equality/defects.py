@@ -1,0 +1,101 @@
+"""Thirty defects that a careless change could make, each a small change of the source that some test has to find."""
+
+from typing import NamedTuple
+
+
+class Defect(NamedTuple):
+    """A change of one place in the source.
+
+    Attributes:
+        words: what is wrong then.
+        file: the file, below `lingpipe/`.
+        old: text that occurs in it exactly once; the shorter, the longer it lives.
+        new: what takes its place.
+        tests: the files that should find it, below `tests/`, separated by spaces.
+    """
+
+    words: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+DEFECTS = [Defect(*each) for each in (
+    # Schedules.
+    ('gpipe runs backward passes in the order of the forward passes', 'schedules/orders.py',
+     'micro_batches[::-1]', 'micro_batches', 'schedules/test_schedule.py'),
+    ('1F1B keeps one micro-batch more than its devices need', 'schedules/orders.py',
+     'num_devices - 1 - stage)', 'num_devices - stage)', 'schedules/test_simulation.py'),
+    ('ZB-H1 leaves out the last weight gradients', 'schedules/orders.py',
+     '(*order, *weight_gradients)', 'tuple(order)', 'schedules/test_schedule.py schedules/test_simulation.py'),
+    ('a V-shaped schedule keeps one micro-batch more than it may', 'schedules/v_shaped.py',
+     '>= self._most_kept', '> self._most_kept', 'schedules/test_v_shaped.py'),
+    # The engine and its stages.
+    ('an action does not wait for the previous one on its device', 'pipeline/executor.py',
+     'self._last[stage.device] = [operation]', 'pass', 'pipeline/test_overlap.py'),
+    ('what is to be recomputed is kept', 'pipeline/executor.py',
+     "if work.recompute == 'none' else schedule.backwards_after_own_forward()", '',
+     'pipeline/test_gpipe_layer_schedules.py pipeline/test_gradient_flow.py'),
+    ('only the last micro-batch counts in a weight gradient', 'pipeline/executor.py',
+     'return self._weight_gradients[stage.index] or self._nothing_yet(stage)', 'return self._nothing_yet(stage)',
+     'pipeline/test_gpipe_layer_schedules.py'),
+    ('of an output that two stages read, one gradient comes back', 'pipeline/gradient_flow.py',
+     'return parts[0] if len(parts) == 1 else self._call(device, tf.add_n, parts)', 'return parts[0]',
+     'pipeline/test_gradient_flow.py'),
+    ('recomputation draws again what cannot be repeated', 'stages/stage_program.py',
+     'self._unrepeatable(flow) + choices[kept](flow)', 'choices[kept](flow)', 'pipeline/test_gpipe_layer.py'),
+    ('all random layers get the same seed', 'stages/random_seeds.py',
+     '_draw(seed, [count, 2])', 'tf.repeat(_draw(seed, [1, 2]), count, 0)', 'pipeline/test_gpipe_layer_random.py'),
+    ('a stage keeps its program when a setting of a layer changes', 'stages/stage.py',
+     ', *frozen, *settings)', ', *frozen)', 'models/test_model_surface.py'),
+    # Micro-batches, statistics and losses.
+    ('rows that the micro-batches do not divide are dropped', 'stages/micro_batches.py',
+     'rows * m // num_micro_batches', 'rows // num_micro_batches * m', 'stages/test_micro_batches.py'),
+    ('all micro-batches draw the random numbers of the first', 'stages/micro_batches.py',
+     'tf.stack([0, 0, micro_batch,', 'tf.stack([0, 0, 0,', 'pipeline/test_gpipe_layer_random.py'),
+    ("a batch's variance lacks the distance between micro-batches", 'stages/batch_statistics.py',
+     ' + kept * fraction * tf.square(apart)', '', 'pipeline/test_gpipe_layer.py'),
+    ('sample weights count in the divisor of every mean', 'stages/losses.py',
+     "loss.reduction == 'mean_with_sample_weight'", 'True', 'models/test_pipeline_model.py'),
+    ('an evaluation gives the metrics of its last batch', 'training/evaluation.py',
+     'tf.nest.map_structure(np.add, totals, sums)', 'sums', 'training/test_evaluation.py'),
+    # Partitions and plans.
+    ('activations that wait for their W count as freed', 'partition/layer_memory.py',
+     'actions.WEIGHT if schedule.is_split(action) else actions.BACKWARD', 'actions.BACKWARD',
+     'partition/test_layer_memory.py'),
+    ('sums of gradients take no memory', 'partition/memory_model.py',
+     '2 * columns.weights', 'columns.weights', 'partition/test_memory_model.py'),
+    ('a gradient takes the time of the transfer of another boundary', 'schedules/simulation.py',
+     'transfers[min(source, target)]', 'transfers[source]', 'schedules/test_simulation.py'),
+    # Optimizers.
+    ('LARS leaves weight decay out of its trust ratio', 'optimizers/lars.py',
+     'gradient_norm + decay * weight_norm', 'gradient_norm', 'optimizers/test_lars.py'),
+    ('accumulated gradients are not divided by their number', 'optimizers/device_placement.py',
+     '(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps',
+     'tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value', 'optimizers/test_device_placement.py'),
+    ('gradients are not divided by the scale of the loss', 'pipeline/loss_pass.py',
+     'weight if scale is None else weight * scale', 'weight',
+     'models/test_pipeline_model_float16.py training/test_train_program.py'),
+    # Devices.
+    ('the sum of a ring ends one device before its owner', 'devices/collectives.py',
+     'entries[last + 1:] + entries[:last + 1]', 'entries[last:] + entries[:last]',
+     'devices/test_collectives_gradients.py'),
+    ('what was traced before a move reads the variable left behind', 'devices/variable_placement.py',
+     '    function_traces.forget()\n', '', 'devices/test_function_traces.py'),
+    # Checkpoints and inputs.
+    ('training resumes from its oldest checkpoint', 'training/checkpoints.py',
+     'return found[::-1]', 'return found', 'training/test_checkpoints.py training/test_checkpointing.py'),
+    ('a checkpoint lacks the moving averages of weights', 'training/checkpointing.py',
+     'if program.average:', 'if False:', 'training/test_checkpointing.py'),
+    ('a resumed run counts earlier examples in batches of the new size', 'training/train_program.py',
+     '(batch_size or data.params.batch_size)', 'data.params.batch_size',
+     'training/test_trainer.py'),
+    ('the last batch of an evaluation is dropped', 'input/row_order.py',
+     '-(-count // batch_size) * batch_size', 'count // batch_size * batch_size', 'input/test_row_order.py'),
+    # Several processes, and one program for all cores.
+    ('a sum of changes over workers counts the state before for each', 'placements/workers.py',
+     'before + self.sum(device, after - before)', 'self.sum(device, after)', 'placements/test_workers.py'),
+    ('idle cores of the bubble count in batch norm', 'spmd/spmd_pipeline.py',
+     'tf.where(items == index - cores, items // count, -1)', 'items // count', 'spmd/test_spmd_step_state.py'),
+)]
