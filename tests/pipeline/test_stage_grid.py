@@ -93,6 +93,30 @@ def test_a_call_under_a_tape_equals_one_pipeline(training, assert_close):
     assert_close(*results)
 
 
+class AddsUp(layers.Layer):
+    """Counts what passes in a state of its own."""
+
+    def __init__(self, aggregation, **kwargs):
+        super().__init__(**kwargs)
+        self.aggregation = aggregation
+
+    def build(self, input_shape):
+        self.total = self.add_weight(
+            shape=(), initializer='ones', trainable=False, aggregation=self.aggregation, name='total')
+
+    def call(self, inputs):
+        self.total.assign_add(keras.ops.sum(inputs))
+        return inputs
+
+
+@pytest.mark.parametrize('aggregation, total', [('mean', 1 + 14), ('sum', 1 + 28), ('none', 1 + 6)])
+def test_replicas_agree_on_a_state_by_its_aggregation(aggregation, total):
+    pipe = make_pipe([KerasParams(AddsUp, aggregation=aggregation), dense(1)], num_replicas=2, num_micro_batches=2)
+    x = np.arange(8, dtype='float32')[:, np.newaxis]
+    pipe.value_and_grad(squared_error, x, x)
+    assert float(pipe.stack[0].total) == total
+
+
 def test_evaluation_equals_the_plain_layers(assert_close):
     x, y = images_and_labels(10)
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
