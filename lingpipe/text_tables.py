@@ -1,11 +1,8 @@
-"""Tables: written as plain text and read from it, and as HTML for notebooks."""
+"""Tables as plain text, and as HTML for notebooks."""
 
 import html
-import re
 from collections.abc import Sequence
 from typing import Any
-
-_MOST_CELLS = 300_000  # thirty columns of a model with ten thousand layers
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -23,25 +20,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = _is_right(header, rows)
     lines = [_line(line, widths, right) for line in [header, ['-' * width for width in widths], *cells]]
     return '\n'.join(lines)
-
-
-def read(text: str) -> tuple[list[str], list[list[str]]]:
-    """Reads what `table` wrote; the line of dashes marks the columns.
-
-    Args:
-        text: a table, and nothing else.
-
-    Returns:
-        The list of column titles, and the list of rows, each a list of texts.
-
-    Raises:
-        ValueError: it is no such table, or one that is too large to show.
-    """
-    header, dashes, *rows = text.splitlines()
-    columns = [slice(*match.span()) for match in re.finditer('-+', dashes)]
-    if len(columns) * len(rows) > _MOST_CELLS:
-        raise ValueError(f'{len(columns):,} columns and {len(rows):,} rows are more than {_MOST_CELLS:,} cells')
-    return [header[column].strip() for column in columns], [[row[column].strip() for column in columns] for row in rows]
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

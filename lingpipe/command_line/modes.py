@@ -91,22 +91,23 @@ def _inspect_model(params, unused_datasets, placement, given):
 def _plan(params, unused_datasets, unused_placement, given):
     from lingpipe.placements import tpu_system
     from lingpipe.tools.tpu_compile import topologies
-    from lingpipe.tools.trace import trace
     from lingpipe.training import planning
+    from lingpipe.training.logdir import LogDir
     accelerator = _accelerator(given)
     if accelerator in topologies.KINDS:
         params = tpu_system.with_defaults(params)
     planned = planning.plan(params, accelerator, given.device_memory, given.num_devices)
-    files = trace.TraceFiles(os.path.expanduser(given.logdir), 'plan') if given.logdir else None
+    folder = LogDir(given.logdir).create_folder('plan') if given.logdir else None
     text = str(planned)
     print(text)
     if given.compile:
         from lingpipe.tools.tpu_compile import plan_compilation
-        report = plan_compilation.compiled_report(planned, given.tpu_topology, _folder_of_compiled(files))
+        report = plan_compilation.compiled_report(planned, given.tpu_topology, _folder_of_compiled(folder))
         print(f'\n{report}')
         text += f'\n\n{report}'
-    if files:
-        print('\n' + '\n'.join([files.write('memory.png', planned.png()), files.write('plan.txt', f'{text}\n')]))
+    if folder:
+        paths = LogDir(given.logdir).write_files('plan', {'memory.png': planned.png(), 'plan.txt': f'{text}\n'})
+        print('\n' + '\n'.join(paths))
 
 
 def _report(params, unused_datasets, unused_placement, given):
@@ -117,9 +118,9 @@ def _report(params, unused_datasets, unused_placement, given):
     report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
 
 
-def _folder_of_compiled(files):
+def _folder_of_compiled(folder):
     """Returns the folder of compiled programs, which must be on this machine, or None."""
-    return os.path.join(files.folder, 'compiled') if files and '://' not in files.folder else None
+    return os.path.join(folder, 'compiled') if folder and '://' not in folder else None
 
 
 def _accelerator(given):

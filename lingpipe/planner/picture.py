@@ -1,27 +1,21 @@
 """A plan for people: the memory of each device as a picture, sizes in words, and how deep a model may be."""
 
 import bisect
-import io
 import itertools
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from lingpipe import schedules
 from lingpipe.partition import layer_memory, memory_model
 from lingpipe.planner import plans
 from lingpipe.planner.plans import KINDS
 
-COLOURS = {
-    'weights': '#7fb2e5', 'slots': '#b9a3e3', 'gradients': '#6cc08b', 'boundary': '#e58f8f', 'working': '#f4c266'}
-LEGEND = {'weights': 'weights', 'slots': 'optimizer slots', 'gradients': 'gradients',
-          'boundary': 'boundary activations', 'working': 'working activations'}
-_INK, _LIMIT = '#202020', '#c02020'
-_MARGIN, _TITLE, _FONT_SIZE = 12, 24, 13
-_LEAST_BAR, _MOST_BAR = 3, 48
+LEGEND = {
+    'weights': ('weights', '#7fb2e5'), 'slots': ('optimizer slots', '#b9a3e3'), 'gradients': ('gradients', '#6cc08b'),
+    'boundary': ('boundary activations', '#e58f8f'), 'working': ('working activations', '#f4c266')}
+_SHOWN_UNITS = {'TiB': 2**40, 'GiB': 2**30, 'MiB': 2**20, 'KiB': 2**10}
 _UNITS = {'': 1, 'b': 1, **{f'{letter}b': 1000 ** power for power, letter in enumerate('kmgt', 1)},
           **{f'{letter}ib': 1024 ** power for power, letter in enumerate('kmgt', 1)}}
 
@@ -121,84 +115,28 @@ def to_bytes(field: str, size: int | str) -> int:
 
 
 def to_text(num_bytes: float) -> str:
-    """Returns a size in its largest fitting unit from KiB to TiB, such as '1.50 GiB'.
-
-    Args:
-        num_bytes: number of bytes.
-    """
-    for unit, size in (('TiB', 2**40), ('GiB', 2**30), ('MiB', 2**20)):
-        if num_bytes >= size:
-            return f'{num_bytes / size:,.2f} {unit}'
-    return f'{num_bytes / 1024:,.2f} KiB'
+    """Returns a number of bytes in its largest fitting unit from KiB to TiB, such as '1.50 GiB'."""
+    unit = _unit(num_bytes)
+    return f'{num_bytes / _SHOWN_UNITS[unit]:,.2f} {unit}'
 
 
-def png(plan: plans.Plan, title: str, width: int = 1200, height: int = 480) -> bytes:
-    """Draws a plan.
+def _unit(num_bytes):
+    return next((unit for unit, size in _SHOWN_UNITS.items() if num_bytes >= size), 'KiB')
 
-    Args:
-        plan: `Plan`.
-        title: text above the picture.
-        width: pixels.
-        height: pixels.
 
-    Returns:
-        Bytes of a PNG file.
-    """
-    image = Image.new('RGB', (width, height), 'white')
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_SIZE)
-    draw.text((_MARGIN, _MARGIN + _TITLE / 2), title, _INK, font, anchor='lm')
+def figure(plan: plans.Plan, title: str) -> Any:
+    """Draws the memory of each device by kind, and the limit, as a figure of `drawing`."""
+    from lingpipe import drawing  # here, because matplotlib takes a while to import
     limit = plan.setting.memory_limit
-    largest = 1.1 * max([*plan.device_bytes, limit or 0])
-    labels = {0.0: '0'} | {bytes_: to_text(bytes_) for bytes_ in (largest / 2.2, largest / 1.1)}
-    left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels.values()))
-    top, bottom = _MARGIN + _TITLE, height - 2 * _TITLE - _MARGIN
-
-    def y(num_bytes):
-        return round(bottom - (bottom - top) * num_bytes / largest)
-
-    for num_bytes, label in labels.items():
-        draw.line([left, y(num_bytes), width - _MARGIN, y(num_bytes)], '#dddddd')
-        draw.text((left - _MARGIN / 2, y(num_bytes)), label, _INK, font, anchor='rm')
-    _bars(draw, font, plan, left, width - _MARGIN, y)
-    if limit:
-        draw.line([left, y(limit), width - _MARGIN, y(limit)], _LIMIT, 2)
-        draw.text((width - _MARGIN, y(limit) - 9), f'limit {to_text(limit)}', _LIMIT, font, anchor='rm')
-    _legend(draw, font, left, height - _MARGIN - _TITLE / 2)
-    file = io.BytesIO()
-    image.quantize(64).save(file, 'PNG', optimize=True)
-    return file.getvalue()
+    unit = _unit(max([*plan.device_bytes, limit or 0]))
+    blocks = []
+    for device in range(plan.schedule.num_devices):
+        ends = [num_bytes / _SHOWN_UNITS[unit] for num_bytes in itertools.accumulate(_bytes_by_kind(plan, device))]
+        blocks += [drawing.Block(device, *block) for block in zip(KINDS, [0.0, *ends], ends)]
+    names = [f'device {device}: {to_text(num_bytes)}' for device, num_bytes in enumerate(plan.device_bytes)]
+    return drawing.rows([drawing.Rows(title, names, blocks)], LEGEND, unit, limit and limit / _SHOWN_UNITS[unit])
 
 
-def _bars(draw, font, plan, left, right, y):
-    num_devices = plan.schedule.num_devices
-    pitch = (right - left) / num_devices
-    bar = max(_LEAST_BAR, min(_MOST_BAR, round(0.7 * pitch)))
-    numbered = max(1, round(28 / pitch))
-    for device in range(num_devices):
-        centre = left + (device + 0.5) * pitch
-        first, last, so_far = round(centre - bar / 2), round(centre + bar / 2), 0
-        for kind, num_bytes in bytes_by_kind(plan, device):
-            if y(so_far + num_bytes) < y(so_far):
-                draw.rectangle([first, y(so_far + num_bytes), last - 1, y(so_far) - 1], COLOURS[kind])
-            so_far += num_bytes
-        if device % numbered == 0:
-            draw.text((centre, y(0) + 12), str(device), _INK, font, anchor='mm')
-
-
-def bytes_by_kind(plan: plans.Plan, device: int) -> Iterator[tuple[str, int]]:
-    """Yields each of `KINDS` with its bytes on a device.
-
-    Args:
-        plan: `Plan`.
-        device: index of the device.
-    """
+def _bytes_by_kind(plan, device):
     parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == device]
-    for kind in KINDS:
-        yield kind, sum(getattr(part, kind) for part in parts)
-
-
-def _legend(draw, font, x, y):
-    for kind, name in LEGEND.items():
-        draw.rectangle([x, y - 6, x + 12, y + 6], COLOURS[kind])
-        draw.text((x + 18, y), name, _INK, font, anchor='lm')
-        x += 18 + round(font.getlength(name)) + 2 * _MARGIN
+    return [sum(getattr(part, kind) for part in parts) for kind in KINDS]

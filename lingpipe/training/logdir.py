@@ -27,7 +27,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -117,13 +117,46 @@ class LogDir:
         Raises:
             TrainingError: nothing can be written there, or a link in it leads out of it.
         """
-        refuse_links(self.path)
-        try:
-            for folder in (self.train, self._control):
-                tf.io.gfile.makedirs(folder)
-            probe = tf.io.gfile.join(self._control, f'probe_{os.getpid()}')
+        self.create_folder('train')
+        probe = tf.io.gfile.join(self.create_folder('control'), f'probe_{os.getpid()}')
+        with self._refuse_unwritable():
             _write_text(probe, 'Can this folder be written to?')
             tf.io.gfile.remove(probe)
+
+    def create_folder(self, name: str) -> str:
+        """Creates a folder in this one, if needed, and returns its path.
+
+        Raises:
+            TrainingError: it cannot be created, or a link in the log directory leads out of it.
+        """
+        refuse_links(self.path)
+        folder = tf.io.gfile.join(self.path, name)
+        with self._refuse_unwritable():
+            tf.io.gfile.makedirs(folder)
+        return folder
+
+    def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
+        """Writes or replaces files of a folder in this one.
+
+        Args:
+            folder: name of the folder.
+            files: dictionary from the name of a file to its contents.
+
+        Returns:
+            The paths of the files.
+
+        Raises:
+            TrainingError: they cannot be written.
+        """
+        paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
+        for path, contents in zip(paths, files.values()):
+            replace_text(path, contents)
+        return paths
+
+    @contextlib.contextmanager
+    def _refuse_unwritable(self):
+        try:
+            yield
         except tf.errors.OpError as error:
             raise errors.TrainingError(
                 f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
@@ -339,16 +372,16 @@ def _read_text(file):
 
 
 def _write_text(file, text):
-    with tf.io.gfile.GFile(file, 'w') as stream:
+    with tf.io.gfile.GFile(file, 'wb') as stream:
         stream.write(text)
 
 
-def replace_text(file: str, text: str) -> None:
+def replace_text(file: str, text: str | bytes) -> None:
     """Replaces a file atomically, so that a full disk or a kill leaves the old one complete.
 
     Args:
         file: path.
-        text: its new contents.
+        text: its new contents; a picture is bytes.
 
     Raises:
         TrainingError: the disk is full or cannot be written to.

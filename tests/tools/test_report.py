@@ -1,20 +1,16 @@
 """The page of a run, read as a browser reads it, against what the run has written and printed."""
 
 import base64
-import io
 import re
 import shlex
 import shutil
 from html import parser
 
 import pytest
-from PIL import Image
 
-from lingpipe import text_tables
-from lingpipe.planner import picture
 from lingpipe.tools.report import report
 from lingpipe.tools.trace import trace
-from lingpipe.training import errors, evaluation, inspection, logdir, planning, progress
+from lingpipe.training import errors, logdir, planning, progress
 
 VOID = {'meta', 'img'}
 
@@ -25,19 +21,21 @@ class Page(parser.HTMLParser):
     Attributes:
         tags: list of all (name, attributes).
         sections: {heading: texts below it}.
-        images: list of the sources of pictures, by section.
+        images: {heading: descriptions of the pictures below it}.
     """
 
     def __init__(self, text):
         super().__init__()
         self.tags, self._open, self._texts = [], [], []
-        self.sections = {'': self._texts}  # what stands above the first heading
+        self.sections, self.images = {'': self._texts}, {}  # what stands above the first heading
         self.feed(text)
         self.close()
         assert not self._open
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
+        if tag == 'img':
+            self.images.setdefault(list(self.sections)[-1], []).append(dict(attrs)['alt'])
         if tag not in VOID:
             self._open.append(tag)
 
@@ -90,43 +88,34 @@ def page(resumed, tiny):
 def test_a_page_needs_no_other_file_and_no_script(page):
     assert not [tag for tag, _ in page.tags if tag in ('script', 'link', 'iframe', 'object')]
     addresses = [attributes[name] for _, attributes in page.tags for name in ('href', 'src') if name in attributes]
-    assert addresses and all(address.startswith(('#', 'data:image/png;base64,')) for address in addresses)
+    assert addresses and all(address.startswith(('#', 'data:image/')) for address in addresses)
     ids = {attributes.get('id') for _, attributes in page.tags}
     assert {address[1:] for address in addresses if address.startswith('#')} <= ids
 
 
-def test_curves_of_a_resumed_run_have_all_its_points(page, resumed):
-    found = [re.fullmatch(r'(\w+), step (\d+): (\S+)', text) for text in page.sections['Curves']]
-    points = [(match[1], int(match[2])) for match in found if match]
+def test_curves_of_a_resumed_run_have_all_its_points(page, resumed, tiny):
     names = ['loss', 'accuracy', 'learning_rate', 'gradient_norm', 'images_per_second', 'bad_records']
-    assert [text for text in page.sections['Curves'] if text in names] == names
-    assert points.count(('training', 4)) == points.count(('training', 8)) == points.count(('training', 12)) == len(names)
-    results = resumed.results['Test']
-    assert page.has('Curves', *(f'test, step 12: {value:.4g}' for value in results.values()))
-    assert points.count(('test', 4)) == len(results)
+    assert page.images['Curves'] == names
+    made = report.Report(with_test(tiny), report.Command('lingpipe', 'tiny_digits', str(resumed.logdir)))
+    assert all([step for step, _ in made._training.scalars[name]] == [4, 8, 12] for name in names)
+    test = made._evaluations['test'].scalars
+    assert {name: points[-1] for name, points in test.items()} == {
+        name: (12, pytest.approx(value)) for name, value in resumed.results['Test'].items()}
 
 
 def test_partitions_are_those_of_the_analysis(page, resumed):
-    layers, partitions, sentence = (resumed.logdir / 'control/model_analysis.txt').read_text().strip().split('\n\n')
-    for table in (layers, partitions):
-        header, rows = text_tables.read(table)
-        assert page.has('Partitions', *header, *(cell for row in rows for cell in row))
-    assert page.has('Partitions', sentence, '5 layers')
+    layers, partitions = (resumed.logdir / 'control/model_analysis.txt').read_text().split('\n\n', 1)
+    assert page.has('Partitions', layers, partitions)
 
 
 def test_memory_is_that_of_the_plan(page, tiny):
-    planned = planning.plan(tiny.params())
-    header, rows = text_tables.read(inspection.partition_table(planned.plan))
-    assert page.has('Memory', *header, *(cell for row in rows for cell in row))
-    assert page.has('Memory', *(f'device {device}: {picture.to_text(num_bytes)}'
-                                for device, num_bytes in enumerate(planned.plan.device_bytes)))
+    assert page.has('Memory', str(planning.plan(tiny.params())))
+    assert page.images['Memory'] == ['Memory of each device']
     assert re.fullmatch('lingpipe plan --model=tiny_digits --logdir=.* --accelerator=v5e', page.sections['Memory'][-1])
 
 
-def test_without_a_trace_the_step_is_simulated(page, tiny):
-    milliseconds = 1000 * planning.plan(tiny.params()).plan.timeline.step_time
-    title = f'A simulated step, from the operations and bytes of layers: {milliseconds:.4g} ms'
-    assert page.has('Timeline of a step', title, 'device 0', 'device 1', 'forward', 'backward')
+def test_without_a_trace_the_step_is_simulated(page):
+    assert page.images['Timeline of a step'] == ['A simulated step']
     assert any(text.startswith('lingpipe trace ') for text in page.sections['Timeline of a step'])
 
 
@@ -134,11 +123,9 @@ def test_wrong_images_are_as_many_as_the_accuracy_says(page, resumed):
     told, = (text for text in page.sections['Samples'] if ' images of Test ' in text)
     num_wrong, num_images = map(int, re.findall(r'\d+', told)[:2])
     assert 1 - num_wrong / num_images == pytest.approx(resumed.results['Test']['accuracy'])
-    captions = [text for text in page.sections['Samples'] if ', classified as ' in text]
-    pictures = [attributes['src'] for tag, attributes in page.tags if tag == 'img']
-    assert len(captions) == len(pictures) == min(num_wrong, 16) > 0
+    captions = page.images['Samples'][0].split('; ')
+    assert len(captions) == min(num_wrong, 16) > 0
     assert all(len(set(caption.split(', classified as '))) == 2 for caption in captions)
-    assert Image.open(io.BytesIO(base64.b64decode(pictures[0].partition(',')[2]))).size == (8, 8)
 
 
 def test_configuration_and_versions_are_those_of_the_run(page, resumed):
@@ -146,25 +133,15 @@ def test_configuration_and_versions_are_those_of_the_run(page, resumed):
     assert page.has('Configuration', text, f'{len(text.splitlines())} params of this run')
     versions = dict(line.split() for line in (resumed.logdir / 'control/versions.txt').read_text().splitlines())
     assert {'python', 'keras', 'numpy'} <= set(versions)
-    assert page.has('Versions', *versions, *versions.values())
+    table, = page.sections['Versions']
+    assert all(re.search(rf'^{name} +{re.escape(version)} ', table, re.MULTILINE) for name, version in versions.items())
 
 
-def test_a_traced_step_is_drawn_on_its_devices(tiny, tmp_path):
-    steps = trace.Trace(tiny.params(), tmp_path).run(3)
-    median = sorted(steps, key=lambda step: step.seconds)[1]
-    found = page_of(tmp_path, tiny.params())
-    title, *texts = found.sections['Timeline of a step']
-    milliseconds = float(re.fullmatch(r'A measured step: (\S+) ms', title)[1].replace(',', ''))
-    assert milliseconds == pytest.approx(1000 * (median.end - median.asked), rel=1e-3)
-    assert texts[:3] == ['CPU:0, partition 0', 'CPU:1, partition 1', 'input']
-
-
-@pytest.mark.parametrize('content', ['', '{', '[]', '{"traceEvents": []}', '{"traceEvents": [{"name": "thread_name"}]}'])
-def test_a_damaged_trace_is_told_and_the_step_is_simulated(content, tiny, tmp_path):
-    (tmp_path / 'trace').mkdir()
-    (tmp_path / 'trace/trace.json').write_text(content)
-    texts = page_of(tmp_path, tiny.params()).sections['Timeline of a step']
-    assert texts[0].startswith('A simulated step') and any('This is no trace of --mode=trace' in text for text in texts)
+def test_a_traced_step_is_shown_as_its_trace_shows_it(tiny, tmp_path):
+    trace.Trace(tiny.params(), tmp_path).run(1)
+    source, = (attributes['src'] for tag, attributes in page_of(tmp_path, tiny.params()).tags
+               if tag == 'img' and attributes['alt'] == 'A measured step')
+    assert base64.b64decode(source.partition(',')[2]) == (tmp_path / 'trace/timeline.png').read_bytes()
 
 
 def test_an_empty_folder_says_which_commands_fill_it(tiny, tmp_path):
@@ -176,22 +153,21 @@ def test_an_empty_folder_says_which_commands_fill_it(tiny, tmp_path):
     assert found.has('Configuration', tiny.params().ToText())
 
 
-HOSTILE = '</pre><script>alert(1)</script><img src=x onerror="y">&amp;\' \x00\x1b[31m \ud800'
+HOSTILE = '</pre><script>alert(1)</script><img src=x onerror="y">&amp;\' \ud800'
 
 
 def test_hostile_texts_are_shown_as_they_are(resumed, tiny, tmp_path):
     folder = shutil.copytree(resumed.logdir, tmp_path / '<b>&"')
     params = with_test(tiny)
     params.task.name = HOSTILE
-    clean = HOSTILE.replace('\x00', '\ufffd').replace('\x1b', '\ufffd').replace('\ud800', '\ufffd')
     (folder / 'control/params.txt').unlink()
     with (folder / 'control/versions.txt').open('a') as file:
         file.write('package<i> <b>1</b>\n')
     found = page_of(folder, params)
     assert not {'script', 'b', 'i'} & {tag for tag, _ in found.tags}
-    assert found.has('Versions', 'package<i>', '<b>1</b>')
+    assert any(re.search('package<i> +<b>1</b>', text) for text in found.sections['Versions'])
     assert all('onerror' not in attributes for _, attributes in found.tags)
-    assert found.has('', f'{clean} · LingPipe')
+    assert found.has('', f'{HOSTILE} · LingPipe'.replace('\ud800', '?'))
     assert any('</pre><script>alert(1)</script><img src=x' in text for text in found.sections['Configuration'])
     assert any(str(folder) in text for text in found.sections['Memory'])
 
@@ -202,22 +178,6 @@ def test_a_model_that_has_changed_since_is_told(resumed, tiny, tmp_path):
     texts = page_of(folder, with_test(tiny)).sections['Configuration']
     assert texts[0].startswith('The model has changed since: ') and 'no_such_field' in texts[0]
     assert 'task.no_such_field : 1\n' in texts
-
-
-@pytest.mark.parametrize('field', ['num_partitions', 'num_micro_batches'])
-def test_a_step_that_is_too_large_to_simulate_is_told(field, tiny, tmp_path):
-    (tmp_path / 'control').mkdir()
-    (tmp_path / 'control/params.txt').write_text(f'task.body.{field} : 1000000000\n')
-    found = page_of(tmp_path, tiny.params())
-    for section in ('Memory', 'Timeline of a step'):
-        assert re.search('a step has [24]e.09 calls of partitions, more than the 150,000 ', found.sections[section][0])
-
-
-def test_evaluations_after_training_are_on_the_page(resumed, tiny, tmp_path):
-    folder = shutil.copytree(resumed.logdir, tmp_path / 'logs')
-    evaluation.CheckpointEvaluation(tiny.params(), tiny.evaluation_inputs(), str(folder)).once()
-    assert page_of(folder, with_test(tiny)).sections['Curves'].count(
-        f'test, step 12: {resumed.results["Test"]["accuracy"]:.4g}') == 1
 
 
 def test_the_page_is_written_into_the_log_directory(tiny, tmp_path, capsys):

@@ -38,7 +38,7 @@ def test_a_browser_shows_the_whole_page(page, tmp_path):
     assert shown.shape == (HEIGHT, WIDTH, 3)
     pixels = collections.Counter(map(tuple, shown.reshape(-1, 3).tolist()))
     for kind in ('weights', 'slots', 'working'):  # the bars of the memory of each device
-        assert pixels[ImageColor.getrgb(picture.COLOURS[kind])] > 50, kind
+        assert pixels[ImageColor.getrgb(picture.LEGEND[kind][1])] > 50, kind
     columns = np.flatnonzero((shown != shown[0, 0]).any(axis=(0, 2)))
     assert columns[0] > 5 and columns[-1] < WIDTH - 5  # nothing is cut off at the sides
 

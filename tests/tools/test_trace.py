@@ -79,7 +79,7 @@ def test_a_loss_that_is_not_finite_is_reported(tiny, tmp_path):
 
 def test_an_unwritable_folder_is_reported_before_building(tiny, tmp_path):
     (tmp_path / 'file').touch()
-    with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a --logdir of yours'):
+    with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a folder of yours'):
         trace.Trace(tiny.params(), str(tmp_path / 'file/logs'))
 
 

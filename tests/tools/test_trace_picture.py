@@ -1,5 +1,6 @@
 import dataclasses
 import io
+import json
 
 from PIL import Image
 
@@ -52,10 +53,48 @@ def colours_of_blocks(image, y):
     return [colour for colour, width in zip(colours, widths) if width > 20]
 
 
-def test_a_picture_is_small_and_as_wide_as_asked():
+def test_a_picture_is_small_and_has_a_block_per_action():
     schedule = schedules.make_schedule('1f1b', 4, 16)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
-    content = trace_picture.png(
-        {'measured': step, 'simulated': step}, [f'device {index}' for index in range(4)], width=800)
-    assert Image.open(io.BytesIO(content)).width == 800
-    assert len(content) < 60_000
+    names = [f'device {index}' for index in range(4)]
+    assert len(trace_picture.png({'measured': step, 'simulated': step}, names)) < 120_000
+    axis, = trace_picture.figure({'measured': step}, names).axes
+    assert {found.get_label(): len(found.get_paths()) for found in axis.collections} == {
+        'wait': 4, 'forward': 64, 'backward': 64, 'update': 4}
+    assert [label.get_text() for label in axis.get_yticklabels()] == names
+
+
+def test_a_block_says_its_stage_where_a_device_has_several():
+    for virtual, label in ((1, '3'), (2, '1·3')):
+        schedule = schedules.make_schedule('gpipe' if virtual == 1 else 'interleaved_1f1b', 2, 4, virtual)
+        step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
+        axis, = trace_picture.figure({'measured': step}, ['a', 'b']).axes
+        assert label in {text.get_text() for text in axis.texts}
+
+
+def test_a_trace_file_has_the_documented_fields():
+    schedule = schedules.make_schedule('zb_h1', 2, 2)
+    durations = dict.fromkeys(schedule.execution_order(), 0.002)
+    steps = [simulation.replay(schedule, [durations], (0.0, 0.001))] * 2
+    trace = json.loads(trace_picture.trace_text(steps, ['CPU:0, partition 0', 'CPU:1, partition 1'], first_step=3))
+    events = trace['traceEvents']
+    names = {event['tid']: event['args']['name'] for event in events if event['name'] == 'thread_name'}
+    assert names == {0: 'CPU:0, partition 0', 1: 'CPU:1, partition 1'}
+    actions = [event for event in events if event['ph'] == 'X' and event['name'] != 'update']
+    assert len(actions) == 2 * 2 * 6
+    first = actions[0]
+    assert (first['name'], first['tid'], first['ts'], first['dur'], first['cat']) == ('F0', 0, 0.0, 2000.0, 'forward')
+    assert first['args'] == {'step': 3, 'replica': 0, 'partition': 0, 'micro_batch': 0}
+    updates = [event for event in events if event['name'] == 'update']
+    assert [(event['tid'], event['dur'], event['args']['step']) for event in updates] == [
+        (0, 1000.0, 3), (1, 1000.0, 3), (0, 1000.0, 4), (1, 1000.0, 4)]
+    assert all(event['ts'] >= 0 and event['dur'] >= 0 for event in events if event['ph'] == 'X')
+
+
+def test_each_event_says_its_replica():
+    schedule = schedules.make_schedule('gpipe', 2, 1)
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 0.002)] * 3)
+    events = [event for event in json.loads(trace_picture.trace_text([step], ['row'] * 6))['traceEvents']
+              if event['ph'] == 'X']
+    assert {(event['tid'], event['args']['replica']) for event in events} == {
+        (device, device // 2) for device in range(6)}

@@ -1,17 +1,14 @@
 """The curves and texts that a run has written for TensorBoard, read from its event files."""
 
-import math
 import os
 from typing import NamedTuple
 
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from lingpipe import text_files
 from lingpipe.training import errors
 
 _TEXT, _SCALARS = 'text', 'scalars'
-_EVENTS = '.tfevents.'  # in the names of the files that TensorBoard reads
 _NUM_SHOWN = 200
 
 
@@ -39,9 +36,6 @@ def read(folder: str) -> Written:
     if not tf.io.gfile.isdir(folder):
         return Written({}, {})
     try:
-        for name in tf.io.gfile.listdir(folder):
-            if _EVENTS in name:
-                text_files.require_regular(os.path.join(folder, name))
         return _read(folder)
     except Exception as error:  # a damaged event can raise any error in TensorBoard
         reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
@@ -64,25 +58,11 @@ def _read(folder):
 
 def _values(accumulator, name):
     events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
-    return sorted({event.step: _value(event.tensor_proto) for event in events}.items())
-
-
-def _value(tensor):
-    size = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
-    if size != 1:  # such a tensor may take a few bytes in the file, and all of the memory
-        raise ValueError(f'a point of a curve is a tensor of {size:.4g} numbers')
-    return tf.make_ndarray(tensor).item()
+    return sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
 
 
 def read_evaluations(logdir: str) -> dict[str, Written]:
-    """Reads the curves of all evaluations of a run.
-
-    Args:
-        logdir: path of its log directory.
-
-    Returns:
-        Dictionary from the name of a dataset, such as 'test', to its `Written`.
-    """
+    """Returns for each evaluated dataset, such as 'test', what the run in a log directory has written of it."""
     folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(logdir) if name.startswith('eval_'))
     return {name.removeprefix('eval_'): read(os.path.join(logdir, name)) for name in folders}
 

@@ -4,29 +4,28 @@
 
     train/events*, eval_*/events* ──> curves, samples ─┐
     control/* ──────────────────────> partitions, ...  ├──> report.html
-    trace/trace.json ───────────────> timeline         │
+    trace/timeline.png ─────────────> timeline         │
     params ──> plan ────────────────> memory, timeline ┘
 
 If a run has not written something, the page names the command that writes it.
 """
 
 import functools
-import math
 import shlex
 from typing import NamedTuple
 
-from lingpipe import hyperparams, text_tables
-from lingpipe.planner import picture, plans
+import tensorflow as tf
+
+from lingpipe import drawing, hyperparams, text_tables
+from lingpipe.planner import picture
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools.report import charts, curves, page, wrong_images
-from lingpipe.tools.report.page import Element, element
-from lingpipe.tools.trace import trace_blocks
+from lingpipe.tools.report import curves, page, wrong_images
+from lingpipe.tools.trace import trace_picture
 from lingpipe.training import checkpoints, errors, planning, progress
 from lingpipe.training import logdir as logdirs
 
 FILE = 'report.html'
 _NUM_SAMPLES = 5
-_MOST_CALLS = 150_000  # of partitions in a step; to simulate them takes some seconds
 
 
 class Command(NamedTuple):
@@ -89,24 +88,21 @@ class Report:
             'Curves': self._curves(), 'Partitions': self._partitions(), 'Memory': self._memory(),
             'Timeline of a step': self._timeline(), 'Samples': self._samples(), 'Configuration': self._configuration(),
             'Versions': self._versions()}
-        return page.text(f'{self._params.task.name or self._command.model} · LingPipe', sections, self._introduction())
+        return page.text(f'{self._params.task.name or self._command.model} · LingPipe', self._introduction(), sections)
 
     def _introduction(self):
         newest = checkpoints.complete(self._logdir.train)
         max_steps = self._params.train.max_steps
         state = (f'{checkpoints.step_of(newest[0]):,} of {max_steps:,} steps' if newest
                  else f'no checkpoint yet, {max_steps:,} steps are planned')
-        facts = [('model', self._command.model), ('log directory', self._logdir.path), ('state', state)]
-        shown = [element('span', f'{name} ', element('code', value), class_='fact') for name, value in facts]
-        return [element('p', *shown, class_='soft'), *self._final_metrics()]
-
-    def _final_metrics(self):
+        facts = f'model {self._command.model}, log directory {self._logdir.path}, {state}'
         last = {name: {metric: points[-1] for metric, points in written.scalars.items()}
                 for name, written in self._evaluations.items() if written.scalars}
-        rows = [[name, f'{max(step for step, _ in metrics.values()):,}',
+        rows = [[name, max(step for step, _ in metrics.values()),
                  ', '.join(progress.format_metric((metric, value)) for metric, (_, value) in metrics.items())]
                 for name, metrics in last.items()]
-        return [page.table(['evaluation', 'step', 'metrics'], rows)] if rows else []
+        table = [page.table(text_tables.table(['evaluation', 'step', 'metrics'], rows))] if rows else []
+        return [page.paragraph(facts), *table]
 
     def _curves(self):
         train = self._command.of('train')
@@ -117,7 +113,7 @@ class Report:
                     series.setdefault(name, {})[run] = points
         if not series:
             return [page.missing('This log directory has no curves.', train)]
-        drawn = [element('div', *(charts.lines(name, by_run) for name, by_run in series.items()), class_='charts')]
+        drawn = [_embedded(drawing.curves(name, by_run), name) for name, by_run in series.items()]
         if not self._training.scalars:
             drawn.append(page.missing('There are no curves of training.', train))
         if not any(written.scalars for written in self._evaluations.values()):
@@ -128,22 +124,12 @@ class Report:
         analysis = self._logdir.read('control', 'model_analysis.txt')
         if analysis is None:
             return [page.missing('Nothing was trained here yet.', self._command.of('train'))]
-        try:
-            layers, partitions, sentence = analysis.rstrip('\n').split('\n\n')[:3]
-            table, of_partitions = text_tables.read(layers), text_tables.read(partitions)
-        except ValueError as error:
-            raise errors.TrainingError(f'{self._logdir.path}/control/model_analysis.txt is damaged ({error}). Delete '
-                                       'it: training writes it when it begins.') from error
-        return [element('p', sentence), page.table(*of_partitions),
-                page.folded(f'{len(table[1])} layers', page.table(*table))]
+        layers, _, partitions = analysis.partition('\n\n')
+        return [page.table(partitions), page.folded('Layers', page.table(layers))]
 
     @functools.cached_property
     def _plan(self):
         """The `Planned` of the params, or a sentence with the reason why there is none."""
-        num_calls = _num_calls(self._params.task.body)
-        if num_calls > _MOST_CALLS:
-            return (f'a step has {num_calls:.4g} calls of partitions, more than the {_MOST_CALLS:,} that this page '
-                    'simulates.')
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -151,35 +137,29 @@ class Report:
 
     def _memory(self):
         written = self._logdir.read('plan', 'plan.txt')
-        told = [page.folded('Output of `plan`', element('pre', written))] if written is not None else [page.missing(
+        told = page.folded('Output of `plan`', page.table(written)) if written is not None else page.missing(
             'This is for a device without a memory limit; nothing was planned for an accelerator.',
-            self._command.of('plan', '--accelerator=v5e'))]
+            self._command.of('plan', '--accelerator=v5e'))
         if isinstance(self._plan, str):
-            return [page.missing(f'No plan can be made: {self._plan}'), *told]
-        plan = self._plan.plan
-        table, *sentences = str(self._plan).split('\n\n')
-        return [_memory_chart(plan), page.table(*text_tables.read(table)),
-                *(element('pre', sentence) for sentence in sentences), *told]
+            return [page.missing(f'No plan can be made: {self._plan}'), told]
+        drawn = picture.figure(self._plan.plan, 'Memory of each device')
+        return [_embedded(drawn, 'Memory of each device'), page.table(str(self._plan)), told]
 
     def _timeline(self):
-        text = self._logdir.read('trace', 'trace.json')
-        advice = []
-        if text is not None:
-            try:
-                return _drawn_step(trace_blocks.of_trace_file(text), 'A measured step')
-            except ValueError as error:
-                advice = [page.missing(f'trace/trace.json cannot be shown. {error}', self._command.of('trace'))]
-        advice = advice or [page.missing('No step was traced: the one above is simulated.', self._command.of('trace'))]
+        path = tf.io.gfile.join(self._logdir.path, 'trace', 'timeline.png')
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, 'rb') as file:
+                return [page.image(file.read(), 'image/png', 'A measured step')]
+        advice = page.missing('No step was traced.', self._command.of('trace'))
         if isinstance(self._plan, str):
-            return [page.missing(f'No step can be simulated: {self._plan}'), *advice]
-        return [*_drawn_step(_simulated(self._plan.plan), 'A simulated step, from the operations and bytes of layers'),
-                *advice]
+            return [page.missing(f'No step can be simulated: {self._plan}'), advice]
+        return [_embedded(_simulated_step(self._plan.plan), 'A simulated step'), advice]
 
     def _samples(self):
         samples = self._training.texts.get('sample', [])[-_NUM_SAMPLES:]
         if samples:
-            return [part for step, text in reversed(samples) for part in (
-                element('h3', f'Step {step:,}'), element('pre', text))]
+            return [part for step, text in reversed(samples)
+                    for part in (page.heading(f'Step {step:,}'), page.preformatted(text))]
         if wrong_images.shows_images(self._params):
             return self._wrong_images()
         return [page.missing('This run has no samples: language models and translation models write one with each '
@@ -206,17 +186,16 @@ class Report:
     def _configuration(self):
         if self._params_text is None:
             return [page.missing('Nothing was trained here yet.', self._command.of('train')),
-                    page.folded('Params of the model', element('pre', self._params.ToText()))]
+                    page.folded('Params of the model', page.preformatted(self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
         told = [page.missing(f'The model has changed since: {self._unread} The plan and the simulation above are for '
                              'the current model.')] if self._unread else []
-        return [*told, page.folded(f'{num_fields} params of this run', element('pre', self._params_text))]
+        return [*told, page.folded(f'{num_fields} params of this run', page.preformatted(self._params_text))]
 
     def _versions(self):
         trained, here = self._logdir.read_versions(), logdirs.parsed_versions(logdirs.versions_text())
-        names = list(dict.fromkeys([*trained, *here]))
-        rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in names]
-        return [page.table(['package', 'of the run', 'of this page'], rows)]
+        rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
+        return [page.table(text_tables.table(['package', 'of the run', 'of this page'], rows))]
 
 
 def _params_of_run(params, text):
@@ -229,43 +208,23 @@ def _params_of_run(params, text):
         return params, str(error)
 
 
-def _num_calls(body):
-    """Returns the number of calls of partitions in a step, as far as the params, which may be wrong, say it."""
-    sizes = [body.Get(field) for field in ('num_partitions', 'num_virtual_stages', 'num_micro_batches')]
-    return math.prod(size for size in sizes if type(size) is int)
+def _embedded(figure, description):
+    return page.image(drawing.svg(figure), 'image/svg+xml', description)
 
 
-def _memory_chart(plan):
-    num_devices = plan.schedule.num_devices
-    blocks = []
-    for device in range(num_devices):
-        so_far = 0
-        for kind, num_bytes in picture.bytes_by_kind(plan, device):
-            blocks.append(trace_blocks.Block(device, kind, so_far, so_far + num_bytes))
-            so_far += num_bytes
-    limit = plan.setting.memory_limit
-    names = [f'device {device}: {picture.to_text(num_bytes)}' for device, num_bytes in enumerate(plan.device_bytes)]
-    return element('figure', charts.rows(
-        names, blocks, 1.02 * max([*plan.device_bytes, limit or 0]), picture.COLOURS, 'Memory of each device', limit),
-                   charts.legend(picture.LEGEND, picture.COLOURS, set(plans.KINDS)))
-
-
-def _simulated(plan):
+def _simulated_step(plan):
     timeline = plan.timeline
     end = max(span.end for span in timeline.spans)
     step = StepTimes(timeline.schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates))
-    return trace_blocks.of_step(step, [f'device {device}' for device in range(timeline.num_devices)])
-
-
-def _drawn_step(panel: trace_blocks.Panel, title: str) -> list[Element]:
-    return [element('figure', element('h3', f'{title}: {1000 * panel.seconds:.4g} ms'),
-                    charts.rows(panel.rows, panel.blocks, panel.seconds, trace_blocks.COLOURS, title),
-                    charts.legend(trace_blocks.LEGEND, trace_blocks.COLOURS, panel.kinds))]
+    return trace_picture.figure({'A simulated step, from the operations and bytes of layers': step},
+                                [f'device {device}' for device in range(timeline.num_devices)])
 
 
 def _shown(found, name):
-    told = element('p', f'{found.num_wrong} of {found.num_examples} images of {name} were misclassified by the '
-                        f'checkpoint of step {found.step:,}.')
-    figures = [element('figure', page.image(wrong.png, f'an image of class {wrong.label}'), element(
-        'figcaption', f'{wrong.label}, classified as {wrong.prediction}')) for wrong in found.shown]
-    return [told, element('div', *figures, class_='images')]
+    told = page.paragraph(f'{found.num_wrong} of {found.num_examples} images of {name} were misclassified by the '
+                          f'checkpoint of step {found.step:,}.')
+    if not found.shown:
+        return [told]
+    titles = [f'{label}, classified as {prediction}' for _, label, prediction in found.shown]
+    drawn = drawing.images([(title, pixels) for title, (pixels, _, _) in zip(titles, found.shown)])
+    return [told, _embedded(drawn, '; '.join(titles))]

@@ -1,11 +1,9 @@
 """Images that a trained classifier misclassifies, found on this machine's processor."""
 
-import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from lingpipe import hyperparams
 from lingpipe.models import image_classifier
@@ -14,21 +12,6 @@ from lingpipe.training import logdir as logdirs
 
 _MOST_SHOWN, _MOST_EXAMPLES, _LEAST_EXAMPLES = 16, 512, 32
 _MOST_FLOPS = 3e10  # some seconds on one core
-_DEVICE = 'CPU:0'
-
-
-class WrongImage(NamedTuple):
-    """An image with its class and the predicted one.
-
-    Attributes:
-        png: bytes of a PNG file.
-        label: number of its class.
-        prediction: number of the class with the largest logit.
-    """
-
-    png: bytes
-    label: int
-    prediction: int
 
 
 class Found(NamedTuple):
@@ -38,13 +21,13 @@ class Found(NamedTuple):
         step: step of the checkpoint.
         num_examples: how many images were classified.
         num_wrong: how many of them were misclassified.
-        shown: list of the first `WrongImage`s.
+        shown: of the first of these, the pixels, float `[height, width, 1 or 3]`, the class, and the predicted class.
     """
 
     step: int
     num_examples: int
     num_wrong: int
-    shown: list[WrongImage]
+    shown: list[tuple[Any, int, int]]
 
 
 def shows_images(params: hyperparams.Params) -> bool:
@@ -56,11 +39,7 @@ def shows_images(params: hyperparams.Params) -> bool:
 
 
 def too_expensive(flops: int) -> bool:
-    """Returns whether a model needs too much time for a few images on a processor.
-
-    Args:
-        flops: floating-point operations of the forward pass of one image.
-    """
+    """Returns whether a few forward passes of so many floating-point operations take a processor too long."""
     return _LEAST_EXAMPLES * flops > _MOST_FLOPS
 
 
@@ -79,7 +58,7 @@ def find(params: hyperparams.Params, data_params: hyperparams.InstantiableParams
         ValueError: the input cannot be built.
     """
     params = experiment.evaluation_params(params)
-    params.task.body = experiment.on_one_device(params.task.body, _DEVICE)
+    params.task.body = experiment.on_one_device(params.task.body, 'CPU:0')
     data = experiment.build_input(data_params, params.train.random_seed)
     task = experiment.build_task(params, data.input_spec)
     reader = checkpoint_contents.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
@@ -97,15 +76,6 @@ def _wrong(body, batches):
         predictions, labels = np.argmax(logits, -1), labels.numpy()
         wrong = np.flatnonzero(predictions != labels)
         num_examples, num_wrong = num_examples + len(labels), num_wrong + len(wrong)
-        shown += [WrongImage(_png(images[index].numpy()), int(labels[index]), int(predictions[index]))
+        shown += [(images[index].numpy(), int(labels[index]), int(predictions[index]))
                   for index in wrong[:_MOST_SHOWN - len(shown)]]
     return num_examples, num_wrong, shown
-
-
-def _png(pixels):
-    """Returns a PNG file of a normalised image, float [height, width, 1 or 3], scaled from black to white."""
-    least, greatest = pixels.min(), pixels.max()
-    grey = np.uint8(np.round(255 * (pixels - least) / max(greatest - least, 1e-6)))
-    file = io.BytesIO()
-    Image.fromarray(grey.squeeze(-1) if grey.shape[-1] == 1 else grey).save(file, 'PNG', optimize=True)
-    return file.getvalue()

@@ -113,52 +113,6 @@ def _of_devices(variables, devices):
     return [[variable for variable, place in zip(variables, places) if place == index] for index in range(len(devices))]
 
 
-class TraceFiles:
-    """Files in a folder of a log directory.
-
-    Args:
-        logdir: path of the log directory, on this machine or in another place to which TensorFlow can write.
-        name: name of the folder.
-
-    Raises:
-        TrainingError: the folder cannot be created, or a link in the log directory leads out of it.
-    """
-
-    def __init__(self, logdir: str, name: str = 'trace') -> None:
-        logdirs.refuse_links(logdir)
-        self.folder = tf.io.gfile.join(logdir, name)
-        self._attempt(lambda: tf.io.gfile.makedirs(self.folder))
-
-    def write(self, name: str, content: bytes | str) -> str:
-        """Writes a file, and replaces an earlier one.
-
-        Args:
-            name: name in the folder.
-            content: text or bytes.
-
-        Returns:
-            Path of the file.
-
-        Raises:
-            TrainingError: it cannot be written.
-        """
-        path = tf.io.gfile.join(self.folder, name)
-        self._attempt(lambda: self._write(path, content))
-        return path
-
-    def _write(self, path, content):
-        with tf.io.gfile.GFile(path, 'wb') as file:
-            file.write(content)
-
-    def _attempt(self, action):
-        try:
-            action()
-        except tf.errors.OpError as error:
-            raise errors.TrainingError(
-                f'{self.folder} cannot be written to ({errors.reason(error)}). Choose a --logdir of yours on a disk '
-                'with free space.') from error
-
-
 class Trace:
     """Runs training steps from fresh weights and writes their times to the folder 'trace' of a log directory.
 
@@ -176,10 +130,10 @@ class Trace:
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
-        logdir = os.path.expanduser(logdir)
-        self._files = TraceFiles(logdir)
+        self._logdir = logdirs.LogDir(logdir)
+        self._logdir.create_folder('trace')
         self._input = experiment.build_input(params.input, params.train.random_seed)
-        self._task = experiment.build_task(params, self._input.input_spec, devices, logdir)
+        self._task = experiment.build_task(params, self._input.input_spec, devices, self._logdir.path)
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
@@ -197,11 +151,13 @@ class Trace:
         steps = self._record(num_steps)
         names = row_names(self._task.body)
         typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
-        picture = trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, names)
-        files = [self._files.write('timeline.png', picture),
-                 self._files.write('trace.json', trace_picture.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1))]
+        files: dict[str, str | bytes] = {
+            'timeline.png': trace_picture.png(
+                {'measured': typical, 'simulated on the mean times': simulated(steps)}, names),
+            'trace.json': trace_picture.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1)}
+        paths = self._logdir.write_files('trace', files)
         print(report(steps, self._input.params.batch_size, num_shared_cores(self._task.body)))
-        print('\n' + '\n'.join(files), flush=True)
+        print('\n' + '\n'.join(paths), flush=True)
         return steps
 
     def _record(self, num_steps):

@@ -1,0 +1,152 @@
+"""Pictures by matplotlib: blocks on rows, such as the actions of devices, curves over steps, and images.
+
+No figure passes through pyplot, which would keep it and could open a window. Importing this module takes a while, so
+only what draws imports it.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# Names come from users: a dollar sign is no formula. With the salt, equal figures are equal texts.
+_STYLE = {'font.size': 9, 'axes.titlesize': 10, 'text.parse_math': False, 'svg.fonttype': 'none',
+          'svg.hashsalt': 'lingpipe', 'axes.spines.top': False, 'axes.spines.right': False}
+_WIDTH, _ROW, _AROUND = 11.0, 0.3, 0.75  # inches: of a picture, of a row, of what is above and below the rows
+_MOST_HEIGHT = 20.0  # inches of the rows of a panel; those of a thousand devices are thinner
+_LETTER = 4.6  # points
+_MOST_PATHS = 2000  # more blocks have no labels, and are pixels inside an SVG file
+_MOST_MARKED = 40
+_IMAGES_IN_ROW = 8
+
+
+class Block(NamedTuple):
+    """A bar on a row.
+
+    Attributes:
+        row: index of its row.
+        kind: key of the legend.
+        begin: left end, in the unit of the axis.
+        end: right end.
+        label: text inside it, if it has room.
+    """
+
+    row: int
+    kind: str
+    begin: float
+    end: float
+    label: str = ''
+
+
+class Rows(NamedTuple):
+    """A panel: named rows, and their blocks, of which later ones cover earlier ones."""
+
+    title: str
+    names: list[str]
+    blocks: list[Block]
+
+
+@matplotlib.rc_context(_STYLE)
+def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: str,
+         limit: float | None = None) -> Figure:
+    """Draws panels below each other, all on one scale that starts at 0.
+
+    Args:
+        panels: the `Rows`.
+        legend: for each kind of block its name and its colour.
+        unit: title of the horizontal axis.
+        limit: value of a line across all rows, or None.
+    """
+    heights = [min(_ROW * len(panel.names), _MOST_HEIGHT) for panel in panels]
+    figure = Figure((_WIDTH, sum(heights) + _AROUND * (len(panels) + 0.5)), layout='constrained')
+    axes: Any = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    extent = max([limit or 0.0, *(block.end for panel in panels for block in panel.blocks)]) or 1.0
+    for axis, panel in zip(axes, panels):
+        _draw_rows(axis, panel, legend, extent)
+        if limit is not None:
+            axis.axvline(limit, color='#c02020', label='limit')
+    axes[-1].set(xlabel=unit, xlim=(0, 1.01 * extent))
+    handles = {name: handle for axis in axes for handle, name in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles, loc='outside lower center', ncols=len(handles), frameon=False)
+    return figure
+
+
+def _draw_rows(axis, panel, legend, extent):
+    axis.set_title(panel.title, loc='left')
+    axis.set(ylim=(len(panel.names) - 0.4, -0.6))
+    axis.yaxis.set_major_locator(MaxNLocator(60, integer=True))
+    if len(panel.names) <= 60:
+        axis.set_yticks(range(len(panel.names)), panel.names)
+    axis.tick_params(left=False)
+    for kind, (name, colour) in legend.items():
+        corners = [[(begin, row - 0.4), (end, row - 0.4), (end, row + 0.4), (begin, row + 0.4)]
+                   for row, _, begin, end, _ in (block for block in panel.blocks if block.kind == kind)]
+        if corners:
+            is_dense = len(corners) > _MOST_PATHS
+            axis.add_collection(PolyCollection(
+                corners, facecolors=colour, edgecolors='white', linewidths=0.0 if is_dense else 0.4, label=name,
+                rasterized=is_dense), autolim=False)
+    points = 0.8 * 72 * _WIDTH / extent
+    for block in panel.blocks if len(panel.blocks) <= _MOST_PATHS else ():
+        if block.label and points * (block.end - block.begin) > _LETTER * len(block.label) + 2:
+            axis.text((block.begin + block.end) / 2, block.row, block.label, ha='center', va='center_baseline', size=7,
+                      in_layout=False)
+
+
+@matplotlib.rc_context(_STYLE)
+def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Draws curves over steps; a curve has a gap where a value is not finite.
+
+    Args:
+        title: title of the chart.
+        series: dictionary from the name of a curve to its pairs (step, value).
+    """
+    figure = Figure((4.8, 2.6), layout='constrained')
+    axis = figure.subplots()
+    for name, points in series.items():
+        axis.plot(*zip(*points), marker='.' if len(points) <= _MOST_MARKED else None, linewidth=1.3, label=name)
+    axis.set(title=title, xlabel='step')
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.grid(color='#dddddd')
+    axis.legend(frameon=False)
+    return figure
+
+
+@matplotlib.rc_context(_STYLE)
+def images(shown: Sequence[tuple[str, Any]]) -> Figure:
+    """Draws images side by side, eight in a row, each from its least value to its greatest.
+
+    Args:
+        shown: pairs of a title and the pixels, float `[height, width, 1 or 3]`.
+    """
+    num_rows = -(-len(shown) // _IMAGES_IN_ROW)
+    figure = Figure((_WIDTH, 1.5 * num_rows), layout='constrained')
+    axes = figure.subplots(num_rows, _IMAGES_IN_ROW, squeeze=False).ravel()
+    for axis in axes:
+        axis.axis('off')
+    for axis, (title, pixels) in zip(axes, shown):
+        span = float(pixels.max() - pixels.min()) or 1.0
+        axis.set_title(title, size=8)
+        axis.imshow((pixels - pixels.min()) / span, cmap='gray')
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Returns a figure as the bytes of a PNG file, of 1,210 pixels in width for `rows`."""
+    return _saved(figure, 'png')
+
+
+def svg(figure: Figure) -> bytes:
+    """Returns a figure as the bytes of an SVG file, in which texts are texts; equal figures give equal bytes."""
+    return _saved(figure, 'svg', metadata={'Date': None})
+
+
+@matplotlib.rc_context(_STYLE)
+def _saved(figure, kind, metadata=None):
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=110, metadata=metadata)
+    return file.getvalue()
