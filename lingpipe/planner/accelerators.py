@@ -1,16 +1,20 @@
-"""The peaks of accelerators, by their makers' figures, and the speeds that real programs reached.
+"""The peaks of accelerators, by their makers' figures, the speeds that real programs reached, and times by these.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
 reach a part of these peaks, so times that follow from them are lower bounds. The second set of figures, `Achieved`,
 says what real programs reached. It exists for accelerators with measured steps.
 """
 
+import math
 from typing import NamedTuple
 
 from lingpipe import spelling
 from lingpipe.partition import tensor_sizes
+from lingpipe.partition.layer_kernels import Kernel, LayerKernels, Product
+from lingpipe.partition.layer_profile import LayerTime
 
 _GB, _GIB = 10**9, 2**30
+_TILE = 128  # side of the square of the result that one processor of a GPU computes at a time
 
 
 class Achieved(NamedTuple):
@@ -122,3 +126,39 @@ def find(name: str) -> Accelerator:
             f'{spelling.did_you_mean(str(name), ACCELERATORS, see_all="lingpipe/planner/accelerators.py")} '
             'For one that is not there, give device_memory alone.')
     return ACCELERATORS[name]
+
+
+def layer_time(kernels: LayerKernels, accelerator: Accelerator) -> LayerTime:
+    """Returns the times of a layer, by the roofline model, on an accelerator that has `achieved`."""
+    return LayerTime(*(_pass_time(kernels, accelerator)
+                       for kernels in (kernels.forward, kernels.backward, kernels.recomputed)))
+
+
+def _pass_time(kernels, accelerator):
+    """Returns the seconds of a pass; the host starts kernels ahead of the device, and the slower of both counts."""
+    return max(len(kernels) * accelerator.achieved.start,
+               sum(kernel_time(kernel, accelerator) for kernel in kernels))
+
+
+def kernel_time(kernel: Kernel, accelerator: Accelerator) -> float:
+    """Returns the seconds of a kernel once it has started, on an accelerator that has `achieved`.
+
+    It takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams et al.,
+    CACM 52(4), 2009).
+    """
+    arithmetic = _product_time(kernel.product, accelerator) if kernel.product else 0.0
+    return max(arithmetic, kernel.num_bytes / accelerator.achieved.memory_bandwidth)
+
+
+def _product_time(product: Product, accelerator: Accelerator) -> float:
+    """Returns the seconds of a matrix product.
+
+    The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row and
+    the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).
+    """
+    achieved = accelerator.achieved
+    tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)
+    rounds = math.ceil(tiles / achieved.num_processors)
+    flops = 2 * rounds * achieved.num_processors * _TILE**2 * product.depth
+    efficiency = achieved.matrix_efficiency if product.is_aligned else achieved.unaligned_efficiency
+    return flops / (efficiency * accelerator.peak_flops(product.dtype))

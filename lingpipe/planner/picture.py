@@ -21,17 +21,11 @@ _UNITS = {'': 1, 'b': 1, **{f'{letter}b': 1000 ** power for power, letter in enu
 
 
 class Depth(NamedTuple):
-    """How often a model repeats its layers.
+    """How often a model repeats its layers."""
 
-    Attributes:
-        kind: class of the layers that are repeated.
-        num_now: how many of them the model has.
-        largest: how many would fit.
-    """
-
-    kind: str
+    kind: str  # class of the layers that are repeated
     num_now: int
-    largest: int
+    largest: int  # how many would fit
 
 
 def largest_depth(plan: plans.Plan, num_devices: int = 1) -> Depth | None:
@@ -45,8 +39,8 @@ def largest_depth(plan: plans.Plan, num_devices: int = 1) -> Depth | None:
         num_devices: K.
 
     Returns:
-        `Depth`. None: no layer is repeated, or not even one of each repeated layer fits, or the schedule is a user's
-        own or has several stages on a device.
+        None if no layer is repeated, or not even one of each repeated layer fits, or the schedule is a user's own or
+        has several stages on a device.
     """
     setting, schedule = plan.setting, plan.schedule
     if schedule.num_virtual_stages > 1 or schedule.name not in schedules.SCHEDULES:
@@ -95,17 +89,10 @@ def _fits(estimate, num_layers, num_devices, limit):
 
 
 def to_bytes(field: str, size: int | str) -> int:
-    """Reads a size.
-
-    Args:
-        field: name of the field, for the message.
-        size: number of bytes, or text such as '16GiB', '8 GB' or '16e9'.
-
-    Returns:
-        Number of bytes.
+    """Returns the number of bytes of a size such as '16GiB', '8 GB', '16e9' or 1024.
 
     Raises:
-        ValueError: it is not a size.
+        ValueError: it is not a size; the message names the field.
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
     if match is None or match[2] not in _UNITS or not float(match[1]):
@@ -130,13 +117,8 @@ def figure(plan: plans.Plan, title: str) -> Any:
     limit = plan.setting.memory_limit
     unit = _unit(max([*plan.device_bytes, limit or 0]))
     blocks = []
-    for device in range(plan.schedule.num_devices):
-        ends = [num_bytes / _SHOWN_UNITS[unit] for num_bytes in itertools.accumulate(_bytes_by_kind(plan, device))]
+    for device, sizes in enumerate(zip(*map(plan.bytes_of, KINDS))):
+        ends = [num_bytes / _SHOWN_UNITS[unit] for num_bytes in itertools.accumulate(sizes)]
         blocks += [drawing.Block(device, *block) for block in zip(KINDS, [0.0, *ends], ends)]
     names = [f'device {device}: {to_text(num_bytes)}' for device, num_bytes in enumerate(plan.device_bytes)]
     return drawing.rows([drawing.Rows(title, names, blocks)], LEGEND, unit, limit and limit / _SHOWN_UNITS[unit])
-
-
-def _bytes_by_kind(plan, device):
-    parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == device]
-    return [sum(getattr(part, kind) for part in parts) for kind in KINDS]

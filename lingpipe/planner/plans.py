@@ -21,14 +21,14 @@ KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
                num_slots: float) -> stage_costs.StageCostModel:
-    """Returns the `StageCostModel` of layers on an accelerator, in seconds.
+    """Returns the `StageCostModel` of layers, in seconds.
 
     Args:
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
         memories: list of `LayerMemory` of all layers, for one micro-batch.
         recompute: 'none', 'stage' or 'layer'.
         accelerator: `Accelerator` or `Achieved`, for the times of sending and of the update.
-        num_slots: tensors that a device keeps for each weight in the optimizer.
+        num_slots: tensors that the optimizer keeps on a device for each weight.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return stage_costs.StageCostModel(
@@ -67,18 +67,8 @@ class PartitionPlan(NamedTuple):
         return sum(getattr(self, kind) for kind in KINDS)
 
 
-def plan_partition(analyses: list, memories: list, num_live: int, recompute: str, num_slots: float,
-                   total: int) -> PartitionPlan:
-    """Sums the layers of one partition.
-
-    Args:
-        analyses: list of `LayerAnalysis` of its layers.
-        memories: list of their `LayerMemory` for one micro-batch.
-        num_live: the most micro-batches whose activations it keeps at once.
-        recompute: 'none', 'stage' or 'layer'.
-        num_slots: tensors that a device keeps for each weight in the optimizer.
-        total: bytes that it needs, as `MemoryModel` says.
-    """
+def _partition(analyses, memories, num_live, recompute, num_slots, total):
+    """Sums the layers of one partition, of which at most `num_live` micro-batches are in flight."""
     gradients = sum(layer.weights for layer in memories)
     weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
@@ -156,9 +146,13 @@ class Plan:
     @functools.cached_property
     def device_bytes(self) -> list[int]:
         """Bytes of each device, of all its stages."""
+        return self.bytes_of('total')
+
+    def bytes_of(self, kind: str) -> list[int]:
+        """Returns the bytes of each device, of one of `KINDS` or the 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
-            sums[self.schedule.device_of(stage)] += part.total
+            sums[self.schedule.device_of(stage)] += getattr(part, kind)
         return sums
 
     @property
@@ -196,10 +190,7 @@ class Plan:
 
     def _summing_time(self, bandwidth):
         replicas = self.setting.num_replicas
-        num_bytes = [0] * self.schedule.num_devices
-        for stage, part in enumerate(self.partitions):
-            num_bytes[self.schedule.device_of(stage)] += part.gradients
-        return 2 * (replicas - 1) / replicas * max(num_bytes) / bandwidth
+        return 2 * (replicas - 1) / replicas * max(self.bytes_of('gradients')) / bandwidth
 
     @property
     def throughput(self) -> float:
@@ -214,26 +205,19 @@ class Plan:
         """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
-        return work / (self._time_of_actions + self.summing_time)
-
-    @property
-    def _time_of_actions(self):
-        return max(span.end for span in self.timeline.spans)
+        return work / (max(span.end for span in self.timeline.spans) + self.summing_time)
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
     """Cuts a model for a schedule, and computes the memory of each device and the time of a step.
 
-    If the best cut does not fit, the best one of those that fit is taken.
+    The best cut that fits is taken; if none fits, the best one without a limit.
 
     Args:
         setting: `Setting`.
         schedule: `Schedule` of a full batch.
         recompute: 'none', 'stage' or 'layer'.
         partition_by: see `GPipeLayer`.
-
-    Returns:
-        `Plan`; if no cut fits, the best one without a limit.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)
@@ -283,8 +267,8 @@ def _plan(setting, schedule, ends, is_cut_by_memory, work):
     starts, live = [0, *ends[:-1]], layer_memory.live_micro_batches(schedule)
     totals = work.memory_model(setting, schedule)(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
     partitions = [
-        plan_partition(setting.stack.analyses[start:end], work.memories[start:end], num_live, work.recompute,
-                       setting.num_slots, total)
+        _partition(setting.stack.analyses[start:end], work.memories[start:end], num_live, work.recompute,
+                   setting.num_slots, total)
         for start, end, num_live, total in zip(starts, ends, live, totals)]
     return Plan(
         setting, schedule, work.recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))

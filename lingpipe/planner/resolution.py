@@ -13,7 +13,7 @@ from lingpipe import hyperparams
 from lingpipe.partition import balancing, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import accelerators, plans, roofline, search
+from lingpipe.planner import accelerators, plans, search
 from lingpipe.planner.search import AUTO
 from lingpipe.stages import micro_batches
 
@@ -68,11 +68,6 @@ class LayerStack:
         Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and
         writes what it keeps. A backward pass counts as two forward passes, and recomputation as one. A layer without a
         trained weight in it or before it has no backward pass.
-
-        Args:
-            micro_batch_size: examples in a micro-batch.
-            accelerator: `Accelerator`.
-            dtype: name of the dtype of the largest products.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -84,15 +79,10 @@ class LayerStack:
         return times
 
     def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size at the speeds that an accelerator reached.
-
-        Args:
-            micro_batch_size: examples in a micro-batch.
-            accelerator: `Accelerator` that has `achieved`.
-        """
+        """Returns the list of `LayerTime` for micro-batches of a size on an accelerator that has `achieved`."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
-        return [roofline.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
+        return [accelerators.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: int) -> Any:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
@@ -116,12 +106,7 @@ def is_open(p: hyperparams.Params) -> bool:
 
 
 def resolved(p: hyperparams.Params, plan: plans.Plan) -> hyperparams.Params:
-    """Returns a copy of `GPipeLayer.Params()` with the choices of a plan.
-
-    Args:
-        p: `GPipeLayer.Params()`.
-        plan: `Plan`.
-    """
+    """Returns a copy of `GPipeLayer.Params()` with the choices of a plan."""
     schedule, is_open_cut = plan.schedule, p.partition_by == AUTO
     p = p.Copy().Set(
         num_partitions=schedule.num_devices, num_micro_batches=schedule.num_micro_batches, recompute=plan.recompute,
@@ -148,9 +133,6 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
             None: not measured.
         num_devices: how many devices 'auto' may use, for num_replicas='auto'.
 
-    Returns:
-        `Setting` of one replica, or of as many as `p` says.
-
     Raises:
         ValueError: plans do not support a field of `p`.
     """
@@ -175,12 +157,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Returns the `Setting` of one of several replicas, from that of a single one.
-
-    Args:
-        setting: `Setting` of one replica that has the whole batch.
-        num_replicas: R.
-    """
+    """Returns the `Setting` of one of several replicas, from that of one replica that has the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,

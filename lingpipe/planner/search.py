@@ -10,7 +10,6 @@ So most combinations are never simulated.
 
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lingpipe import hyperparams, schedules
@@ -31,34 +30,20 @@ _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
 
 
 class Choices(NamedTuple):
-    """The values to choose among.
+    """The values of K, M and `recompute` to choose among."""
 
-    Attributes:
-        num_partitions: list of values of K.
-        num_micro_batches: list of values of M.
-        recompute: list of values of `recompute`.
-    """
-
-    num_partitions: list
-    num_micro_batches: list
-    recompute: list
+    num_partitions: list[int]
+    num_micro_batches: list[int]
+    recompute: list[str]
 
 
 class _Combination(NamedTuple):
-    """Settings of one plan, and a lower bound on its step time.
+    """The settings of one plan."""
 
-    Attributes:
-        bound: seconds that each device works if the work is evenly spread, without recomputation and waiting.
-        setting: `Setting` of one of its replicas.
-        order: value of `schedule`.
-        sizes: K, M and V.
-        recompute: value of `recompute`.
-    """
-
-    bound: float
-    setting: plans.Setting
-    order: Any
-    sizes: tuple[int, int, int]
+    bound: float  # on its step: seconds that each device works if the work is evenly spread, and nobody waits
+    setting: plans.Setting  # of one of its replicas
+    order: Any  # value of `schedule`
+    sizes: tuple[int, int, int]  # K, M and V
     recompute: str
 
 
@@ -66,7 +51,7 @@ def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partit
     """Returns the `Choices` that params leave open.
 
     Args:
-        p: `GPipeLayer.Params()`, with 'auto' in some of `num_partitions`, `num_micro_batches` and `recompute`.
+        p: `GPipeLayer.Params()`.
         num_layers: number of layers.
         batch_size: examples in a mini-batch of one replica.
         most_partitions: the largest number of partitions to consider.
@@ -89,7 +74,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
     """Returns the values of R to choose among, 1 first.
 
     Args:
-        p: `GPipeLayer.Params()`.
+        p: `GPipeLayer.Params()`, perhaps with 'auto'.
         num_devices: how many devices there are; None: as many as one pipeline needs.
 
     Raises:
@@ -111,20 +96,6 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
     return {'schedule': 'gpipe' if p.num_virtual_stages == 1 else 'circular'}
 
 
-def all_plans(setting: plans.Setting, p: hyperparams.Params, open_choices: Choices) -> Iterator[plans.Plan]:
-    """Makes every plan that params allow.
-
-    Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`.
-        open_choices: `Choices`.
-
-    Yields:
-        `Plan`s, without combinations that do not fit a schedule or a given cut.
-    """
-    yield from filter(None, (_plan(each, p) for each in _combinations(setting, p, open_choices)))
-
-
 def best(candidates: list[plans.Plan]) -> plans.Plan:
     """Returns the fastest plan that fits; if none fits, the one that needs the least memory.
 
@@ -140,13 +111,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Returns the fastest plan for the fewest devices on which the model fits, or None.
-
-    Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`.
-        most_partitions: the largest number of partitions to consider.
-    """
+    """Returns the fastest plan for the fewest devices on which the model fits, or None if these are too many."""
     p = p.Copy().Set(num_partitions=AUTO)
     open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
     for num_partitions in open_choices.num_partitions:
@@ -190,18 +155,6 @@ def _choices_of(setting, p, num_devices):
     found = choices(p, len(setting.stack), setting.stack.batch_size, most)
     is_fixed = p.num_replicas != AUTO and p.num_partitions != AUTO
     return found._replace(num_partitions=[number for number in found.num_partitions if is_fixed or number <= most])
-
-
-def find_plan(setting: plans.Setting, p: hyperparams.Params, most_partitions: int | None = None) -> plans.Plan:
-    """Returns the best of `find_plans` for one setting.
-
-    Args:
-        setting: `Setting`.
-        p: `GPipeLayer.Params()`, perhaps with 'auto'.
-        most_partitions: how many devices there are for a replica; None: as many as needed.
-    """
-    num_devices = most_partitions and most_partitions * setting.num_replicas
-    return find_plans([setting], p, num_devices)[0]
 
 
 def _ranked(combinations, p):

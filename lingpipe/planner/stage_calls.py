@@ -8,6 +8,8 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import executor, gpipe_layer
+from lingpipe.schedules import schedule_type
+from lingpipe.schedules.actions import Action
 from lingpipe.stages import losses, stage_layers
 
 # Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
@@ -16,33 +18,20 @@ _PLACE_OF_SUMS = {'backward': 2, 'backward_from_inputs': 2, 'backward_segment': 
 
 
 class Call(NamedTuple):
-    """One call of a function of a stage.
+    """One call of a function of a stage."""
 
-    Attributes:
-        action: the `Action` that it belongs to.
-        name: the method of `StageProgram` that laid it out, such as 'recompute'.
-        operation: the operation that calls the function.
-        sums: list of the sums of weight gradients that it takes.
-    """
-
-    action: Any
-    name: str
-    operation: Any
-    sums: list
+    action: Action
+    name: str  # method of `StageProgram` that built it, such as 'recompute'
+    operation: tf.Operation
+    sums: list  # of weight gradients, which it takes
 
 
 class StepCalls(NamedTuple):
-    """All calls of a step.
+    """All calls of a step, in an order that keeps the order of each device."""
 
-    Attributes:
-        schedule: the `Schedule`.
-        calls: list of `Call` in an order that keeps the order of each device.
-        values: for each stage its `Variables`, as tensors of the graph.
-    """
-
-    schedule: Any
-    calls: list
-    values: list
+    schedule: schedule_type.Schedule
+    calls: list[Call]
+    values: list[stage_layers.Variables]  # of each stage, as tensors of the graph
 
 
 def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
@@ -67,7 +56,7 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
     Args:
         pipe: built `GPipeLayer`.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
-        observer: observer of the executor's calls, or None.
+        observer: see `executor.Work`.
     """
     metrics = losses.as_metrics(loss)
 
@@ -89,16 +78,13 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Lays out a training step.
+    """Builds the graph of a training step.
 
     Args:
         pipe: built `GPipeLayer`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
-        loss: function `(targets, outputs) -> {name: (mean, weight)}`.
-
-    Returns:
-        `StepCalls`.
+        loss: see `step_function`.
     """
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)

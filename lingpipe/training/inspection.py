@@ -1,5 +1,6 @@
 """Descriptions of a model's layers and partitions, before anything is allocated, and of a plan."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +10,7 @@ from lingpipe.partition import balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
+from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE, StepTimes
 
 _UNMEASURED = (
     'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
@@ -169,3 +171,44 @@ def _largest(plan, device):
 
 def _seconds(seconds):
     return f'{seconds:.3g} s' if seconds >= 1 else f'{1000 * seconds:.3g} ms'
+
+
+def comparison(found: Sequence[plans.Plan]) -> str:
+    """Returns a table of plans, best first, with the reason why each of the others was not chosen."""
+    header = [
+        'K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', 'step ms', 'bubble', 'fullest MiB', 'verdict']
+    return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
+
+
+def _compared(plan, first):
+    schedule = plan.schedule
+    return [
+        schedule.num_devices, plan.setting.num_replicas, schedule.num_micro_batches, schedule.name,
+        f'{schedule.num_stages / schedule.num_devices:g}', plan.recompute,
+        ' '.join(str(len(part.layer_names)) for part in plan.partitions), f'{1e3 * plan.step_time:.4g}',
+        f'{plan.timeline.bubble_fraction:.1%}', max(plan.device_bytes) / _MIB,
+        'chosen' if plan is first else reason(plan, first)]
+
+
+def reason(plan: plans.Plan, first: plans.Plan) -> str:
+    """Returns a few words that say why a plan was not chosen, but the first."""
+    if not plan.fits:
+        return f'lacks {picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)}'
+    if plan.step_time <= plans.EQUALLY_FAST * first.step_time:
+        more = 'more devices' if _num_devices(plan) > _num_devices(first) else 'more memory'
+        return f'as fast, but needs {more}'
+    slower = plan.step_time / first.step_time - 1
+    mine, its = _parts(plan), _parts(first)
+    what = max(mine, key=lambda name: mine[name] - its[name])
+    return f'{slower:.1%} slower: {what} {1e3 * (mine[what] - its[what]):.3g} ms longer'
+
+
+def _num_devices(plan):
+    return plan.setting.num_replicas * plan.schedule.num_devices
+
+
+def _parts(plan):
+    """Returns the seconds of each kind of work, averaged over all devices."""
+    step = StepTimes(plan.schedule, plan.timeline.spans)
+    return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,
+            'the update takes': max(plan.timeline.updates), 'sums over replicas take': plan.summing_time}

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.planner import accelerators, comparison, picture, plans, resolution, search
+from lingpipe.planner import accelerators, picture, plans, resolution, search
 from lingpipe.training import experiment, inspection, optimization
 
 _DEFAULT_SLOTS = 2
@@ -30,7 +30,7 @@ class Planned:
 
     def __str__(self):
         text = inspection.describe_plan(self.plan, self.device_name, self.alternative)
-        return text if len(self.compared) == 1 else f'{text}\n\n{comparison.table(self.compared)}'
+        return text if len(self.compared) == 1 else f'{text}\n\n{inspection.comparison(self.compared)}'
 
     @property
     def sentence(self) -> str:

@@ -5,15 +5,25 @@ import tensorflow as tf
 import lingpipe
 from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import accelerators, comparison, resolution, search
+from lingpipe.planner import accelerators, resolution, search
+from lingpipe.training import inspection
 from tests.planner import stacks
 
 AUTO = {'num_partitions': 'auto', 'num_micro_batches': 'auto', 'recompute': 'auto'}
 IDEAL = accelerators.Accelerator('ideal', 0, 1e9, 1e9, 1e18, 1e18)
 
 
+def best(setting, p, num_devices=None):
+    return search.find_plans([setting], p, num_devices)[0]
+
+
+def all_plans(setting, p, open_choices):
+    """Every plan that params allow, without a bound."""
+    return filter(None, (search._plan(each, p) for each in search._combinations(setting, p, open_choices)))
+
+
 def found(fields, most_partitions, **kwargs):
-    return search.find_plan(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
+    return best(stacks.setting(accelerator=IDEAL, **kwargs), stacks.body(**fields), most_partitions)
 
 
 def test_without_a_memory_limit_a_plan_recomputes_nothing():
@@ -24,10 +34,10 @@ def test_without_a_memory_limit_a_plan_recomputes_nothing():
 
 def test_the_fastest_of_all_plans_that_fit_is_taken():
     setting, p = stacks.setting(accelerator=IDEAL, memory_limit=3 * 10**5), stacks.body(**AUTO)
-    candidates = list(search.all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
+    candidates = list(all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
     assert 0 < sum(plan.fits for plan in candidates) < len(candidates)
-    best = search.find_plan(setting, p, 4)
-    assert best.fits and best.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)
+    fastest = best(setting, p, 4)
+    assert fastest.fits and fastest.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)
 
 
 def test_numbers_that_are_given_stay():
@@ -150,7 +160,7 @@ def every_plan(num_devices, memory_limit=None):
     p = stacks.body(**EVERYTHING)
     for setting in settings(num_devices, memory_limit):
         most = num_devices // setting.num_replicas
-        yield from search.all_plans(setting, p, search.choices(p, 8, setting.stack.batch_size, most))
+        yield from all_plans(setting, p, search.choices(p, 8, setting.stack.batch_size, most))
 
 
 @pytest.mark.parametrize('limit', [None, 2.2 * 10**5])
@@ -189,24 +199,24 @@ def test_a_micro_batch_is_measured_once_for_all_plans(monkeypatch):
 
 
 def test_one_open_field_leaves_the_others_alone():
-    chosen = search.find_plan(
+    chosen = best(
         settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=4, schedule='auto', num_virtual_stages=2), 2)
     assert chosen.schedule.num_virtual_stages == 2 and chosen.schedule.num_micro_batches == 4
-    chosen = search.find_plan(
+    chosen = best(
         settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=4, schedule='zb_v', num_virtual_stages='auto'), 2)
     assert (chosen.schedule.name, chosen.schedule.num_virtual_stages) == ('zb_v', 2)
 
 
 def test_the_table_says_why_the_others_lost():
     plans = search.find_plans(settings(4, 2.2 * 10**5), stacks.body(**EVERYTHING), 4)
-    lines = comparison.table(plans).splitlines()
+    lines = inspection.comparison(plans).splitlines()
     assert len(lines) == 2 + len(plans) and 'chosen' in lines[2]
-    first = search.find_plan(settings(1)[0], stacks.body(num_micro_batches=4, recompute='none'), 1)
-    again = search.find_plan(settings(1)[0], stacks.body(num_micro_batches=4, recompute='stage'), 1)
-    assert comparison.reason(again, first).endswith('ms longer')
-    waits = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=1), 2)
-    turns = search.find_plan(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=16, recompute='none'), 2)
-    assert 'slower: it waits' in comparison.reason(waits, turns)
+    first = best(settings(1)[0], stacks.body(num_micro_batches=4, recompute='none'), 1)
+    again = best(settings(1)[0], stacks.body(num_micro_batches=4, recompute='stage'), 1)
+    assert inspection.reason(again, first).endswith('ms longer')
+    waits = best(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=1), 2)
+    turns = best(settings(2)[0], stacks.body(num_partitions=2, num_micro_batches=16, recompute='none'), 2)
+    assert 'slower: it waits' in inspection.reason(waits, turns)
 
 
 def test_a_plan_refuses_what_it_cannot_estimate():
