@@ -16,11 +16,7 @@ _BITS = {'pred': 8, 'token': 0}
 
 
 def collectives(text: str) -> dict:
-    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes.
-
-    Args:
-        text: the HLO text of a compiled program.
-    """
+    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -28,11 +24,7 @@ def collectives(text: str) -> dict:
 
 
 def num_products(text: str) -> int:
-    """Returns the number of matrix products and convolutions; one in the body of a loop counts once.
-
-    Args:
-        text: the HLO text of a compiled program.
-    """
+    """Returns the number of matrix products and convolutions; one in the body of a loop counts once."""
     return len(_PRODUCT.findall(text))
 
 
@@ -40,9 +32,6 @@ def entry_sizes(text: str) -> tuple:
     """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
-
-    Args:
-        text: the HLO text of a compiled program.
 
     Raises:
         ValueError: it is not such a text.

@@ -54,7 +54,7 @@ class CompiledDevice(NamedTuple):
     @property
     def total(self) -> int:
         """Bytes of all kinds."""
-        return self.weights + self.slots + self.gradients + self.waiting + self.at_work + self.temporaries
+        return sum(getattr(self, kind) for kind in _KINDS)
 
     @property
     def fits(self) -> bool:
@@ -63,18 +63,15 @@ class CompiledDevice(NamedTuple):
 
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
-                   topology: str, fast: bool = False) -> list:
+                   topology: str, fast: bool = False) -> list[CompiledDevice]:
     """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
 
     Args:
-        step: `stage_calls.StepCalls`.
+        step: the calls of the step.
         num_slots: number of tensors that the optimizer keeps for each weight.
-        compiler: `tpu_compiler.TpuCompiler`.
+        compiler: runs the compiler.
         topology: see `TpuCompiler.compile`.
         fast: see `TpuCompiler.compile`.
-
-    Returns:
-        List of `CompiledDevice`, one per device.
 
     Raises:
         TpuCompileError: the compiler refused a program for another reason than memory.
@@ -205,19 +202,16 @@ def _function_name(call):
 
 def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, target_specs: Any, loss: Callable,
                optimizer: Any, clip_gradient_norm_to_value: float = 0.0, ema_decay: float = 0.0) -> str:
-    """Translates the step for all cores of one pipeline.
+    """Translates the step for all cores of one pipeline, see `stable_hlo.lower`; one partition is for one device.
 
     Args:
         body_params: `GPipeLayer.Params()`; K, M and recomputation are those of the program.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
-        optimizer: `keras.optimizers.Optimizer` without slots.
+        optimizer: a Keras optimizer without slots.
         clip_gradient_norm_to_value: see `spmd_step.SpmdStep`.
         ema_decay: decay of moving averages of the weights; 0 keeps none.
-
-    Returns:
-        The program, see `stable_hlo.lower`; with one partition it is for one device.
 
     Raises:
         ValueError: there are too few equal layers; the message says what to do.
@@ -245,7 +239,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     of a training run on a system of that topology. The one program is that of a single replica, with the whole batch.
 
     Args:
-        planned: `planning.Planned` of the params of an experiment.
+        planned: plan of the params of an experiment.
         topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
         cache_dir: folder in which compiled programs are cached, or None.
 
@@ -261,8 +255,12 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     params, sentence = _route(planned.params, topology)
     is_one_program = params.task.body.tpu_route == tpu_system.SPMD
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
-        compiled = (_report_of_one_program(planned.plan, params, compiler, topology) if is_one_program
-                    else report(planned.plan, compile_plan(planned, compiler, topology), topology))
+        if not is_one_program:
+            return f'{sentence}\n\n{report(planned.plan, compile_plan(planned, compiler, topology), topology)}'
+        try:
+            compiled = report_of_program(planned.plan, compile_program(params, compiler, topology), topology)
+        except tpu_compiler.OutOfTpuMemory as error:
+            compiled = f'One program for all cores, by the TPU compiler: {error}'
     return f'{sentence}\n\n{compiled}'
 
 
@@ -283,26 +281,9 @@ def _route(params, topology):
     return chosen, sentence
 
 
-def _report_of_one_program(plan, params, compiler, topology):
-    try:
-        return report_of_program(plan, compile_program(params, compiler, topology), topology)
-    except tpu_compiler.OutOfTpuMemory as error:
-        return f'One program for all cores, by the TPU compiler: {error}'
-
-
 def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
-                 fast: bool = False) -> list:
-    """Compiles every function of each device.
-
-    Args:
-        planned: `planning.Planned` of the params of an experiment.
-        compiler: `TpuCompiler`.
-        topology: see `compiled_report`.
-        fast: see `TpuCompiler.compile`.
-
-    Returns:
-        List of `CompiledDevice`.
-    """
+                 fast: bool = False) -> list[CompiledDevice]:
+    """Compiles every function of each device; see `compile_stages`."""
     plan, twins = planned.plan, _twins(planned.plan)
     kept = sorted(set(twins))
     task, specs, target_specs = _task_and_specs(planned.params)
@@ -348,16 +329,7 @@ def _of_stage(stage, device):
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
                     topology: str) -> tpu_compiler.CompiledProgram:
-    """Compiles the training step as one program for all cores.
-
-    Args:
-        params: the experiment's Params, with values instead of 'auto'.
-        compiler: `TpuCompiler`.
-        topology: see `compiled_report`.
-
-    Returns:
-        `CompiledProgram`.
-    """
+    """Compiles the training step of an experiment, whose params have no 'auto', as one program for all cores."""
     task, specs, target_specs = _task_and_specs(params)
     body, train = experiment.body_params(params), params.train
     program = lower_spmd(
@@ -375,32 +347,20 @@ def _task_and_specs(params):
 
 
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
-    """Returns a table of the planner's and the compiler's figures for a core, and one sentence.
-
-    Args:
-        plan: `Plan`; that of its fullest device is shown.
-        program: `CompiledProgram`; tensors that the step replaces count once, as when the step runs.
-        topology: topology for which it was compiled.
-    """
+    """Returns a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
+    # Tensors that the step replaces count once, as when the step runs.
     total, limit = program.arguments + program.temporaries, topologies.memory(topology)
     table = text_tables.table(
         ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',
          *program.collectives],
         [[max(plan.device_bytes) / _MIB, total / _MIB, program.arguments / _MIB, program.temporaries / _MIB,
-          limit / _MIB,
-          'yes' if total <= limit else 'no', *map(len, program.collectives.values())]])
+          limit / _MIB, 'yes' if total <= limit else 'no', *map(len, program.collectives.values())]])
     fits = 'fits' if total <= limit else 'does not fit'
     return f'{table}\n\nOne program for all cores, by the TPU compiler: it {fits} on cores of {topology}.'
 
 
-def report(plan: Any, devices: list, topology: Any) -> Any:
-    """Returns a table of the planner's and the compiler's figures, one row per device, and one sentence.
-
-    Args:
-        plan: `Plan`.
-        devices: list of `CompiledDevice`.
-        topology: topology for which they were compiled.
-    """
+def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> str:
+    """Returns a table of the planner's and the compiler's figures, one row per device, and one sentence."""
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),
@@ -414,5 +374,4 @@ def _sentence(devices, topology):
     if not full:
         return f'By the TPU compiler it fits on devices of {topology}.'
     return (f'By the TPU compiler device{"s" if len(full) > 1 else ""} {", ".join(map(str, full))} of {topology} '
-            'cannot hold it. '
-            "Use smaller micro-batches, recompute='layer', or more partitions.")
+            "cannot hold it. Use smaller micro-batches, recompute='layer', or more partitions.")

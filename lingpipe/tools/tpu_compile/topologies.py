@@ -27,9 +27,6 @@ def mesh(topology: str) -> list[int]:
     """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
 
     For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
-
-    Args:
-        topology: a topology that `check` accepts.
     """
     kind, shape = topology.split(':')
     sizes = [int(size) for size in shape.split('x')]

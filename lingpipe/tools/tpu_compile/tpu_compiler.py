@@ -116,9 +116,6 @@ class TpuCompiler:
             fast: whether to optimise less, which is about three times faster, but programs need more memory.
             num_replicas: how many times the program runs at once, each time on other devices.
 
-        Returns:
-            `CompiledProgram`.
-
         Raises:
             ValueError: the topology is unknown or too small.
             OutOfTpuMemory: the program does not fit.
@@ -139,9 +136,6 @@ class TpuCompiler:
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
         """Finds the devices of the replicas of a program that has one replica on each device of a topology.
-
-        Args:
-            topology: see `compile`.
 
         Returns:
             List of `(x, y, z, core of the chip)`, in the order of the replicas: host by host, not row by row.
@@ -185,20 +179,7 @@ class TpuCompiler:
 def compile_program(program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
                     timeout_seconds: int = 600, fast: bool = False,
                     cache_dir: str | None = None) -> CompiledProgram:
-    """Compiles one program in a separate process; for several programs, `TpuCompiler` starts the process only once.
-
-    Args:
-        program: StableHLO as text, as `stable_hlo.lower` returns it.
-        topology: see `TpuCompiler.compile`.
-        num_devices: see `TpuCompiler.compile`.
-        spmd: see `TpuCompiler.compile`.
-        timeout_seconds: how long it may take.
-        fast: see `TpuCompiler.compile`.
-        cache_dir: folder in which results are cached, or None.
-
-    Returns:
-        `CompiledProgram`; raises what `TpuCompiler.compile` raises.
-    """
+    """Compiles one program as `TpuCompiler` does, which starts its process only once for several programs."""
     with TpuCompiler(cache_dir, timeout_seconds) as compiler:
         return compiler.compile(program, topology, num_devices, spmd, fast)
 

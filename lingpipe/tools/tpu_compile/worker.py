@@ -38,20 +38,7 @@ def main() -> None:
 
 
 def _compile(program, topology, num_devices, spmd, fast, num_replicas):
-    """Compiles one program.
-
-    Args:
-        program: StableHLO, as text.
-        topology: name of the topology, such as 'v5e:2x2'.
-        num_devices: number of devices of a replica of the program, the first ones of the topology.
-        spmd: whether it is one program that the compiler partitions over the devices; the compiler chooses the sharding
-            of inputs and outputs.
-        fast: whether to optimise less.
-        num_replicas: how many times the program runs at once, each time on other devices.
-
-    Returns:
-        Dictionary with sizes in bytes, the number of floating-point operations, seconds, and the HLO text.
-    """
+    """Returns the fields of a `CompiledProgram`; for the arguments see `TpuCompiler.compile`."""
     from jaxlib import _jax
     from jaxlib.mlir import ir
     devices = _devices(topology)[:num_devices * num_replicas]
@@ -125,7 +112,7 @@ def _options(module, devices, spmd, fast, num_replicas=1):
     build = options.executable_build_options
     if fast:
         build.optimization_level = _OPTIMIZATION_LEVEL_O1
-    if spmd:
+    if spmd:  # the compiler chooses the sharding of inputs and outputs
         build.use_spmd_partitioning = True
         main_function = next(
             function for function in module.body.operations if function.attributes['sym_name'].value == 'main')

@@ -25,14 +25,7 @@ class TimeStamps:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Lays out a stamp in the current graph, on the current device.
-
-        Args:
-            tensors: tensors that the stamp waits for, at least one.
-
-        Returns:
-            Scalar float64, seconds since 1970.
-        """
+        """Builds a stamp on the current device, a float64 of seconds since 1970, that waits for one or more tensors."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
@@ -41,17 +34,10 @@ class TimeStamps:
         return stamp
 
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
-        """Lays out a stamp that waits until a device has computed a tensor.
+        """Builds a stamp that waits until a device has computed a tensor.
 
         An accelerator's operations count as done when they are queued. Only a value that the host has received is
         certain to have been computed, so then the host reads the clock.
-
-        Args:
-            tensor: result of the work to wait for.
-            device: name of the device that computes it.
-
-        Returns:
-            Scalar float64, seconds since 1970.
         """
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
@@ -93,11 +79,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
-        """Returns what to subtract from a device's time to get this machine's time; 0 for devices of this machine.
-
-        Args:
-            device: name of the device.
-        """
+        """Returns what to subtract from a device's time to get this machine's time; 0 for devices of this machine."""
         host = _host(device)
         if host not in self._offsets:
             self._offsets[host] = 0.0 if host is None else min(self._try(host) for _ in range(_NUM_TRIES))[1]
@@ -144,17 +126,7 @@ class ActionTimes:
         self._calls = []
 
     def around(self, replica: int, action: Action, lay_out: Callable | None, *arguments: Any) -> list:
-        """Lays out a call between two stamps; `executor.Execution` calls this with the call's device in scope.
-
-        Args:
-            replica: number of the replica.
-            action: the `Action` that the call belongs to.
-            lay_out: method of `StageProgram` that returns its results and, last, the call operation, or None.
-            *arguments: its arguments.
-
-        Returns:
-            List of the results of `lay_out`, which wait for the second stamp; the stamp replaces the operation.
-        """
+        """Builds a call between two stamps; see `executor.Work`. Its results wait for the second stamp."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             *results, operation = lay_out(*arguments)
@@ -177,13 +149,11 @@ class ActionTimes:
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
         action without computation has no call: it takes no time, after the previous action on its device.
+        Recomputations are separate actions.
 
         Args:
             schedule: the `Schedule` that each replica ran.
             stamps: value of `stamps()`.
-
-        Returns:
-            Tuple of `Span`s, with recomputations as separate actions, in the order of their starts.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
                  for replica, times in self._times(stamps).items()

@@ -23,12 +23,7 @@ _NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also records the times of each device's actions, updates, and waits for a batch.
-
-    Args:
-        task: a `BaseTask` whose body is built.
-        train_params: the Params of training.
-    """
+    """A `TrainProgram` that also records the times of each device's actions, updates, and waits for a batch."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         super().__init__(task, train_params)
@@ -36,17 +31,7 @@ class TraceProgram(train_program.TrainProgram):
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator: Any) -> StepTimes:
-        """Trains for one step.
-
-        Args:
-            iterator: iterator of batches of one static shape, as for `run`.
-
-        Returns:
-            `StepTimes` in seconds since 1970, by this machine's clock.
-
-        Raises:
-            tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message has NON_FINITE in it.
-        """
+        """Trains for one step, see `run`, and returns its times in seconds since 1970, by this machine's clock."""
         asked = time.time()
         batch = next(iterator)
         input_wait = asked, time.time()
@@ -55,9 +40,8 @@ class TraceProgram(train_program.TrainProgram):
         offsets = [self._clocks.offset(device) for device, _ in self._places()]
         updates = [
             tuple(moment - offset for moment in moments) for moments, offset in zip(updates.numpy().tolist(), offsets)]
-        return StepTimes(body.schedule, self._times.spans(body.schedule, stamps.numpy()), tuple(updates),
-                         len(body.replicas),
-                         input_wait)
+        spans = self._times.spans(body.schedule, stamps.numpy())
+        return StepTimes(body.schedule, spans, tuple(updates), len(body.replicas), input_wait)
 
     def _traced_step(self, batch):
         body = self._task.body
@@ -137,13 +121,7 @@ class Trace:
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Records steps, writes the files, and prints the table and the advice.
-
-        Args:
-            num_steps: number of steps to record, after a few warm-up steps.
-
-        Returns:
-            List of `StepTimes`.
+        """Records some steps after a few for warm-up, writes the files, and prints the table and the advice.
 
         Raises:
             TrainingError: a loss is not finite, or the files cannot be written.
@@ -186,13 +164,7 @@ def simulated(steps: list[StepTimes]) -> StepTimes:
 
 
 def report(steps: list, batch_size: int, num_cores: int | None = None) -> str:
-    """Returns the table of where the time went, and advice.
-
-    Args:
-        steps: list of `StepTimes`.
-        batch_size: examples in a mini-batch.
-        num_cores: processor cores that virtual devices share, or None.
-    """
+    """Returns the table of where the time went, and advice; see `trace_breakdown.advice`."""
     schedule, parts = steps[0].schedule, dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
     milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in steps) * 1000
     rows = [[name, percent] for name, percent in trace_breakdown.input_shares(steps, parts).items()]

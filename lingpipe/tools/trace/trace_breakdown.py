@@ -17,23 +17,16 @@ _MOST_DOUBLINGS = 5
 
 
 def input_percent(steps: list) -> float:
-    """Returns the share of waiting for a batch in the time from its request to the end of its update, in per cent.
-
-    Args:
-        steps: list of `StepTimes`.
-    """
+    """Returns the share of waiting for a batch in the time from its request to the end of its update, in per cent."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
 def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the shares of a step, including waiting for input; they add up to 100.
+    """Returns the shares of a step in per cent, including waiting for input if that was measured; they add up to 100.
 
     Args:
-        steps: list of `StepTimes`.
-        parts: dictionary from name to share of the step without that waiting, in per cent, which add up to 100.
-
-    Returns:
-        Dictionary from name to per cent; that of `parts` if no waiting for input was measured.
+        steps: the `StepTimes`.
+        parts: dictionary from name to share of the step without that waiting, in per cent.
     """
     if not any(step.input_wait for step in steps):
         return parts
@@ -42,11 +35,7 @@ def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_advice(steps: list[timeline.StepTimes]) -> str | None:
-    """Returns the sentence to print if devices wait too long for input, or None.
-
-    Args:
-        steps: list of `StepTimes`.
-    """
+    """Returns the sentence to print if devices wait too long for input, or None."""
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
@@ -91,12 +80,6 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
     Two simulations of the same schedule divide the waiting: with equal stages only the bubble is left; with measured
     durations of all actions, bubble and imbalance are left. The rest of the waiting is transfer.
-
-    Args:
-        step: `StepTimes`.
-
-    Returns:
-        `Breakdown`.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, [step])]).idle, unequal)
@@ -109,12 +92,6 @@ def mean_durations(steps: list) -> list[dict]:
     """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
     A split B is another kind than a whole B.
-
-    Args:
-        steps: list of `StepTimes` of one schedule.
-
-    Returns:
-        For each replica, the dictionary from `Action` to seconds.
     """
     replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
@@ -124,11 +101,11 @@ def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
     """Returns durations of a pipeline with the measured amount of work, and equal stages.
 
     Args:
-        schedule: `Schedule` to give durations for, of the same stages; it may have another number of micro-batches.
-        steps: list of `StepTimes`.
+        schedule: `Schedule` to give durations for, perhaps with another number of micro-batches of the measured size.
+        steps: the measured `StepTimes`.
 
     Returns:
-        Dictionary from `Action` to seconds, for every replica. Micro-batches are as large as the measured ones.
+        Dictionary from `Action` to seconds, for every replica.
     """
     measured = [durations for step in steps for durations in step.durations]
     kind_of = _kinds_of(steps[0].schedule)
@@ -157,17 +134,25 @@ def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[s
     """Returns sentences about the largest costs, and what to do about them.
 
     Args:
-        steps: list of measured `StepTimes` of one schedule.
+        steps: measured `StepTimes` of one schedule.
         batch_size: examples in a mini-batch, which bounds the number of micro-batches.
         num_cores: processor cores that virtual CPU devices share; None if devices are accelerators.
-
-    Returns:
-        List of texts; never empty.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),
-             _bubble(steps, parts, batch_size), _recompute(parts), _transfer(parts), _update(parts)]
+             _bubble(steps, parts, batch_size), *_of_large_parts(parts)]
     return [text for text in found if text] or ['Nothing stands out: no part of the waiting is large.']
+
+
+def _of_large_parts(parts):
+    if parts.recompute >= _LARGE_RECOMPUTE_PERCENT:
+        yield (f"Recomputation takes {parts.recompute:.0f} % of the step: where memory allows, recompute='none' saves "
+               'it.')
+    if parts.transfer >= _LARGE_SHARE:
+        yield (f'Transfer takes {parts.transfer:.0f} % of the step: use fewer and larger micro-batches, or cut where '
+               'tensors are small.')
+    if parts.update >= _LARGE_SHARE:
+        yield f'The update takes {parts.update:.0f} % of the step: a larger batch needs fewer of them.'
 
 
 def _balance(steps, parts):
@@ -230,25 +215,6 @@ def _bubble_percent(steps, parts, num_micro_batches):
 
 def _balanced_idle(schedule, steps):
     return simulation.replay(schedule, [balanced_durations(schedule, steps)]).idle
-
-
-def _recompute(parts):
-    if parts.recompute < _LARGE_RECOMPUTE_PERCENT:
-        return None
-    return f"Recomputation takes {parts.recompute:.0f} % of the step: where memory allows, recompute='none' saves it."
-
-
-def _transfer(parts):
-    if parts.transfer < _LARGE_SHARE:
-        return None
-    return (f'Transfer takes {parts.transfer:.0f} % of the step: use fewer and larger micro-batches, or cut where '
-            'tensors are small.')
-
-
-def _update(parts):
-    if parts.update < _LARGE_SHARE:
-        return None
-    return f'The update takes {parts.update:.0f} % of the step: a larger batch needs fewer of them.'
 
 
 def _shared_cores(steps, num_cores):
