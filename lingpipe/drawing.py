@@ -20,7 +20,7 @@ _WIDTH, _ROW, _AROUND = 11.0, 0.3, 0.75  # inches: of a picture, of a row, of wh
 _MOST_HEIGHT = 20.0  # inches of the rows of a panel; those of a thousand devices are thinner
 _LETTER = 4.6  # points
 _MOST_PATHS = 2000  # more blocks have no labels, and are pixels inside an SVG file
-_MOST_MARKED = 40
+_MOST_NAMES, _MOST_MARKED = 64, 40
 _IMAGES_IN_ROW = 8
 
 
@@ -78,9 +78,8 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
 def _draw_rows(axis, panel, legend, extent):
     axis.set_title(panel.title, loc='left')
     axis.set(ylim=(len(panel.names) - 0.4, -0.6))
-    axis.yaxis.set_major_locator(MaxNLocator(60, integer=True))
-    if len(panel.names) <= 60:
-        axis.set_yticks(range(len(panel.names)), panel.names)
+    named = range(0, len(panel.names), -(-len(panel.names) // _MOST_NAMES))
+    axis.set_yticks(named, [panel.names[row] for row in named])
     axis.tick_params(left=False)
     for kind, (name, colour) in legend.items():
         corners = [[(begin, row - 0.4), (end, row - 0.4), (end, row + 0.4), (begin, row + 0.4)]

@@ -33,8 +33,9 @@ def test_panels_share_their_scale_and_the_limit():
 def test_rows_without_extent_and_many_blocks_are_drawn():
     drawing.svg(drawing.rows([Rows('', ['a'], [Block(0, 'F', 0, 0)])], LEGEND, 'GiB'))
     many = [Block(row, 'F', begin, begin + 0.5, 'x') for row in range(500) for begin in range(20)]
-    picture = drawing.svg(drawing.rows([Rows('', ['a'] * 500, many)], LEGEND, 'ms'))
-    assert len(picture) < 500_000
+    figure = drawing.rows([Rows('', [str(row) for row in range(500)], many)], LEGEND, 'ms')
+    assert len(drawing.svg(figure)) < 500_000
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [str(row) for row in range(0, 500, 8)]
 
 
 def test_a_curve_goes_through_its_points_and_leaves_gaps():
