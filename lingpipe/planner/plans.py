@@ -223,10 +223,14 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
     memories, times = setting.stack.memories(size), setting.times(size)
     costs = cost_model(times, memories, recompute, setting.accelerator, setting.num_slots)
     work = _Work(memories, times, costs, recompute)
-    plans = (_plan(setting, schedule, ends, limit is not None, work)
-             for ends, limit in _cuts(setting, schedule, partition_by, work))
-    first = next(plans)
-    return first if first.fits else next(plans, first)
+    best = _plan(setting, schedule, _cut(setting, schedule, partition_by, work, None), False, work)
+    if best.fits or not isinstance(partition_by, str):
+        return best
+    try:
+        ends = _cut(setting, schedule, partition_by, work, setting.memory_limit)
+    except ValueError:  # no cut fits
+        return best
+    return _plan(setting, schedule, ends, True, work)
 
 
 class _Work(NamedTuple):
@@ -243,22 +247,12 @@ class _Work(NamedTuple):
         return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
 
 
-def _cuts(setting, schedule, partition_by, work):
+def _cut(setting, schedule, partition_by, work, limit):
     memory = work.memory_model(setting, schedule)
-    cut = functools.partial(
-        balancing.partition_ends, setting.stack.analyses, schedule.num_stages, partition_by, work.times,
-        balancing.extra_forwards(schedule, work.recompute), memory, devices=schedule.stage_devices)
-    limits = [None, setting.memory_limit] if isinstance(partition_by, str) else [None]
-    for limit in limits:
-        try:
-            ends = cut(memory_limit=limit)
-        except ValueError:
-            if limit is None:
-                raise
-            return
-        if partition_by == 'step_time':
-            ends = balancing.fastest_ends(schedule, work.costs, ends, memory, limit)
-        yield ends, limit
+    ends = balancing.partition_ends(
+        setting.stack.analyses, schedule.num_stages, partition_by, work.times,
+        balancing.extra_forwards(schedule, work.recompute), memory, devices=schedule.stage_devices, memory_limit=limit)
+    return balancing.fastest_ends(schedule, work.costs, ends, memory, limit) if partition_by == 'step_time' else ends
 
 
 def _plan(setting, schedule, ends, is_cut_by_memory, work):
