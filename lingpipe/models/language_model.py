@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.models import base_task, generation, text_writers
+from lingpipe.models import base_task, text_writers
 from lingpipe.models.sampling import Sampling
 
 
@@ -185,14 +185,9 @@ class LanguageModel(base_task.BaseTask):
         p = self.params
         if not p.sample_length or not p.sample_prompt and text_writers.reads_sources(training_input.input_spec):
             return None
-        tokenizer, context_length = training_input.tokenizer, length_of(training_input.input_spec)
-        if self.body.model is not None:
-            self._sampler = self._sampler or text_writers.text_writer(
-                self.body, tokenizer, training_input.input_spec, Sampling(), read)
-            return self._sampler.shown(p.sample_prompt, self._sampler.texts([p.sample_prompt], p.sample_length)[0])
-        self._sampler = self._sampler or generation.Generator(self.body, context_length, Sampling(), read)
-        return p.sample_prompt + ''.join(
-            generation.text_pieces(self._sampler, tokenizer, p.sample_prompt, p.sample_length))
+        self._sampler = self._sampler or text_writers.text_writer(
+            self.body, training_input.tokenizer, training_input.input_spec, Sampling(), read)
+        return self._sampler.shown(p.sample_prompt, self._sampler.texts([p.sample_prompt], p.sample_length)[0])
 
     def baselines(self, train_input_params: Any, evaluation_input: Any) -> dict[str, float]:
         """Returns the bits per byte of an n-gram model of the same training text, if `n_gram_order` is set."""

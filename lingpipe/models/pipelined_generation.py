@@ -75,6 +75,11 @@ class PipelinedGeneration:
         return _map_tensors(lambda *parts: tf.concat(parts, 0), *found)
 
 
+def states_of(sampler: Any) -> list[tuple[keras.Variable, np.ndarray]]:
+    """Returns pairs of a variable of a sampler and its value, with which the same draws can be made again."""
+    return [(variable, np.asarray(variable)) for variable in sampler.variables]
+
+
 def _map_tensors(function, *nests):
     """Maps over the tensors of nests, which have None for the images of a text without images."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)

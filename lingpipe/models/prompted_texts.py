@@ -16,7 +16,9 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
 
-    A layer that reads other positions has methods `decode` and `initial_cache`; see `generation.IncrementalDecoder`.
+    A layer that reads other positions, or needs its own, has a method `decode(inputs, cache, start) -> outputs, cache`,
+    and `initial_cache(batch_size, length)` if it keeps anything. Layers without `decode` map every position separately,
+    as dense layers and layer norms do.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -96,12 +98,13 @@ class PromptedTexts:
                  read: Callable = variable_placement.read_variable) -> None:
         self._tokenizer, self._context_length = tokenizer, context_length
         self._task, self._sampler = _task_of(body, sampling)
+        self._states = pipelined_generation.states_of(self._sampler)
         num_groups = len({stage.device for stage in body.stages})
         self._generate = pipelined_generation.PipelinedGeneration(
             self._task, body.stages, num_groups, body.jit_compile, read)
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns the continuations of texts at the start of documents.
+        """Returns the continuations of texts at the start of documents, the same ones in every call.
 
         Args:
             prompts: the texts.
@@ -114,6 +117,7 @@ class PromptedTexts:
         tokens = [tokenization.prompt_tokens(self._tokenizer, prompt) for prompt in prompts]
         self._require_room(tokens)
         inputs = self._rows(tokens, min(self._context_length, max(map(len, tokens)) + num_tokens))
+        variable_placement.assign(self._states)
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             found = self._generate(inputs, self._tokenizer.stop_ids)
         return [self._text(known, written, mask, num_tokens) for known, written, mask in zip(

@@ -58,12 +58,13 @@ class TargetTexts:
         self._source_length, self._target_length = source_length, target_length
         self._preprocessor = tokenizer.seq_2_seq_preprocessor(source_length, target_length)
         self._sampler = sampling.keras_hub_sampler(body.output_of_one_example.shape[-1])
+        self._states = pipelined_generation.states_of(self._sampler)
         num_groups = len({stage.device for stage in body.stages})
         self._generate = pipelined_generation.PipelinedGeneration(
             self._task, body.stages, num_groups, body.jit_compile, read)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns the targets of texts.
+        """Returns the targets of texts, the same ones in every call.
 
         Args:
             sources: the texts.
@@ -77,6 +78,7 @@ class TargetTexts:
         start = int(np.sum(inputs['decoder_padding_mask'], 1).min())
         length = min(self._target_length, start + num_tokens)
         inputs = {name: part[:, :length] if name.startswith('decoder') else part for name, part in inputs.items()}
+        variable_placement.assign(self._states)
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             found = self._generate(inputs, self._stop_ids())
         return [str(text) for text in self._preprocessor.generate_postprocess(found)]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.layers import translation
-from lingpipe.models import base_task, beam_search, language_model
+from lingpipe.models import base_task, language_model
 
 
 class Translator:
@@ -28,7 +28,7 @@ class Translator:
         self._tokenizer, self._source_length = tokenizer, input_spec['source'].shape[1]
         target_length = input_spec['target'].shape[1]
         self._function = tf.function(
-            lambda source: task.translate(source, target_length, read=read)[0][0], autograph=False)
+            lambda source: task.translate(source, target_length, read)[0], autograph=False)
 
     def __call__(self, text: Any) -> str:
         """Returns the translation of a text.
@@ -46,15 +46,13 @@ class Translator:
 
 
 class TranslationModel(base_task.BaseTask):
-    """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by beam search."""
+    """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by greedy decoding."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('label_smoothing', 0.0, 'Probability spread evenly over all tokens (arXiv 1512.00567, section 7).')
         p.Define('end_id', 0, "Token that ends a target and comes before its first: the tokenizer's end_id.")
-        p.Define('beam_size', 4, 'Number of beginnings that beam search keeps.')
-        p.Define('length_penalty', 0.6, 'See beam_search.beam_search; 0 prefers short translations.')
         p.Define('sample_source', None, 'Text that is translated with every evaluation during training; None: none.')
         return p
 
@@ -83,20 +81,16 @@ class TranslationModel(base_task.BaseTask):
                 'accuracy': (mean(correct, weights, total), total)}
 
     def decoding_metrics(self, inputs: Any, targets: Any, read: Callable) -> dict[str, tuple]:
-        """Translates a batch with and without a beam; see `BaseTask.decoding_metrics`.
+        """Translates a batch; see `BaseTask.decoding_metrics`.
 
         Returns:
-            'exact_match_greedy' and 'exact_match_beam': how many translations equal the labels, token for token.
+            'exact_match': how many translations equal the labels, token for token.
         """
         labels, weights = targets
         counts = tf.reduce_max(weights, 1)
-        metrics = {}
-        for name, beam_size in (('greedy', 1), ('beam', self.params.beam_size)):
-            tokens, _ = self.translate(inputs['source'], labels.shape[1], beam_size, read)
-            is_equal = tf.reduce_all((tokens == labels) | (weights == 0), 1)
-            metrics[f'exact_match_{name}'] = (
-                tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))
-        return metrics
+        tokens = self.translate(inputs['source'], labels.shape[1], read)
+        is_equal = tf.reduce_all((tokens == labels) | (weights == 0), 1)
+        return {'exact_match': (tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))}
 
     def sample(self, training_input: Any, read: Callable) -> str:
         """Translates `sample_source`; see `BaseTask.sample`."""
@@ -107,31 +101,37 @@ class TranslationModel(base_task.BaseTask):
             self._translator = Translator(self, training_input.tokenizer, training_input.input_spec, read)
         return f'{text} -> {self._translator(text)}'
 
-    def translate(self, source: tf.Tensor, max_length: int, beam_size: int | None = None,
-                  read: Callable = variable_placement.read_variable) -> tuple:
+    def translate(self, source: tf.Tensor, max_length: int,
+                  read: Callable = variable_placement.read_variable) -> tf.Tensor:
         """Translates; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
 
         Args:
             source: tokens `[batch, source_length]`, padded.
             max_length: number of tokens of the longest translation, with its end.
-            beam_size: number of beginnings that continue; None: `params.beam_size`.
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Tokens int32 `[batch, max_length]`, `end_id` after the end, and scores `[batch]`.
+            The likeliest token at each position, given those before it: int32 `[batch, max_length]`, `end_id` after
+            the end.
         """
-        beam_size = beam_size or self.params.beam_size
-        decoder = _Decoder(self.body, read, source, beam_size)
-        batch_size = source.shape[0]
+        decoder, end_id = _Decoder(self.body, read, source), self.params.end_id
+        tokens = tf.fill([source.shape[0], max_length], tf.constant(end_id, tf.int32))
 
-        def next_log_probs(tokens, position, rows, caches):
-            before = tf.where(position > 0, tokens[:, :, position - 1], self.params.end_id)
-            logits, caches = decoder.step(tf.reshape(before, [-1, 1]), position, rows, caches)
-            return tf.reshape(tf.nn.log_softmax(logits), [batch_size, beam_size, logits.shape[-1]]), caches
+        def is_unfinished(position, tokens, has_ended, caches):
+            del tokens, caches
+            return (position < max_length) & ~tf.reduce_all(has_ended)
 
-        return beam_search.beam_search(
-            next_log_probs, decoder.empty_caches(max_length), batch_size, max_length, self.params.end_id, beam_size,
-            self.params.length_penalty)
+        def step(position, tokens, has_ended, caches):
+            before = tf.where(position > 0, tokens[:, position - 1], end_id)
+            logits, caches = decoder.step(before[:, tf.newaxis], position, caches)
+            chosen = tf.where(has_ended, end_id, tf.argmax(logits, -1, tf.int32))
+            is_here = tf.range(max_length) == position
+            tokens = tf.where(is_here, chosen[:, tf.newaxis], tokens)
+            return position + 1, tokens, has_ended | (chosen == end_id), caches
+
+        has_ended = tf.zeros([source.shape[0]], tf.bool)
+        start = tf.constant(0), tokens, has_ended, decoder.empty_caches(max_length)
+        return tf.while_loop(is_unfinished, step, start)[1]
 
 
 class _Decoder:
@@ -144,10 +144,9 @@ class _Decoder:
         body: built `GPipeLayer`.
         read: function that returns the value to use for a Keras variable.
         source: tokens `[batch, source_length]`.
-        beam_size: number of beginnings of each example.
     """
 
-    def __init__(self, body, read, source, beam_size):
+    def __init__(self, body, read, source):
         self._device_of = {id(layer): stage.device for stage in body.stages for layer in stage.layers}
         self._mapping = []
         for variable in body.variables:
@@ -155,40 +154,30 @@ class _Decoder:
                 self._mapping.append((variable, read(variable)))
         begin = next(place for place, layer in enumerate(body.stack) if isinstance(layer, translation.TargetEmbedding))
         self._embedding, *self._blocks, self._head = body.stack[begin:]
-        self._num_rows, self._is_greedy = source.shape[0] * beam_size, beam_size == 1
-        self._sources = self._read_source(body.stack[:begin], source, beam_size)
+        self._num_rows = source.shape[0]
+        self._sources = self._read_source(body.stack[:begin], source)
 
-    def _read_source(self, encoder, source, beam_size):
+    def _read_source(self, encoder, source):
         inputs = {'source': source, 'target': tf.zeros([source.shape[0], 1], tf.int32)}  # the encoder passes it on
         for layer in encoder:
             inputs = self._on_device(layer, functools.partial(layer, inputs, training=False))
         source = self._on_device(self._embedding, lambda: self._embedding.source_norm(inputs['source']))
         return [self._on_device(block, lambda block=block: [
-            tf.repeat(part, beam_size, axis=0)
-            for part in (*block.cross_attention.project_source(source), inputs['source_mask'])])
-            for block in self._blocks]
+            *block.cross_attention.project_source(source), inputs['source_mask']]) for block in self._blocks]
 
     def empty_caches(self, length):
         """Returns the list of the caches of the decoder blocks for `length` tokens."""
         return [self._on_device(block, lambda block=block: block.initial_cache(self._num_rows, length))
                 for block in self._blocks]
 
-    def step(self, tokens, position, rows, caches):
-        """Returns logits `[rows, vocab_size]` after tokens `[rows, 1]`, and the new caches.
-
-        The caches are those of the previous call, in which the rows were in another order.
-        """
+    def step(self, tokens, position, caches):
+        """Returns logits `[batch, vocab_size]` after tokens `[batch, 1]`, and the new caches."""
         x = self._on_device(self._embedding, lambda: self._embedding.decode(tokens, position))
         found = []
         for block, source, cache in zip(self._blocks, self._sources, caches):
-            x, cache = self._on_device(block, functools.partial(self._decode, block, x, cache, source, position, rows))
+            x, cache = self._on_device(block, functools.partial(block.decode, x, cache, source, position))
             found.append(cache)
         return self._on_device(self._head, lambda: self._head({'target': x}))[:, 0], found
-
-    def _decode(self, block, x, cache, source, position, rows):
-        if not self._is_greedy:
-            cache = tuple(tf.gather(part, rows) for part in cache)
-        return block.decode(x, cache, source, position)
 
     def _on_device(self, layer, function):
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(

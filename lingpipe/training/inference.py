@@ -8,7 +8,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer
-from lingpipe.models import generation, language_model, text_writers, translation_model
+from lingpipe.models import language_model, text_writers, translation_model
 from lingpipe.models.sampling import Sampling
 from lingpipe.partition import layer_analysis
 from lingpipe.training import checkpoint_contents, errors, experiment
@@ -139,7 +139,7 @@ class CheckpointGeneration:
         self._reader = checkpoint_contents.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
-        """Prints prompts and their continuations; token by token for a single prompt, if the body is made of layers.
+        """Prints prompts and their continuations.
 
         Args:
             prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
@@ -156,24 +156,12 @@ class CheckpointGeneration:
             ValueError: a prompt or the sampling does not fit the model.
         """
         self._reader.restore_chosen(path, self._logdir.train)
-        if len(prompts) == 1 and self._body.model is None:
-            return [self._stream(prompts[0], num_tokens)]
         writer = text_writers.text_writer(self._body, self._tokenizer, self._input_spec, self._sampling)
         found = writer.texts(prompts, num_tokens)
         for number, (prompt, text) in enumerate(zip(prompts, found), 1):
             heading = f'--- {number} of {len(prompts)}\n' if len(prompts) > 1 else ''
             print(heading + writer.shown(prompt, text), flush=True)
         return found
-
-    def _stream(self, prompt, num_tokens):
-        print(prompt, end='', flush=True)
-        generator = generation.Generator(self._body, language_model.length_of(self._input_spec), self._sampling)
-        pieces = []
-        for piece in generation.text_pieces(generator, self._tokenizer, prompt, num_tokens):
-            print(piece, end='', flush=True)
-            pieces.append(piece)
-        print()
-        return ''.join(pieces)
 
 
 def _require_language_model(cls):

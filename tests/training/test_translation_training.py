@@ -34,7 +34,7 @@ class Letters(tfds.core.GeneratorBasedBuilder):
 def make_params(data_dir, num_partitions=2):
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):
-            p = translation_model.TranslationModel.Params().Set(name='tiny_translation', beam_size=2, sample_source='b')
+            p = translation_model.TranslationModel.Params().Set(name='tiny_translation', sample_source='b')
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=translation.transformer_nmt_layers(
                 num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, shared_tables='all'))
             p.train.Set(
@@ -58,8 +58,8 @@ def test_a_checkpoint_evaluates_translations_with_other_partitions(trained, caps
     data_dir, logdir, results = trained
     again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
     assert again['Test'] == pytest.approx(results['Test'], rel=1e-4)
-    assert results['Test']['exact_match_greedy'] == results['Test']['exact_match_beam'] == 1.0
-    assert 'accuracy 100.00 %, exact_match_greedy 100.00 %, exact_match_beam 100.00 %\n' in capsys.readouterr().out
+    assert results['Test']['exact_match'] == 1.0
+    assert 'accuracy 100.00 %, exact_match 100.00 %\n' in capsys.readouterr().out
 
 
 def test_a_checkpoint_translates_only_text_of_a_valid_length(trained, capsys):
