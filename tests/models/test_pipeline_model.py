@@ -467,7 +467,7 @@ def test_compiling_again_traces_again():
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
 
 
-def test_a_loss_of_the_whole_batch_leaves_weights_alone_that_no_loss_reaches():
+def test_a_loss_of_the_whole_batch_leaves_unreached_weights_alone():
     """Else weight decay would change them. A regularizer is a loss."""
     def make():
         inputs = keras.Input([5])
