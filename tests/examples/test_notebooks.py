@@ -52,7 +52,7 @@ def test_a_notebook_has_pictures_and_no_paths_of_a_machine(path):
     assert not any(output.get('name') == 'stderr' for cell in read(path).cells for output in cell.get('outputs', []))
 
 
-def test_every_notebook_is_in_the_table_of_the_docs():
-    docs = (ROOT / 'docs/notebooks.md').read_text('utf-8')
+def test_every_notebook_is_named_in_the_docs():
+    docs = (ROOT / 'docs/index.md').read_text('utf-8')
     assert len(NOTEBOOKS) >= 3
     assert all(f'](../examples/notebooks/{path.name})' in docs for path in NOTEBOOKS)

@@ -196,7 +196,7 @@ def test_params_are_flat_and_of_plain_types(tiny):
 
 
 def test_the_program_of_the_page_tracks(tiny, tmp_path, capsys, monkeypatch):
-    page = (pathlib.Path(__file__).parents[2] / 'docs/tracking.md').read_text('utf-8')
+    page = (pathlib.Path(__file__).parents[2] / 'docs/report.md').read_text('utf-8')
     monkeypatch.setattr(trackers, 'TRACKERS', dict(trackers.TRACKERS))
     exec(re.search(r'^```python\n(.*?)^```', page, re.DOTALL | re.MULTILINE)[1], {})
     train(tiny, tmp_path, 'printed')
