@@ -200,12 +200,7 @@ def _along_rows(grid, row, column):
 
 
 def _chain(entries, last):
-    """Sends a sum from one device to the next, until the `last`; each device adds its own tensors.
-
-    Args:
-        entries: list of pairs (device, list of tensors).
-        last: index of the entry that needs the sum.
-    """
+    """Sends a sum from one device to the next, until the `last`; each device adds its own tensors."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])

@@ -45,14 +45,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
-    """Returns the values of a model by their numbers.
-
-    Args:
-        units: list of `model_units.Unit`.
-        specs: list of the specs of the model's inputs.
-        traces_sizes: whether to find sizes that the model leaves open by a trace of each layer, which takes seconds;
-            otherwise all count as 3.
-    """
+    """Returns the values of a model by their numbers."""
     values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -61,12 +54,7 @@ def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependenc
 
 
 def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> list[dependence.Value]:
-    """Returns the values of a unit's outputs.
-
-    Raises:
-        ValueError: the unit mixes rows.
-        _SizesDifferError: its sizes have to be traced.
-    """
+    """Returns the values of a unit's outputs."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)

@@ -314,12 +314,7 @@ def _describe(unit):
 
 
 def _trace(unit, inputs):
-    """Returns the `Flops` of a unit and, for each output, its spec and that of its Keras mask.
-
-    Args:
-        unit: `Unit`.
-        inputs: list of pairs of the `tf.TensorSpec` of an input and that of its mask, or None.
-    """
+    """Returns the `Flops` of a unit and, for each output, its spec and that of its Keras mask."""
     variables = [variable for layer in unit.layers for variable in layer.variables]
 
     def run(inputs, values):

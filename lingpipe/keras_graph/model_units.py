@@ -140,17 +140,7 @@ class _Flattening:
         self._num_calls = collections.Counter()
 
     def inline(self, functional, inputs, path, dtype):
-        """Adds the units of a model.
-
-        Args:
-            functional: the graph of the model.
-            inputs: list of the numbers of the values that it reads.
-            path: prefix of the names of its layers.
-            dtype: the type to which Keras casts variables that operations between its layers read, or None.
-
-        Returns:
-            List of the numbers of its outputs.
-        """
+        """Adds the units of a model."""
         values = dict(zip(map(id, functional.inputs), inputs))
         for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)

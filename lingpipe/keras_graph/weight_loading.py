@@ -63,13 +63,7 @@ def require_room(variables: Iterable[keras.Variable], num_bytes: int) -> None:
 
 
 def _assign(assigned, variable, value):
-    """Assigns rows of a few MiB at a time, because each part is copied on its way to another device or host.
-
-    Args:
-        assigned: set to which the variable's id is added.
-        variable: Keras variable.
-        value: array, or a dataset of a file, which is read part by part.
-    """
+    """Assigns rows of a few MiB at a time, because each part is copied on its way to another device or host."""
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '

@@ -38,15 +38,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return {**super().get_config(), 'group_size': self.group_size}
 
     def _moments(self, inputs, mask):
-        """Computes mean and variance; Keras calls this method.
-
-        Args:
-            inputs: float32 tensor `[batch, ..., channels]`.
-            mask: boolean tensor `[batch, ...]`, or None.
-
-        Returns:
-            Pair of tensors `[channels]`.
-        """
+        """Computes mean and variance; Keras calls this method."""
         weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
         count, total, squares = _sums(inputs, weights, self._reduction_axes)
         sums = collectives.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)

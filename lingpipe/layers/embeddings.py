@@ -29,16 +29,7 @@ class _AddedPositions(base_layer.BaseLayer):
         self.dropout = keras.layers.Dropout(params.input_dropout_prob, name='dropout', dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, start: int | tf.Tensor = 0, training: bool | None = None) -> tf.Tensor:
-        """Adds positions.
-
-        Args:
-            inputs: `[batch, length, model_dim]`.
-            start: position of the first vector.
-            training: whether dropout is applied.
-
-        Returns:
-            `[batch, length, model_dim]`.
-        """
+        """Adds positions."""
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 

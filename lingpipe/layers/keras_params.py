@@ -80,14 +80,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
 
     def Instantiate(self, **kwargs):
-        """Returns a new object of the class; a field that holds its default is left to the constructor.
-
-        Args:
-            **kwargs: arguments to use instead of the fields.
-
-        Raises:
-            ValueError: a required argument is not set.
-        """
+        """Returns a new object of the class; a field that holds its default is left to the constructor."""
         with base_layer.default_policy(self._dtype_policy(kwargs)):
             return self._instantiate(kwargs)
 
@@ -136,12 +129,7 @@ def _instantiated(value):
 
 
 def _described(value, field):
-    """Returns `value` with every Keras object in it replaced by its Params.
-
-    Args:
-        value: the new value of a field.
-        field: name of the field, for the error.
-    """
+    """Returns `value` with every Keras object in it replaced by its Params."""
     if isinstance(value, keras.layers.Layer):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
@@ -209,11 +197,7 @@ def _takes_keyword(parameter):
 
 
 def _given_to_base(constructor, next_constructor):
-    """Returns the names of the arguments that `constructor` itself gives in super().__init__(...).
-
-    Returns:
-        set of names, empty if the source is not available; None if it does not pass its **kwargs on.
-    """
+    """Returns the names of the arguments that `constructor` itself gives in super().__init__(...)."""
     call = _super_call(constructor)
     if call is None or next_constructor is None:
         return set()

@@ -238,11 +238,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Returns the loss function, always the same object, because the pipeline caches its traces by it.
-
-        Raises:
-            compiled_loss.NotAdditive: the loss can only be computed on the whole batch.
-        """
+        """Returns the loss function, always the same object, because the pipeline caches its traces by it."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -307,14 +303,7 @@ class PipelineModel(model_surface.ModelSurface):
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Updates weights and state; with a scaled loss only if everything is finite, including moving statistics.
-
-        Args:
-            gradients: list of gradients, one per trainable variable.
-            is_finite: boolean scalar.
-            state_updates: list of pairs (variable, new value) that are still to be assigned.
-            before: list of pairs (variable, old value) of what was already assigned and may have to be restored.
-        """
+        """Updates weights and state; with a scaled loss only if everything is finite, including moving statistics."""
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():

@@ -125,11 +125,7 @@ class _Draws:
         self._growth = []
 
     def state_before(self, token):
-        """Returns the list of pairs of a variable and its value before the draw of a token.
-
-        Args:
-            token: int32 scalar, how many tokens were drawn before.
-        """
+        """Returns the list of pairs of a variable and its value before the draw of a token."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(token, state.dtype))

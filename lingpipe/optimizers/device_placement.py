@@ -21,9 +21,6 @@ def _place_accumulation(optimizer):
     """Makes an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
 
     Keras's own method does all of it on the first device. A method that the optimizer itself defines is left alone.
-
-    Args:
-        optimizer: `keras.optimizers.Optimizer`; it is changed in place.
     """
     accumulation = _Accumulation(optimizer)
     optimizer._backend_increment_gradient_accumulators = accumulation.increment

@@ -64,10 +64,6 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 def _balanced(costs, first_starts):
     """Returns the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
-
-    Args:
-        costs: array `[K, L]`.
-        first_starts: array `[K, L]` of integers.
     """
     prefixes = _prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
@@ -112,11 +108,6 @@ def _least_columns(first, last, totals):
 
         row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the
         round  3  2  3  1  3  2  3        totals are a totally monotone matrix), so a round reads each column about once
-
-    Args:
-        first: array of column indices in non-descending order.
-        last: the same; `first <= last`.
-        totals: function of arrays of rows and columns.
     """
     choice = np.zeros(len(first), int)
     step = 1 << len(first).bit_length()

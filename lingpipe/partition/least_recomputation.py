@@ -67,9 +67,6 @@ class Choice(NamedTuple):
         A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
         x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
         integers anyway.
-
-        Returns:
-            Boolean array of x; None if no choice within the limit was found.
         """
         if not self.wanted:
             return np.zeros(len(self.costs), bool)

@@ -102,14 +102,7 @@ class _Simulation:
         self._recomputing = schedule.backwards() - schedule.backwards_after_own_forward()
 
     def step_times(self, cuts: np.ndarray) -> np.ndarray:
-        """Returns seconds of a step with each cut.
-
-        Args:
-            cuts: array `[cuts, stages]` of end indices.
-
-        Returns:
-            Array `[cuts]`.
-        """
+        """Returns seconds of a step with each cut."""
         at_once = max(1, _TIMES_AT_ONCE // len(self._order))
         return np.concatenate([self._step_times(cuts[first:first + at_once])
                                for first in range(0, len(cuts), at_once)])

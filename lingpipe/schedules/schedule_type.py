@@ -235,10 +235,6 @@ def _describe_deadlock(schedule, positions):
 
         device 0  0F0  0B0* 0F1         0B0 waits for 1B0,
         device 1  1F0  1F1* 1B0 1B1     which comes after 1F1, which waits for 0F1, which comes after 0B0
-
-    Args:
-        schedule: `Schedule`.
-        positions: for each device, the number of actions that it can run before it waits forever.
     """
     places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
               for position, action in enumerate(actions)}

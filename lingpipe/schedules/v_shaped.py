@@ -144,13 +144,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _passes(slots, stages, num_micro_batches):
-    """Returns the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order.
-
-    Args:
-        slots: the slot of each leg.
-        stages: the two stages of the device.
-        num_micro_batches: M.
-    """
+    """Returns the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order."""
     legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
     in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
                       for slot, kind, stage in legs for micro_batch in range(num_micro_batches))
@@ -211,12 +205,7 @@ class _Filling:
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
     def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> bool:
-        """Orders all actions, and returns whether that is possible and may be better than the best block so far.
-
-        Args:
-            shape: `_Shape` of the schedule.
-            best: `_Badness` of the best block so far.
-        """
+        """Orders all actions, and returns whether that is possible and may be better than the best block so far."""
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
