@@ -9,14 +9,14 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from lingpipe import spelling
-from lingpipe.hyperparams_text import known_objects, param_tree, text_format, text_reader
+from lingpipe.hyperparams_text import param_tree, registry, text_lines, value_text
 
-RegisterType = known_objects.RegisterType
-RegisteredTypes = known_objects.RegisteredTypes
+RegisterType = registry.RegisterType
+RegisteredTypes = registry.RegisteredTypes
 _SEE_ALL = 'print(params)'
 
 
@@ -43,21 +43,6 @@ def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | N
     return to_p
 
 
-def CopyFieldsSubsetTo(from_p: 'Params', to_p: 'Params', fields_to_set: str | Collection[str]) -> 'Params':
-    """Copies the named fields of one Params to another, except `cls`.
-
-    Args:
-        from_p: Params to copy from.
-        to_p: Params to copy to.
-        fields_to_set: a name or a list of names.
-
-    Returns:
-        `to_p`.
-    """
-    wanted = [fields_to_set] if isinstance(fields_to_set, str) else fields_to_set
-    return CopyFieldsTo(from_p, to_p, skip=[name for name in from_p.GetKeys() if name not in wanted])
-
-
 class _Param:
     """One field: its value and what it is for."""
     __slots__ = ('description', 'value')
@@ -65,6 +50,12 @@ class _Param:
     def __init__(self, value, description):
         self.value = value
         self.description = description
+
+
+def _shown(value, indent):
+    if isinstance(value, Params):
+        return value._Indented(indent)
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 class Params:
@@ -130,14 +121,15 @@ class Params:
         return isinstance(other, Params) and param_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
 
     def __str__(self) -> str:
-        return self._ToString('')
+        return self._Indented('')
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self})'
+        return repr(dict(self.IterParams()))
 
-    def _ToString(self, indent):
-        strings = {name: text_format.value_string(value, indent) for name, value in self.IterParams()}
-        return '{\n' + ''.join(f'{indent}  {name}: {string}\n' for name, string in strings.items()) + indent + '}'
+    def _Indented(self, indent):
+        inner = indent + '  '
+        fields = ''.join(f'{inner}{name}: {_shown(value, inner)}\n' for name, value in self.IterParams())
+        return f'{{\n{fields}{indent}}}'
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         memo[id(self)] = copied = self.Copy()
@@ -207,7 +199,7 @@ class Params:
             steps = param_tree.parse_path(name)
             param_tree.descendant(self, steps)
             parent = param_tree.descendant(self, steps[:-1])
-            if steps[-1].is_item:
+            if not isinstance(parent, Params):
                 raise AttributeError(f'{name} is an item, and only fields can be deleted; set the field that holds it.')
             parent._CheckMutable()
             del parent._params[steps[-1].key]
@@ -245,7 +237,7 @@ class Params:
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Returns the fields as text that FromText reads: one line `path : value` per field, sorted.
 
-        A string is quoted, and spans lines if it has newlines. A class or function is `type/module/Name`, and a dtype
+        A value is written as in Python, and None as `NoneType`. A class or function is `type/module/Name`, and a dtype
         is its name. A value that no text can represent, such as a lock, is the name of its type; reading that does not
         change the value.
 
@@ -253,23 +245,25 @@ class Params:
             include_types: whether to return (text, {path: name of the type}) instead.
             separator: text between path and value.
         """
-        values: dict[str, str] = {}
-        kinds: dict[str, str] = {}
+        texts, kinds = self._Texts()
+        text = text_lines.join(texts, separator)
+        return (text, kinds) if include_types else text
+
+    def _Texts(self):
+        """Returns {path: text of the value} of all fields, and {path: type}, those of containers of Params included."""
+        texts, kinds = {}, {}
 
         def Enter(key, value):
-            if not param_tree.holds_params(value):
-                return False
-            if not isinstance(value, Params):
-                kinds[key] = text_format.format_shape(value)
-            return True
+            if param_tree.holds_params(value) and not isinstance(value, Params):
+                kinds[key] = text_lines.shape(value)
+            return param_tree.holds_params(value)
 
         def Add(key, value):
-            values[key] = text_format.format_value(value)
-            kinds[key] = text_format.type_name(value)
+            texts[key] = value_text.format_value(value)
+            kinds[key] = type(value).__name__
 
         self.Visit(Add, Enter)
-        text = text_format.format_lines(values, separator)
-        return (text, kinds) if include_types else text
+        return texts, kinds
 
     def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
         """Sets the fields that a text from ToText names; other fields do not change.
@@ -291,24 +285,28 @@ class Params:
             TypeError: these Params are frozen.
         """
         self._CheckMutable()
-        text_reader.read(self, text_format.split_entries(text), type_overrides or {})
+        text_lines.read(self, text_lines.split(text), type_overrides or {})
         return self
 
     def ToTextWithTypes(self) -> str:
         """Returns the text of ToText, two blank lines, and a `path : type` line for each field."""
         text, kinds = self.ToText(include_types=True)
-        return text + '\n\n' + text_format.format_lines(kinds, ':')
+        return text + '\n\n' + text_lines.join(kinds, ':')
 
     def FromTextWithTypes(self, text: str) -> Self:
         """Sets the fields from the text of ToTextWithTypes, independent of their current types; returns self."""
-        values, _, kinds = text.rstrip().rpartition('\n\n')
-        if kinds and not values:
+        fields, _, kinds = text.rstrip().rpartition('\n\n')
+        if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
-        return self.FromText(values, {entry.path: entry.value for entry in text_format.split_entries(kinds)})
+        return self.FromText(fields, dict(text_lines.split(kinds)))
 
     def TextDiff(self, other: 'Params') -> str:
-        """Returns the differences: `> name: value` for values here, `<` for those of `other`, `?` above nested ones."""
-        return text_format.diff(self, other)
+        """Returns the lines of ToText that differ: `> path : value` for values here, `<` for those of `other`."""
+        mine, theirs = self._Texts()[0], other._Texts()[0]
+        return ''.join(f'{sign} {line}' for path in sorted(mine.keys() | theirs.keys())
+                       if mine.get(path) != theirs.get(path)
+                       for sign, texts in (('>', mine), ('<', theirs)) if path in texts
+                       for line in [text_lines.join({path: texts[path]}, ':')])
 
 
 class InstantiableParams(Params):
@@ -335,8 +333,8 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Sets fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`.
 
-    The format is that of FromText, but more lenient: `;` ends an entry like a newline, `=` may replace `:`, and an
-    unknown word is a string.
+    The format is that of FromText (`;` ends an entry like a newline, and `=` may replace `:`), but an unknown word is a
+    string.
 
     Args:
         params: Params.
@@ -352,5 +350,5 @@ def ApplyOverrides(params: Params, text: str) -> Params:
         TypeError: `params` are frozen.
     """
     params._CheckMutable()
-    text_reader.read(params, text_format.split_entries(text, '=:', '\n;'), {}, words_are_strings=True)
+    text_lines.read(params, text_lines.split(text), {}, words_are_strings=True)
     return params

@@ -13,7 +13,6 @@ import os
 import pathlib
 import pkgutil
 import sys
-import tokenize
 from typing import NamedTuple, TypeVar
 
 from lingpipe import base_model_params, hyperparams, spelling
@@ -103,8 +102,10 @@ def _import_longest_prefix(name):
                 raise
             return module, '.'.join(parts[position:])
         except SyntaxError as error:
-            _check_is_text(importlib.util.find_spec(prefix).origin, error)
-            raise
+            if error.filename is not None:
+                raise
+            path = importlib.util.find_spec(prefix).origin  # Python does not name it
+            raise ValueError(f'{path} is no text ({error}). Write it again, or choose another --model.') from error
         except SystemExit as error:
             raise ImportError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
                               "below `if __name__ == '__main__':`.") from error
@@ -121,17 +122,6 @@ def _join_models_packages(package):
     if hasattr(package, '__path__'):
         own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
         package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
-
-
-def _check_is_text(path, error):
-    """Raises a ValueError that names the file if it is not a text file; Python's own error does not name it."""
-    try:
-        with tokenize.open(path) as file:
-            is_text = '\0' not in file.read()
-    except (SyntaxError, UnicodeDecodeError):
-        is_text = False
-    if not is_text:
-        raise ValueError(f'{path} is no text ({error}). Write it again, or choose another --model.') from error
 
 
 def _attribute_of(module, rest, name):

@@ -64,7 +64,7 @@ def test_model_leaves_the_params_that_task_returned_as_they_are():
 
 
 def test_subclass_varies_an_experiment():
-    assert Deeper().Model().TextDiff(Experiment().Model()) == '? task:\n>   num_layers: 30\n<   num_layers: 3\n'
+    assert Deeper().Model().TextDiff(Experiment().Model()) == '> task.num_layers : 30\n< task.num_layers : 3\n'
 
 
 def test_datasets_are_those_that_a_class_or_its_base_defines():

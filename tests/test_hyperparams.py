@@ -225,11 +225,6 @@ def test_copy_fields_to_fails_on_unknown_keys_unless_they_are_ignored():
     assert hyperparams.CopyFieldsTo(source, target, ignore_unknown_keys=True) == dense_params()
 
 
-def test_copy_fields_subset_to_copies_only_the_named():
-    target = hyperparams.CopyFieldsSubsetTo(dense_params('a', 1), dense_params('b', 2), ['units', 'cls'])
-    assert (target.name, target.units) == ('b', 1)
-
-
 def test_merge_common_keys_keeps_class_and_own_keys():
     source, target = dense_params(units=5), hyperparams.InstantiableParams(dict)
     target.Define('units', 1, '')
@@ -261,27 +256,23 @@ def test_visit_enters_what_enter_fn_accepts_and_exits_that_again():
     assert left == ['body', '']
 
 
-def test_text_diff_marks_both_sides_and_nesting():
+def test_text_diff_shows_both_sides():
     a, b = model_params(), model_params()
     assert a.TextDiff(b) == ''
     b.Set(learning_rate=0.2, **{'body.units': 11, 'layers[1].units': 12, "towers['left'].name": 'x'})
     b.layers.append(5)
     b.Define('zoom', 'z', '')
     assert a.TextDiff(b) == """\
-? body:
->   units: 10
-<   units: 11
-? layers[1]:
->   units: 20
-<   units: 12
-< layers[2]: 5
-> learning_rate: 0.1
-< learning_rate: 0.2
-? towers:
-?   left:
->     name: dense
-<     name: x
-< zoom: z
+> body.units : 10
+< body.units : 11
+> layers[1].units : 20
+< layers[1].units : 12
+< layers[2] : 5
+> learning_rate : 0.1
+< learning_rate : 0.2
+> towers['left'].name : 'dense'
+< towers['left'].name : 'x'
+< zoom : 'z'
 """
 
 

@@ -1,8 +1,4 @@
-"""The containers in values of parameters, and paths to their items.
-
-Copying, visiting, and reading and writing of text walk through lists, tuples, dicts, named tuples and dataclasses. They
-share this definition of the children of a value, and of paths such as `body.layers[3].units`.
-"""
+"""The values of parameters as a tree of Params and containers, and paths into it such as `body.layers[3].units`."""
 
 import ast
 import copy
@@ -17,20 +13,22 @@ from typing import Any, NamedTuple
 from lingpipe import spelling
 
 _NAME = r'[A-Za-z_][A-Za-z0-9_]*'
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_INDEX = r'-?[0-9]{1,9}'
-_ITEM = rf'\[(?:{_INDEX}|{_NAME}|{_QUOTED})\]'
-_STEP = re.compile(rf'\.?(?P<field>{_NAME})|\[(?:(?P<index>{_INDEX})|(?P<record>{_NAME})|(?P<key>{_QUOTED}))\]')
-
+_ITEM = rf"""\[(?:-?[0-9]+|{_NAME}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]"""
 PATH_PATTERN = rf'{_NAME}(?:{_ITEM})*(?:\.{_NAME}(?:{_ITEM})*)*'
 _PATH = re.compile(PATH_PATTERN)
+_STEP = re.compile(rf'\.?{_NAME}|{_ITEM}')
 _SEE_ALL = 'print(params), or --mode=inspect_params'
 
 
 class Step(NamedTuple):
-    """One step of a path: to the field `key` of Params, or to the item `key` of a container."""
-    is_item: bool
+    """One step of a path.
+
+    Attributes:
+        key: name of a field, index, or key of a dict.
+        path: text of the path up to here.
+    """
     key: Any
+    path: str
 
 
 def is_params(value: Any) -> bool:
@@ -45,40 +43,46 @@ def is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, '_fields'))
 
 
-def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Returns the [(key, child), ...] of a container, or None if `value` is not a container.
+def is_sequence(value: Any) -> bool:
+    """Returns whether `value` is a list or a tuple without names."""
+    return isinstance(value, (list, tuple)) and not is_record(value)
 
-    Keys are the indices of a list or tuple, the keys of a dict, and the field names of a named tuple or dataclass.
+
+def children(value: Any) -> list[tuple[Any, Any]] | None:
+    """Returns the [(key, child), ...] of Params or a container, or None for any other value.
+
+    Keys are the names of fields, the indices of a list or tuple, or the keys of a dict.
     """
+    if is_params(value):
+        return list(value.IterParams())
     if is_record(value):
-        is_tuple = isinstance(value, tuple)
-        names = value._fields if is_tuple else [field.name for field in dataclasses.fields(value)]
-        return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+        names = getattr(value, '_fields', None) or [field.name for field in dataclasses.fields(value) if field.init]
+        return [(name, getattr(value, name)) for name in names]
     if isinstance(value, dict):
         return list(value.items())
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    return None
+    return list(enumerate(value)) if is_sequence(value) else None
 
 
-def rebuild(value: Any, new_children: list[Any]) -> Any:
-    """Returns a new container with the type and keys of `value`, and with `new_children`, a list in their order."""
-    if isinstance(value, tuple):
-        return type(value)(*new_children) if is_record(value) else type(value)(new_children)
-    rebuilt = copy.copy(value)
-    if isinstance(value, list):
+def rebuild(container: Any, new_children: list[Any]) -> Any:
+    """Returns a new container with the type and keys of `container`, and with `new_children`, a list in their order."""
+    if isinstance(container, tuple):
+        return type(container)(*new_children) if is_record(container) else type(container)(new_children)
+    rebuilt = copy.copy(container)
+    if isinstance(container, list):
         rebuilt[:] = new_children
-    elif isinstance(value, dict):
-        rebuilt.update(zip(value.keys(), new_children))
+    elif isinstance(container, dict):
+        rebuilt.update(zip(container, new_children))
     else:
-        for (name, _), child in zip(children(value) or [], new_children):
+        for (name, _), child in zip(children(container), new_children):
             object.__setattr__(rebuilt, name, child)  # also writes the fields of a frozen dataclass
     return rebuilt
 
 
-def item_suffix(container: Any, key: int | str) -> str:
-    """Returns the step of a path into the item `key` of `container`: `[3]`, `['key']` or `[field]`."""
-    return f'[{key}]' if is_record(container) else f'[{key!r}]'
+def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Returns a container with `function(child)` for each child; `value` itself if nothing changes."""
+    old = [] if is_params(value) else [child for _, child in children(value) or []]
+    new = [function(child) for child in old]
+    return value if all(map(lambda a, b: a is b, old, new)) else rebuild(value, new)
 
 
 def parse_path(path: str) -> list[Step]:
@@ -89,24 +93,16 @@ def parse_path(path: str) -> list[Step]:
     """
     if not isinstance(path, str) or not _PATH.fullmatch(path):
         raise AttributeError(f"{path!r} is not the name of a parameter; write it like 'body.layers[3].units'.")
-    return [_step(match, path) for match in _STEP.finditer(path)]
+    return [Step(_key(match[0]), path[:match.end()]) for match in _STEP.finditer(path)]
 
 
-def _step(match, path):
-    if match['field']:
-        return Step(False, match['field'])
-    if match['index']:
-        return Step(True, int(match['index']))
+def _key(step):
+    if not step.startswith('['):
+        return step.removeprefix('.')
     try:
-        return Step(True, match['record'] or ast.literal_eval(match['key']))
-    except SyntaxError as error:
-        raise AttributeError(f"{path!r} has a wrong backslash in {match['key']}; double it.") from error
-
-
-def format_path(steps: Sequence[Step]) -> str:
-    """Returns the text of `steps`, the inverse of `parse_path`."""
-    text = ''.join(f'[{step.key!r}]' if step.is_item else f'.{step.key}' for step in steps)
-    return text.removeprefix('.')
+        return ast.literal_eval(step)[0]
+    except (ValueError, SyntaxError):  # the name of a record's field
+        return step[1:-1]
 
 
 def descendant(params: Any, steps: Sequence[Step]) -> Any:
@@ -116,62 +112,55 @@ def descendant(params: Any, steps: Sequence[Step]) -> Any:
         AttributeError: there is no such value.
         IndexError: a list or tuple has no such element.
     """
-    value = params
-    for position in range(len(steps)):
-        value = _child(value, steps, position, params)
+    value, path = params, ''
+    for step in steps:
+        try:
+            value, path = _child(value, step.key), step.path
+        except IndexError as error:
+            raise IndexError(f'{step.path} does not exist: {path} has {len(value)} elements.') from error
+        except KeyError as error:
+            suggestion = _suggestion(params, steps[-1].path, value, path)
+            raise AttributeError(f'{steps[-1].path} is not a parameter{suggestion}') from error
     return value
 
 
-def _child(value, steps, position, root):
-    step = steps[position]
-    if step.is_item and _is_sequence(value) and isinstance(step.key, int):
-        if -len(value) <= step.key < len(value):
-            return value[step.key]
-        raise IndexError(f'{format_path(steps[:position + 1])} does not exist: '
-                         f'{format_path(steps[:position])} has {len(value)} elements.')
-    if is_params(value) and not step.is_item and step.key in value:
-        return getattr(value, step.key)
-    pairs = dict(children(value) or [])
-    if step.is_item and step.key in pairs:
-        return pairs[step.key]
-    raise AttributeError(f'{format_path(steps)} is not a parameter{_nearest_paths(value, steps, position, root)}')
+def _child(value, key):
+    if is_sequence(value) and isinstance(key, int):
+        return value[key]
+    if is_params(value) and key in value:
+        return getattr(value, key)
+    return dict(children(value) or [])[key]
 
 
-def _is_sequence(value):
-    return isinstance(value, (list, tuple)) and not is_record(value)
-
-
-def _nearest_paths(value, steps, position, root):
-    """Returns the end of the error that `steps[position]` is not in `value`."""
-    parent, key = format_path(steps[:position]), steps[position].key
-    if is_params(value):
-        elsewhere = _paths_of(steps[-1].key, root, value.GetKeys())
-        if elsewhere and steps[-1].key not in value:
-            return f'; did you mean {" or ".join(elsewhere[:3])}?'
-        return spelling.did_you_mean(str(key), value.GetKeys(), prefix=f'{parent}.' if parent else '', see_all=_SEE_ALL)
-    if children(value) is None:
-        return f': {parent} is {type(value).__name__} and holds nothing.'
-    names = [item_suffix(value, name) for name, _ in children(value)]
-    return spelling.did_you_mean(item_suffix(value, key), names, prefix=parent, see_all=_SEE_ALL)
-
-
-def _paths_of(name, params, siblings):
-    """Returns the paths of fields called `name` in `params`, else, if no sibling is similar, of similar names."""
-    paths = _paths(params)
-    found = [path for path in paths if path.endswith(f'.{name}')]
-    if found or spelling.close(str(name), siblings):
-        return found
-    named = {}
-    for path in paths:
-        named.setdefault(path.rpartition('.')[2], path)
-    return [named[other] for other in spelling.close(str(name), named)]
+def _suggestion(params, wrong_path, parent, parent_path):
+    """Returns the end of the error that `wrong_path` is not in `params`, of which only the beginning exists."""
+    if children(parent) is None:
+        return f': {parent_path} is {type(parent).__name__} and holds nothing.'
+    paths, wrong = _paths(params), wrong_path[len(parent_path):]
+    name = wrong.rpartition('.')[2]
+    suffixes = [item_suffix(parent, key) for key, _ in children(parent)]
+    suffixes = suffixes if parent_path else [suffix.removeprefix('.') for suffix in suffixes]
+    named = {path.rpartition('.')[2]: path for path in reversed(paths)}
+    likely = ([path for path in paths if path.endswith(f'.{name}')]
+              or [parent_path + suffix for suffix in spelling.close(wrong, suffixes)]
+              or [named[other] for other in spelling.close(name, named)])
+    if likely:
+        return f'; did you mean {" or ".join(likely[:3])}?'
+    return f'; {spelling.what_there_is(wrong, suffixes, prefix=parent_path, see_all=_SEE_ALL)}.'
 
 
 def _paths(params):
-    paths = []
-    visit('', params, lambda path, value: paths.append(path), lambda path, value: holds_params(value),
-          lambda path, value: None)
+    paths: list[str] = []
+    visit('', params, lambda path, value: paths.append(path),
+          lambda path, value: holds_params(value) and not paths.append(path), lambda path, value: None)
     return paths
+
+
+def item_suffix(parent: Any, key: Any) -> str:
+    """Returns the step of a path from `parent` to its child of a key: `.name`, `[3]`, `['key']` or `[field]`."""
+    if is_params(parent):
+        return f'.{key}'
+    return f'[{key}]' if is_record(parent) else f'[{key!r}]'
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
@@ -183,13 +172,12 @@ def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
     """
     descendant(params, steps)
     for position in reversed(range(len(steps))):
-        parent = descendant(params, steps[:position])
+        parent, key = descendant(params, steps[:position]), steps[position].key
         if is_params(parent):
-            setattr(parent, steps[position].key, value)
+            setattr(parent, key, value)
             return
-        key = steps[position].key
-        key = key % len(parent) if _is_sequence(parent) else key
-        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent) or []])
+        key = key % len(parent) if is_sequence(parent) else key
+        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent)])
 
 
 def holds_params(value: Any) -> bool:
@@ -200,13 +188,12 @@ def holds_params(value: Any) -> bool:
 def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool],
           exit_fn: Callable[[str, Any], Any]) -> None:
     """Walks over `value`, depth first; see `Params.Visit`."""
-    pairs = list(value.IterParams()) if is_params(value) else children(value)
+    pairs = children(value)
     if pairs is None or not enter_fn(path, value):
         visit_fn(path, value)
         return
     for key, child in pairs:
-        suffix = f'.{key}' if is_params(value) else item_suffix(value, key)
-        visit((path + suffix).removeprefix('.'), child, visit_fn, enter_fn, exit_fn)
+        visit((path + item_suffix(value, key)).removeprefix('.'), child, visit_fn, enter_fn, exit_fn)
     exit_fn(path, value)
 
 
@@ -231,11 +218,11 @@ def equal(first: Any, second: Any) -> bool:
     """Returns whether two values are equal; unlike `==`, NaN equals NaN, and arrays are compared as a whole."""
     if first is second:
         return True
-    if is_params(first) or is_params(second):
-        return is_params(first) and is_params(second) and _equal_pairs(first.IterParams(), second.IterParams())
     pairs, others = children(first), children(second)
     if pairs is not None and others is not None:
-        return _same_kind(first, second) and _equal_pairs(pairs, others)
+        values = dict(others)
+        return (_kind(first) is _kind(second) and dict(pairs).keys() == values.keys()
+                and all(equal(value, values[key]) for key, value in pairs))
     if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
         return math.isnan(second)
     try:
@@ -244,12 +231,7 @@ def equal(first: Any, second: Any) -> bool:
         return bool(sys.modules['numpy'].array_equal(first, second))
 
 
-def _same_kind(first, second):
-    if is_record(first) or is_record(second):
-        return type(first) is type(second)
-    return any(isinstance(first, kind) and isinstance(second, kind) for kind in (list, tuple, dict))
-
-
-def _equal_pairs(pairs, others):
-    pairs, others = dict(pairs), dict(others)
-    return pairs.keys() == others.keys() and all(equal(value, others[key]) for key, value in pairs.items())
+def _kind(value):
+    """Returns what must be the same of two equal containers: of a record its class."""
+    return type(value) if is_record(value) else next(
+        kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -24,19 +24,6 @@ class REQUIRED:
     """The value of an argument that has no default and is not set."""
 
 
-class _Argument:
-    """One argument of a constructor.
-
-    Attributes:
-        default: its default, or REQUIRED.
-        is_own: whether the class itself names it; otherwise it reaches a base class through **kwargs.
-    """
-
-    def __init__(self, default, is_own):
-        self.default = default
-        self.is_own = is_own
-
-
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
@@ -70,8 +57,8 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
 
     def __init__(self, cls):
         super().__init__(cls)
-        for name, argument in _constructor_arguments(cls).items():
-            self.Define(name, param_tree.copy_value(argument.default), f'Argument of {cls.__name__}.')
+        for name, default in _defaults(cls).items():
+            self.Define(name, param_tree.copy_value(default), f'Argument of {cls.__name__}.')
 
     def _IsLegalName(self, name):
         return name.isidentifier()  # the layer's author chose it
@@ -81,51 +68,35 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
 
     def Instantiate(self, **kwargs):
         """Returns a new object of the class; a field that holds its default is left to the constructor."""
-        with base_layer.default_policy(self._dtype_policy(kwargs)):
+        is_layer = inspect.isclass(self.cls) and issubclass(self.cls, keras.layers.Layer)
+        dtype = kwargs.get('dtype', _instantiated(self.dtype)) if is_layer and 'dtype' in self else None
+        with base_layer.default_policy(dtype):  # also of the layers inside it
             return self._instantiate(kwargs)
 
-    def _dtype_policy(self, kwargs):
-        """Returns the policy of the layer, which also applies to the layers inside it; None: the default one."""
-        if 'dtype' not in self or not _is_layer_class(self.cls):
-            return None
-        return kwargs.get('dtype', _instantiated(self.dtype))
-
     def _instantiate(self, kwargs):
-        arguments = _constructor_arguments(self.cls)
-        given = {name: value for name, value in self.IterParams() if _is_given(name, value, arguments)}
-        given = {name: _instantiated(value) for name, value in given.items() if name not in kwargs} | kwargs
+        defaults = _defaults(self.cls)
+        given = {name: _instantiated(value) for name, value in self.IterParams()
+                 if name not in kwargs and _is_given(name, value, defaults)} | kwargs
         missing = [name for name, value in self.IterParams() if value is REQUIRED and name not in kwargs]
-        if any(arguments[name].is_own for name in missing if name in arguments):
-            raise _missing_error(self.cls, missing)
         try:
             return self.cls(**given)
         except TypeError as error:
             if not missing:
                 raise
-            raise _missing_error(self.cls, missing) from error
+            raise ValueError(f'{self.cls.__name__} needs {" and ".join(missing)}; set it, as in '
+                             f'KerasParams({self.cls.__name__}, {missing[0]}=...).') from error
 
 
-def _is_layer_class(cls):
-    return inspect.isclass(cls) and issubclass(cls, keras.layers.Layer)
-
-
-def _missing_error(cls, missing):
-    return ValueError(f'{cls.__name__} needs {" and ".join(missing)}; set it, as in '
-                      f'KerasParams({cls.__name__}, {missing[0]}=...).')
-
-
-def _is_given(name, value, arguments):
+def _is_given(name, value, defaults):
     if name == 'cls' or value is REQUIRED:
         return False
-    return name not in arguments or not param_tree.equal(value, arguments[name].default)
+    return name not in defaults or not param_tree.equal(value, defaults[name])
 
 
 def _instantiated(value):
     if isinstance(value, hyperparams.InstantiableParams):
         return value.Instantiate()
-    if param_tree.holds_params(value):
-        return param_tree.rebuild(value, [_instantiated(child) for _, child in param_tree.children(value)])
-    return value
+    return param_tree.replace_children(value, _instantiated)
 
 
 def _described(value, field):
@@ -134,11 +105,7 @@ def _described(value, field):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
                         f'give KerasParams({name}, ...) instead.')
-    children = param_tree.children(value)
-    if children is not None:
-        described = [_described(child, field) for _, child in children]
-        is_same = all(new is child for new, (_, child) in zip(described, children))
-        return value if is_same else param_tree.rebuild(value, described)
+    value = param_tree.replace_children(value, lambda child: _described(child, field))
     if isinstance(value, type) or not hasattr(value, 'get_config') or not hasattr(value, 'from_config'):
         return value
     return _params_of_object(value, field)
@@ -164,36 +131,30 @@ def _undescribed_error(value, field):
 
 
 @functools.cache
-def _constructor_arguments(cls):
-    """Returns {name: _Argument} of all keyword arguments of `cls(...)`, base classes' arguments included.
+def _defaults(cls):
+    """Returns {name: default, or REQUIRED} of all keyword arguments of `cls(...)`, base classes' arguments included.
 
     A base class's argument counts if every class before it passes its **kwargs on and does not give it itself.
     """
     if not inspect.isclass(cls):
-        return {parameter.name: _Argument(_default_of(parameter), is_own=True)
-                for parameter in inspect.signature(cls).parameters.values() if _takes_keyword(parameter)}
-    arguments, given = {}, {'self'}
+        return _named(inspect.signature(cls).parameters.values())
+    defaults, given = {}, {'self'}
     constructors = [vars(base)['__init__'] for base in cls.__mro__ if '__init__' in vars(base) and base is not object]
     for constructor, next_constructor in zip(constructors, [*constructors[1:], None]):
         parameters = inspect.signature(constructor).parameters.values()
-        for parameter in parameters:
-            if parameter.name not in given and parameter.name not in arguments and _takes_keyword(parameter):
-                arguments[parameter.name] = _Argument(_default_of(parameter), constructor is constructors[0])
-        if constructor is keras.layers.Layer.__init__ or all(p.kind != p.VAR_KEYWORD for p in parameters):
+        defaults = {name: default for name, default in _named(parameters).items() if name not in given} | defaults
+        if constructor is keras.layers.Layer.__init__ or all(each.kind != each.VAR_KEYWORD for each in parameters):
             break
         passed_on = _given_to_base(constructor, next_constructor)
         if passed_on is None:
             break
         given |= passed_on
-    return arguments
+    return defaults
 
 
-def _default_of(parameter):
-    return REQUIRED if parameter.default is parameter.empty else parameter.default
-
-
-def _takes_keyword(parameter):
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+def _named(parameters):
+    return {each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
+            if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
 
 
 def _given_to_base(constructor, next_constructor):
@@ -214,12 +175,9 @@ def _super_call(constructor):
         tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
     except (OSError, TypeError, SyntaxError):
         return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == '__init__':
-            owner = node.func.value
-            if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == 'super':
-                return node
-    return None
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return next((call for call in calls if ast.unparse(call.func).startswith('super(')
+                 and ast.unparse(call.func).endswith(').__init__')), None)
 
 
 # ---- what a text may name -------------------------------------------------------------------------------------------

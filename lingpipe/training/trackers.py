@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.hyperparams_text import param_tree, text_format
+from lingpipe.hyperparams_text import param_tree, value_text
 from lingpipe.training import errors
 from lingpipe.training import logdir as logdirs
 
@@ -259,7 +259,7 @@ def flat(params: hyperparams.Params) -> dict[str, Value]:
     found: dict[str, Value] = {}
     params.Visit(
         lambda path, value: found.__setitem__(
-            path, value if isinstance(value, (bool, int, float, str)) else text_format.format_value(value)),
+            path, value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)),
         lambda path, value: param_tree.holds_params(value))
     return found
 

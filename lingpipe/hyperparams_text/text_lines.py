@@ -1,0 +1,171 @@
+"""The text of Params: one `path : value` line a field. What each line changes, and in which order."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from lingpipe.hyperparams_text import param_tree, registry, value_text
+
+_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # may have newlines, as texts of earlier versions do
+_IN_BRACKETS = rf'(?=[\[({{]|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
+_ENTRY = re.compile(
+    rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*({_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$)', re.DOTALL)
+_BETWEEN = re.compile(r'(?:[\s;]|#[^\n]*)*')
+_SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
+_CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
+_NUM_SHOWN = 80
+
+
+class Entry(NamedTuple):
+    """One `path : value` of a text."""
+    path: str
+    value: str
+
+
+def split(text: str) -> list[Entry]:
+    """Returns the entries of a text, which end with a line or a `;`; lines that begin with `#` are comments.
+
+    Raises:
+        ValueError: an entry is not a path, `:` or `=`, and a value.
+    """
+    entries = []
+    position = _BETWEEN.match(text).end()
+    while position < len(text):
+        match = _ENTRY.match(text, position)
+        if not match:
+            line = re.split('[\n;]', text[position:position + _NUM_SHOWN], maxsplit=1)[0]
+            raise ValueError(f'{line!r} is not of the form <key> = <value> or <key> : <value>.')
+        entries.append(Entry(match[1], match[2].strip()))
+        position = _BETWEEN.match(text, match.end()).end()
+    return entries
+
+
+def join(texts: Mapping[str, str], separator: str) -> str:
+    """Returns a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
+    def natural(path):
+        return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
+    return ''.join(f'{path} {separator} {texts[path]}\n' for path in sorted(texts, key=natural))
+
+
+def shape(container: Any) -> str:
+    """Returns the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
+    if isinstance(container, dict):
+        return f'dict{value_text.format_value(list(container))}'
+    if param_tree.is_record(container):
+        return 'record'
+    return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
+
+
+def read(params: Any, entries: Iterable[Entry], kinds: Mapping[str, str], words_are_strings: bool = False) -> None:
+    """Sets the fields of `params` that a text names.
+
+    Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
+
+    Args:
+        params: Params.
+        entries: the entries of the text.
+        kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
+        words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
+    """
+    _separate_shared_params(params, set())
+    reader = _Reader(params, kinds, registry.Names(params, words_are_strings))
+    shapes = [Entry(path, kind) for path, kind in kinds.items() if _SHAPE.fullmatch(kind)]
+    changes = [_change(path, text) for path, text in entries]
+    changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in shapes]
+    for steps, change, text in sorted(changes, key=lambda item: (len(item[0]), item[1])):
+        try:
+            reader.apply(steps, change, text)
+        except ValueError as error:
+            shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN - 3] + '...'
+            raise ValueError(f'{steps[-1].path} : {shown} {error}') from error
+
+
+def _change(path, text):
+    steps = param_tree.parse_path(path)
+    is_class_change = len(steps) > 1 and path.endswith('.cls')
+    return steps, _CLASS_CHANGE if is_class_change else _VALUE_CHANGE, text
+
+
+def _separate_shared_params(value, seen):
+    """Returns `value` with copies of Params that occur more than once, as in `[p] * 8`.
+
+    Otherwise a line for one element of the list would change all elements.
+    """
+    if not param_tree.is_params(value):
+        return param_tree.replace_children(value, lambda child: _separate_shared_params(child, seen))
+    if id(value) in seen:
+        return value.Copy()
+    seen.add(id(value))
+    for name, child in value.IterParams():
+        separate = _separate_shared_params(child, seen)
+        if separate is not child and not value.IsImmutable():
+            setattr(value, name, separate)
+    return value
+
+
+class _Reader:
+    """Applies entries to Params, one after another."""
+
+    def __init__(self, params, kinds, names):
+        self._params = params
+        self._kinds = kinds
+        self._names = names
+
+    def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
+        """Applies one change, described by `text`, to the value at `steps`."""
+        if change == _SHAPE_CHANGE:
+            self._reshape(steps, text)
+        elif change == _VALUE_CHANGE or not self._replace_params(steps, text):
+            self._set_value(steps, text)
+
+    def _set_value(self, steps, text):
+        current = param_tree.descendant(self._params, steps)
+        value = self._parse(steps, text, current)
+        is_slip = value not in (None, current) and not text.startswith(('[', '(', '{', '"', "'"))  # such as body=4
+        if param_tree.holds_params(current) and is_slip:
+            raise ValueError('cannot stand where Params do; set their fields, as in path.field, or set None.')
+        param_tree.assign(self._params, steps, value)
+
+    def _parse(self, steps, text, current):
+        return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
+
+    def _replace_params(self, steps, text):
+        """Replaces Params, or None, by Params of the class that `text` names; returns whether it did."""
+        owner = param_tree.descendant(self._params, steps[:-1])
+        is_params = param_tree.is_params(owner)
+        if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
+            return False
+        old_class = owner.cls if is_params else None
+        new_class = self._parse(steps, text, old_class)
+        if new_class is old_class:
+            return False
+        fresh = registry.fresh_params(new_class)
+        if fresh is None:
+            if old_class is None:
+                raise ValueError('has no known Params; give hyperparams.RegisterType a function that makes them.')
+            return False
+        if old_class is not None:
+            _keep_changes(owner, registry.fresh_params(old_class), fresh)
+        param_tree.assign(self._params, steps[:-1], fresh)
+        self._names.add_held_by(fresh)
+        return True
+
+    def _reshape(self, steps, kind):
+        current = param_tree.descendant(self._params, steps)
+        sequence, length, keys = _SHAPE.fullmatch(kind).groups()
+        if keys:
+            keys = value_text.parse(keys, None, 'list', self._names)
+            shaped = {key: current.get(key) if isinstance(current, dict) else None for key in keys}
+        else:
+            kept = list(current) if param_tree.is_sequence(current) else []
+            shaped = {'list': list, 'tuple': tuple}[sequence]((kept + [None] * int(length))[:int(length)])
+        param_tree.assign(self._params, steps, shaped)
+
+
+def _keep_changes(old, old_defaults, new):
+    """Copies the user's changes of `old` to `new`: values that are not defaults."""
+    defaults = dict(param_tree.children(old_defaults) or [])
+    for name, value in old.IterParams():
+        is_default = name in defaults and param_tree.equal(value, defaults[name])
+        if name in new and name != 'cls' and not is_default:
+            setattr(new, name, value)

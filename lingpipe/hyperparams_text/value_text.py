@@ -1,0 +1,226 @@
+"""The text of a value: written with `repr`, read with `ast.literal_eval`; classes, functions and enums by name."""
+
+import ast
+import dataclasses
+import enum
+import functools
+import operator
+import re
+import sys
+from typing import Any
+
+from lingpipe import spelling
+from lingpipe.hyperparams_text import param_tree, registry
+
+INLINE_STRING = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+REFERENCE = r'type/([^/\s{]+/[^/\s{]+)'
+_TOKEN = re.compile(rf"""{INLINE_STRING}|(?P<record>type/[^\s{{]+){{|(?P<word>[^\s,:\[\](){{}}'"]+)""")
+_CONSTANTS = {'NoneType': None, 'inf': float('inf'), '+inf': float('inf'), '-inf': float('-inf'), 'nan': float('nan')}
+_SCALARS = (bool, int, float, str, type(None))
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def format_value(value: Any) -> str:
+    """Returns the text of a field's value without Params inside; of a value that has no text, the name of its type."""
+    return 'NoneType' if value is None else _literal(value)
+
+
+def _literal(value):
+    if isinstance(value, enum.Enum):
+        return f'{type(value).__name__}.{value.name or ""}'
+    for plain in _SCALARS:  # of a subclass, such as numpy.float64, only the number or string counts
+        if isinstance(value, plain):
+            return plain.__repr__(value)
+    if isinstance(value, range):
+        value = list(value)
+    if param_tree.children(value) is not None:
+        return _literal_of_container(value)
+    if registry.is_reference(value):
+        return f'type/{registry.reference_key(value)}'
+    if _is_instance(value, 'tensorflow', 'DType'):
+        return value.name
+    if _is_instance(value, 'numpy', 'dtype') and not value.names and not value.subdtype:
+        return f'dtype/{value.str}'
+    is_numpy_scalar = any(_is_instance(value, 'numpy', name) for name in ('bool_', 'integer', 'floating'))
+    return _literal(value.item()) if is_numpy_scalar else type(value).__name__
+
+
+def _literal_of_container(value):
+    pairs = param_tree.children(value)
+    if isinstance(value, dict) or param_tree.is_record(value):
+        texts = sorted(f'{_literal(key)}: {_literal(child)}' for key, child in pairs)
+        named = f'type/{registry.reference_key(type(value))}' if param_tree.is_record(value) else ''
+        return f'{named}{{{", ".join(texts)}}}'
+    texts = ', '.join(_literal(child) for _, child in pairs)
+    if isinstance(value, list):
+        return f'[{texts}]'
+    return f'({texts},)' if len(pairs) == 1 else f'({texts})'
+
+
+def _is_instance(value, module, name):
+    """Returns whether `value` is of a class of a module, without importing the module."""
+    return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any:
+    """Returns the value of a field from a text.
+
+    Args:
+        text: the value's text.
+        current: the field's current value.
+        type_name: the type that the field needs, as a text with types has it; only scalars count.
+        names: the registry.Names that the text may use.
+
+    Raises:
+        ValueError: the text is no such value; the message is the end of a sentence that begins with field and text.
+    """
+    if text in ('None', 'NoneType'):
+        return None
+    if type_name in _CONVERTERS:
+        return _CONVERTERS[type_name](_read_leniently(text, type_name, names))
+    if text == format_value(current):
+        return current  # also keeps values that no text can represent, such as a lock
+    word = text.strip('\'"')
+    if isinstance(current, enum.Enum) and re.fullmatch(r'[\w|]+', word):
+        return _member(type(current), word)
+    if _is_instance(current, 'tensorflow', 'DType') and re.fullmatch(r'\w+', word):
+        return _tf_dtype(word, 'is not the name of a dtype; write one such as float32.')
+    if current is None and text in ('true', 'false'):
+        return text == 'true'
+    return _read(text, names, names.words_are_strings)
+
+
+def _read_leniently(text, type_name, names):
+    """Returns the value of a text, or for a string any text; a quoted number is a number where one is needed."""
+    try:
+        value = _read(text, names, words_are_strings=True) if text else ''
+    except ValueError:
+        if type_name != 'str' or re.match(rf'["\']|{REFERENCE}', text):
+            raise
+        return text  # such as a file pattern '[a-f]*.txt' without quotes
+    return value if type_name == 'str' or not isinstance(value, str) else _word(value, names, words_are_strings=True)
+
+
+def _as_bool(value):
+    word = str(value).lower()
+    if word not in ('true', 'false'):
+        raise ValueError('is not a bool; write True or False.')
+    return word == 'true'
+
+
+def _as_int(value):
+    if type(value) is int or value == 'auto':  # some numbers may be 'auto'; the program checks which
+        return value
+    is_integral = isinstance(value, float) and value.is_integer()
+    raise ValueError('is not an int; write ' + (f'{value:.0f}.' if is_integral else 'digits only.'))
+
+
+def _as_float(value):
+    if type(value) not in (int, float):
+        raise ValueError('is not a float; write a number such as 0.1, 1e-3 or inf.')
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError('is larger than any float; write inf.') from error
+
+
+_CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lambda value: value}
+
+
+def _read(text, names, words_are_strings):
+    """Returns the value of a text: of brackets, quotes or a reference what they hold, else of one word."""
+    if not text:
+        raise ValueError('has no value.')
+    if not re.match(rf'[\[({{"\']|{REFERENCE}', text):
+        return _word(text, names, words_are_strings)
+    try:
+        value = ast.literal_eval(_TOKEN.sub(_marked, text.replace('\n', '\\n')))
+        return _resolved(value, lambda word: _word(word, names, words_are_strings))
+    except (SyntaxError, TypeError) as error:
+        raise ValueError(f'cannot be read ({getattr(error, "msg", error)}); write it as in Python.') from error
+
+
+def _marked(match):
+    """Returns a token as `ast.literal_eval` reads it: a word becomes a tuple of bytes, which no text has."""
+    if match['record']:
+        return f'{{({match["record"].encode()!r}, "record"): None, '
+    return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') is an error, 'a''b' none
+
+
+def _resolved(value, meaning):
+    """Returns a value with the meaning of each marked word."""
+    if isinstance(value, tuple) and value and isinstance(value[0], bytes):
+        return meaning(value[0].decode())
+    if param_tree.is_sequence(value):
+        return type(value)(_resolved(child, meaning) for child in value)
+    if isinstance(value, dict):
+        pairs = [(_resolved(key, meaning), _resolved(child, meaning)) for key, child in value.items()]
+        is_record = any(isinstance(key, tuple) and key[1:] == ('record',) for key in value)
+        return _make_record(pairs[0][0], dict(pairs[1:])) if is_record else dict(pairs)
+    if not isinstance(value, _SCALARS):
+        raise ValueError(f'has a {type(value).__name__}, which no field can be.')
+    return value
+
+
+def _make_record(record_class, fields):
+    """Returns a named tuple or dataclass object with the given {name: value}."""
+    if not dataclasses.is_dataclass(record_class) and not hasattr(record_class, '_fields'):
+        raise ValueError('has fields after a name that is neither that of a named tuple nor of a dataclass.')
+    try:
+        return record_class(**fields)
+    except TypeError as error:
+        raise ValueError(f'has other fields than {record_class.__name__} ({error}).') from error
+
+
+def _word(word, names, words_are_strings):
+    """Returns the value of a text without brackets and quotes."""
+    if word in _CONSTANTS:
+        return _CONSTANTS[word]
+    try:
+        number = ast.literal_eval(word)
+        if isinstance(number, _SCALARS):
+            return number
+    except (ValueError, SyntaxError):  # it is a name
+        pass
+    reference = re.fullmatch(REFERENCE, word)
+    if reference:
+        return names.object(reference[1])
+    class_name, dot, members = word.partition('.')
+    enum_class = names.enum_class(class_name) if dot else None
+    if enum_class is not None:
+        return _member(enum_class, members)
+    if word.startswith('dtype/'):
+        return _numpy_dtype(word.removeprefix('dtype/'))
+    if words_are_strings:
+        return word
+    return _tf_dtype(word, f'has {word!r}, which is neither a number nor a known name; put a string in quotes.')
+
+
+def _tf_dtype(name, problem):
+    dtype = getattr(sys.modules['tensorflow'].dtypes, name, None) if 'tensorflow' in sys.modules else None
+    if not _is_instance(dtype, 'tensorflow', 'DType'):
+        raise ValueError(problem)
+    return dtype
+
+
+def _numpy_dtype(name):
+    import numpy as np  # only here, so that Params need no numpy
+    try:
+        return np.dtype(name)
+    except TypeError as error:
+        raise ValueError('names no numpy dtype.') from error
+
+
+def _member(enum_class, text):
+    """Returns the member of an enum class; of a Flag any number of members, joined by '|'."""
+    for name in filter(None, text.split('|')):
+        if name not in enum_class.__members__:
+            nearest = spelling.did_you_mean(name, enum_class.__members__)
+            raise ValueError(f'is not a member of {enum_class.__name__}{nearest}')
+    members = [enum_class[name] for name in text.split('|') if name]
+    return functools.reduce(operator.or_, members) if members else enum_class(0)
