@@ -7,19 +7,19 @@
 import contextlib
 import json
 import os
+import pathlib
 import re
 import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lingpipe import spelling, text_files
+from lingpipe import spelling
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps', 'evaluator')
 _MASTER = 'master'  # what some services call the chief
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
-_MOST_BYTES = 2**20  # enough for 10,000 processes
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
 
@@ -147,14 +147,14 @@ def free_addresses(count: int) -> list[str]:
 
 def _text_of(path, source):
     try:
-        return text_files.read(path, _MOST_BYTES)
-    except ValueError as error:
+        return pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig')
+    except (OSError, ValueError) as error:
         raise ValueError(f'{source} cannot be read ({error}). Give a JSON file in the form of TF_CONFIG.') from error
 
 
 def _parse(text, source):
     try:
-        config = text_files.parsed_json(text, _without_duplicates)
+        config = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ValueError(f'{source} is not valid JSON ({error}). {_expected()}') from error
     if not isinstance(config, dict):

@@ -5,6 +5,7 @@
 """
 
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -15,13 +16,12 @@ if not sys.stderr.isatty():
 
 from absl import app, flags, logging
 
-from lingpipe import hyperparams, model_registry, spelling, text_files
+from lingpipe import hyperparams, model_registry, spelling
 from lingpipe.cluster import tpu_slice
 from lingpipe.command_line import liveness, modes, new_model, run_flags, standard_streams, startup, topics, user_errors
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
-_MOST_BYTES_OF_CHANGES = 4 * 2**20  # ten times all fields of a model of a thousand layers
 
 
 def run() -> None:
@@ -87,8 +87,8 @@ def _experiment():
 
 def _read(path):
     try:
-        return text_files.read(path, _MOST_BYTES_OF_CHANGES)
-    except ValueError as error:
+        return pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig')
+    except (OSError, ValueError) as error:
         raise ValueError(f'--model_params_file_override={path} cannot be read ({error}). Give a file of changes, one '
                          'per line.') from error
 

@@ -1,10 +1,10 @@
 """The flags of the command, and the checks of their values."""
 
 import os
+import pathlib
 
 from absl import app, flags, logging
 
-from lingpipe import text_files
 from lingpipe.cluster import launchers, tpu_slice
 
 MODES = {
@@ -24,7 +24,6 @@ _FLAGS_OF_ONE_MODE = {
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'trusted_network', 'task')
-_MOST_BYTES_OF_PROMPTS = 64 * 2**20  # a hundred thousand prompts
 _FLAGS_OF_SLICES = ('task',)
 
 flags.DEFINE_string(
@@ -133,8 +132,8 @@ def prompts(given: flags.FlagValues) -> list[str]:
         raise app.UsageError(f'--prompt_file={given.prompt_file} is not a file. Give the path of a text with one '
                              'prompt per line.')
     try:
-        lines = text_files.read(given.prompt_file, _MOST_BYTES_OF_PROMPTS).splitlines()
-    except ValueError as error:
+        lines = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig').splitlines()
+    except (OSError, ValueError) as error:
         raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
                              'per line.') from error
     if not lines:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe import spelling, text_files
+from lingpipe import spelling
 from lingpipe.input import tfds_builders
 
 _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'csv', '.tsv': 'tsv', '.txt': 'text'}
@@ -138,11 +138,11 @@ def _from_json_lines(path):
 
 def _json_record(place, line):
     try:
-        fields = text_files.parsed_json(line)
+        fields = json.loads(line)
     except json.JSONDecodeError as error:
         more = '; each line must be one object' if line.strip() in _BEGINNINGS_OF_JSON else ''
         return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}{more}): {_shown(line)}.')
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
     if not isinstance(fields, dict):
         what = 'is a JSON array, but each line must be one object' if isinstance(fields, list) else 'is no JSON object'
@@ -209,11 +209,11 @@ def _from_folder(path):
 def _lines(path):
     """Yields lines with their ends; bytes that are not UTF-8 become lone surrogates, which texts may not contain."""
     try:
-        text_files.require_regular(path)
-    except ValueError as error:
-        raise ValueError(f'files: {path!r} cannot be read ({error}). Give the path of a file or a folder.') from error
-    with tf.io.gfile.GFile(path, 'rb') as file:
-        content = file.read()  # its own iteration would drop carriage returns
+        with tf.io.gfile.GFile(path, 'rb') as file:
+            content = file.read()  # its own iteration would drop carriage returns
+    except tf.errors.OpError as error:
+        raise ValueError(f'files: {path!r} cannot be read ({error.message}). Give the path of a file or a '
+                         'folder.') from error
     if content.startswith(_UTF_16) or b'\0' in content[:2]:
         raise ValueError(f'files: {path!r} is text in UTF-16, not in UTF-8. Convert it, as by `iconv -f UTF-16 -t '
                          'UTF-8`.')

@@ -1,14 +1,10 @@
 """Finds datasets of TensorFlow Datasets, prepares them once, and reads images from them."""
 
 import contextlib
-import glob
 import importlib
-import os
 import pathlib
 import pkgutil
 import random
-import re
-import sys
 import warnings
 
 import numpy as np
@@ -16,10 +12,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import spelling, text_files
+from lingpipe import spelling
 from lingpipe.input import base_input
 
-_MOST_BYTES_OF_FEATURES = 16 * 2**20  # a hundred thousand features
 _NUM_SHOWN = 600  # characters of an error message of TFDS
 
 # A module of this folder whose name ends in '_dataset' registers its own dataset when it is imported.
@@ -54,42 +49,12 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
 
 def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
     """Returns the builder of a dataset from its description alone; see `prepared_builder`."""
-    _refuse_foreign_features(dataset, data_dir)
     try:
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown_dataset_message(dataset)) from error
-    except Exception as error:  # TFDS may raise anything for a damaged or hostile description
+    except Exception as error:  # TFDS may raise anything for a damaged description
         raise ValueError(_unknown_variant_message(dataset, error)) from error
-
-
-def _refuse_foreign_features(dataset, data_dir):
-    """Refuses prepared data that name a class of a module that is not imported: TFDS would import, and so run, it.
-
-    The module may have come with the data.
-    """
-    folder = pathlib.Path(data_dir or os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets').expanduser()
-    for path in sorted(folder.glob(f'{glob.escape(re.split("[/:]", str(dataset))[0])}/**/features.json')):
-        try:
-            names = list(_class_names(text_files.parsed_json(text_files.read(path, _MOST_BYTES_OF_FEATURES))))
-        except ValueError as error:
-            raise ValueError(f'dataset: {dataset!r} cannot be read ({path}: {error}). Prepare it again.') from error
-        for name in names:
-            module = name.rpartition('.')[0]
-            if not name.startswith('tensorflow_datasets.core.features.') and module not in sys.modules:
-                raise ValueError(
-                    f'dataset: {dataset!r} has a feature {name[:100]!r} ({path}), whose module TFDS would import. If '
-                    'you trust who prepared it, import that module in your params file first.')
-
-
-def _class_names(tree):
-    """Yields the names of the classes in a description of features."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield from (str(node[key]) for key in ('pythonClassName', 'python_class_name', 'type') if key in node)
-        waiting += list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else []
 
 
 def _prepare(builder):

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import hub_tokenizer, preset_files
+from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
 from lingpipe.private_api import keras_hub_presets, tracking
@@ -50,8 +50,6 @@ class KerasHubModel(model_source.KerasModelSource):
             backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
             model = _with_head(hub, backbone, p)
         if p.preset and p.load_weights:
-            hub_tokenizer.load_preset('preset', p.preset, lambda preset: weight_loading.require_room(
-                backbone.weights, preset_files.num_bytes_of_weights(preset)))
             self._awaited = weight_loading.AwaitedWeights(model.weights)
         return model
 
@@ -163,7 +161,7 @@ def _with_head(hub, backbone, p):
     arguments = {**stored, **p.head_arguments}
     try:
         return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
-    except Exception as error:  # the arguments of a damaged or hostile preset trip any code of a head
+    except Exception as error:  # the arguments of a damaged preset trip any code of a head
         raise ValueError(f'head_arguments={str(arguments)[:200]} are not those of {cls.__name__} ({str(error)[:200]}). '
                          f'See help(keras_hub.models.{cls.__name__}).') from error
 

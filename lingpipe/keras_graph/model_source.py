@@ -1,6 +1,7 @@
 """Params of a whole Keras model, which a pipeline cuts, instead of a list of layers."""
 
 import contextlib
+import json
 import os
 import re
 import zipfile
@@ -10,16 +11,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling, text_files
-from lingpipe.input import preset_files
+from lingpipe import hyperparams, spelling
 from lingpipe.keras_graph import lora, weight_loading
 from lingpipe.layers import base_layer, keras_params
 from lingpipe.private_api import global_state
 
 _NAME_COUNTERS = 'object_name_uids'
 _CONFIG_FILE, _WEIGHTS_FILE = 'config.json', 'model.weights.h5'
-_MOST_BYTES_OF_CONFIG = 64 * 2**20  # a hundred thousand layers; what a file unpacks to, it does not show
-_MOST_COMPRESSED_BYTES = 2**28  # a second to unpack, which HDF5 does again whenever it goes back
 _NUM_SHOWN = 600  # characters of what Keras says
 
 
@@ -129,12 +127,11 @@ class ModelOfFile(KerasModelSource):
     def make(self) -> keras.Model:
         path = _require_file(self.params.model_file)
         with _errors_naming(path):
-            config, num_bytes = _read_archive(path)
+            with zipfile.ZipFile(path) as archive:
+                config = json.loads(archive.read(_CONFIG_FILE))
             config.pop('compile_config', None)
-            preset_files.require_few_layers(config)
             with base_layer.unallocated_variables():
                 model = keras.saving.deserialize_keras_object(config)
-            weight_loading.require_room(model.weights, num_bytes)
         self._awaited = weight_loading.AwaitedWeights(model.weights)
         return model
 
@@ -146,24 +143,13 @@ class ModelOfFile(KerasModelSource):
 
 @contextlib.contextmanager
 def _errors_naming(path):
-    """Turns any error of Keras, zlib and HDF5 for a damaged or hostile file into an error that names the file."""
+    """Turns any error of Keras, zlib and HDF5 for a damaged file into an error that names the file."""
     try:
         yield
     except Exception as error:
         reason = ' '.join(str(error).split())[:_NUM_SHOWN] or type(error).__name__
         raise ValueError(f'model_file={path!r} holds no Keras model that can be read here ({reason}). Write it by '
                          'model.save, and import the module of its own layers first.') from error
-
-
-def _read_archive(path):
-    """Returns the configuration in a '.keras' file, and the size of its weights in bytes."""
-    text_files.require_regular(path)
-    with zipfile.ZipFile(path) as archive:
-        weights = archive.getinfo(_WEIGHTS_FILE)
-        if weights.compress_type != zipfile.ZIP_STORED and weights.file_size > _MOST_COMPRESSED_BYTES:
-            raise ValueError(f'{_WEIGHTS_FILE} unpacks to {weights.file_size:,} bytes, and model.save compresses none')
-        with archive.open(_CONFIG_FILE) as stream:
-            return text_files.parsed_json(text_files.text_of(stream, _MOST_BYTES_OF_CONFIG)), weights.file_size
 
 
 def _require_file(path):

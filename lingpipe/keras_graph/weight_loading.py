@@ -46,22 +46,6 @@ class AwaitedWeights:
                     variable.assign(initializer(variable.shape, dtype=variable.dtype))
 
 
-def require_room(variables: Iterable[keras.Variable], num_bytes: int) -> None:
-    """Refuses a model with more weights than its files can hold, before it allocates them.
-
-    Args:
-        variables: list of Keras variables, which need not have a value yet.
-        num_bytes: size of the files.
-
-    Raises:
-        ValueError: the weights would not fit even with one byte per number; the message is the reason.
-    """
-    wanted = sum(math.prod(variable.shape) for variable in variables)
-    if wanted > num_bytes:
-        raise ValueError(
-            f'its configuration has {wanted:,} weights, more than its {num_bytes:,} bytes of weights can hold')
-
-
 def _assign(assigned, variable, value):
     """Assigns rows of a few MiB at a time, because each part is copied on its way to another device or host."""
     value = value if hasattr(value, 'shape') else np.asarray(value)

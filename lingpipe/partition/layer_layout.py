@@ -18,7 +18,6 @@ from typing import Any
 _LOSS = 'L'
 _MEANINGS = {'E': 'embedding', 't': 'Transformer layer', 'm': 'layer that predicts further tokens', _LOSS: 'loss'}
 _LETTERS = ''.join(_MEANINGS)
-_MOST_LETTERS, _MOST_DIGITS = 10_000, 9  # far more layers than any model has; a longer text is not expanded
 _NUM_SHOWN = 80
 _LAYOUT = re.compile(rf'[{_LETTERS}|*(),0-9\s]+')
 _REPEATED = re.compile(rf'(?:\(([^()]*)\)|([{_LETTERS}|]))\*([0-9]+)')
@@ -78,12 +77,8 @@ def partition_ends(layout: str, num_layers: int, num_partitions: int) -> list[in
 
 def _partitions(layout):
     text = re.sub(r'[,\s]', '', layout)
-    while len(text) <= _MOST_LETTERS and (match := _REPEATED.search(text)):
-        repeated, count = match[1] or match[2] or '', min(int(match[3][:_MOST_DIGITS]), _MOST_LETTERS + 1)
-        text = text[:match.start()] + repeated * count + text[match.end():]
-    if len(text) > _MOST_LETTERS:
-        raise ValueError(f'partition_by={layout[:_NUM_SHOWN]!r} has more than {_MOST_LETTERS:,} letters, counting what '
-                         'is repeated. Write one letter for each layer.')
+    while match := _REPEATED.search(text):
+        text = text[:match.start()] + (match[1] or match[2] or '') * int(match[3]) + text[match.end():]
     unknown = next((letter for letter in text if letter not in f'{_LETTERS}|'), None)
     if unknown:
         meanings = ', '.join(f'{letter!r} ({meaning})' for letter, meaning in _MEANINGS.items())

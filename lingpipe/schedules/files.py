@@ -18,16 +18,15 @@ import collections
 import csv
 import io
 import os
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from lingpipe import text_files
 from lingpipe.schedules import cells
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import SCHEDULES, Schedule
 
 _LONGEST_CELL = 60  # that an error shows
-_MOST_BYTES = 2 * 2**20  # a quarter of a million actions
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
@@ -43,9 +42,9 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
         ValueError: there is no such file, or its order is impossible.
     """
     try:
-        text = text_files.read(path, _MOST_BYTES)
+        text = pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig')
         rows = [row for row in csv.reader(io.StringIO(text, newline='')) if row]
-    except (ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f'schedule={str(path)!r} cannot be read: {error}. Give the path of a CSV file.') from error
     return from_lists(rows, name=str(path))
 

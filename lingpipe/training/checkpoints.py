@@ -19,7 +19,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import text_files
 from lingpipe.training import errors, logdir
 
 _NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
@@ -27,8 +26,6 @@ _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
 _MARK = 'unfinished'
 _MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
-_MOST_BYTES_OF_MARK = 100
-_MOST_BYTES_OF_LIST = 2**20  # ten thousand checkpoints
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 
 
@@ -109,11 +106,7 @@ def _listed(directory):
 
 def _state_in(directory):
     """Returns what TensorFlow reads from the list of checkpoints; None if the list is missing or damaged."""
-    path = tf.io.gfile.join(str(directory), 'checkpoint')
     try:
-        text_files.require_regular(path)
-        if not tf.io.gfile.exists(path) or tf.io.gfile.stat(path).length > _MOST_BYTES_OF_LIST:
-            return None
         return tf.train.get_checkpoint_state(str(directory))
     except (ValueError, tf.errors.OpError):
         return None
@@ -231,10 +224,9 @@ def _marked(directory):
     """Returns the path of the checkpoint that a process has noted as being written, or None."""
     mark = tf.io.gfile.join(directory, _MARK)
     try:
-        text_files.require_regular(mark)
         with tf.io.gfile.GFile(mark, 'rb') as file:
-            match = _MARKED.fullmatch(file.read(_MOST_BYTES_OF_MARK))
-    except (ValueError, tf.errors.OpError):
+            match = _MARKED.fullmatch(file.read())
+    except tf.errors.OpError:
         return None
     return match and tf.io.gfile.join(directory, match[1].decode())
 

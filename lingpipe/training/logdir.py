@@ -33,15 +33,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import text_files
 from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
-_MOST_BYTES = 16 * 2**20  # the params of a run, thirty times those of the largest model that comes with LingPipe
-_LONGEST_HOLDER = 200  # characters
-_MOST_VERSIONS = 1000
 _NUM_SHOWN = 80
-_OWN = ('control', 'train', 'best', 'trace', 'plan', 'export', 'report', 'layer_times')
 _WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 _OF_PATTERNS = re.compile(r'[*?\[\\]')
@@ -69,22 +64,18 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
 
 
 def _opened(file, folder):
-    """Opens the lock, but does not follow a link: the name of the holder would overwrite the target of the link."""
     try:
-        text_files.require_regular(file)
-        number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        return open(number, 'r+', encoding='utf-8', errors='replace')
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened ({reason}). It '
-                                   'must be a plain file. Delete it, or choose another --logdir.') from error
+        return open(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), 'r+', encoding='utf-8', errors='replace')
+    except OSError as error:
+        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened '
+                                   f'({error.strerror}). Delete it, or choose another --logdir.') from error
 
 
 def _lock(stream, folder):
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = ''.join(filter(str.isprintable, stream.read(_LONGEST_HOLDER))) or 'unknown'
+        holder = stream.read().strip() or 'unknown'
         raise errors.TrainingError(
             f'--logdir={folder} is in use by another training run ({holder}). Wait for its end, stop '
             'it, or choose another --logdir; nothing was changed.') from error
@@ -115,7 +106,7 @@ class LogDir:
         """Creates the folder for a training run, if needed.
 
         Raises:
-            TrainingError: nothing can be written there, or a link in it leads out of it.
+            TrainingError: nothing can be written there.
         """
         self.create_folder('train')
         probe = tf.io.gfile.join(self.create_folder('control'), f'probe_{os.getpid()}')
@@ -127,9 +118,8 @@ class LogDir:
         """Creates a folder in this one, if needed, and returns its path.
 
         Raises:
-            TrainingError: it cannot be created, or a link in the log directory leads out of it.
+            TrainingError: it cannot be created.
         """
-        refuse_links(self.path)
         folder = tf.io.gfile.join(self.path, name)
         with self._refuse_unwritable():
             tf.io.gfile.makedirs(folder)
@@ -167,8 +157,7 @@ class LogDir:
         return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
 
     def require(self) -> None:
-        """Raises TrainingError if the folder does not exist, or a link in it leads out of it."""
-        refuse_links(self.path)
+        """Raises TrainingError if the folder does not exist."""
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
                 f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training run '
@@ -213,7 +202,7 @@ class LogDir:
         if not text:
             return None
         try:
-            record = text_files.parsed_json(text)
+            record = json.loads(text)
             names, count = record['left_out'], record['num_devices']
         except (ValueError, TypeError, LookupError) as error:
             raise _damaged(self._left_out_file, error) from error
@@ -241,7 +230,7 @@ class LogDir:
         if text is None:
             return None
         try:
-            record = text_files.parsed_json(text)
+            record = json.loads(text)
             step, known, value = int(record['step']), str(record['metric']), float(record['value'])
         except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise _damaged(self._best_file, error) from error
@@ -297,11 +286,9 @@ def parsed_versions(text: str) -> dict[str, str]:
         text: as `versions_text` returns it.
 
     Raises:
-        ValueError: a line is not a name and a version, or there are too many.
+        ValueError: a line is not a name and a version.
     """
     lines = text.splitlines()
-    if len(lines) > _MOST_VERSIONS:
-        raise ValueError(f'it has {len(lines):,} lines, and a run has at most {_MOST_VERSIONS:,} packages')
     wrong = [line for line in lines if ' ' not in line]
     if wrong:
         raise ValueError(f'{wrong[0][:_NUM_SHOWN]!r} is not a name and a version')
@@ -325,36 +312,6 @@ def refuse_patterns(name: str, path: Any) -> None:
                          '\\; nothing was changed.')
 
 
-def refuse_links(path: str) -> None:
-    """Refuses a log directory with a link that leads out of it: LingPipe would write or delete files elsewhere.
-
-    The folder itself may be a link, and what others keep in it, such as W&B, may have any. The check cannot stop anyone
-    from adding a link during the training run.
-
-    Args:
-        path: the folder, on this machine or elsewhere; it need not exist.
-
-    Raises:
-        TrainingError: there is such a link.
-    """
-    root = os.path.realpath(os.path.expanduser(path))
-    for folder, folders, files in os.walk(root):
-        if folder == root:
-            folders[:], files = [list(filter(_is_own, names)) for names in (folders, files)]
-        for name in (*folders, *files):
-            entry = os.path.join(folder, name)
-            if os.path.islink(entry) and os.path.commonpath([root, os.path.realpath(entry)]) != root:
-                raise errors.TrainingError(
-                    f'{entry} is a link to {os.path.realpath(entry)}, outside of --logdir={path}, and training '
-                    'would write there. Delete the link, or give the folder that it leads to as --logdir; nothing was '
-                    'changed.')
-
-
-def _is_own(name):
-    """Returns whether LingPipe writes to a file or folder of this name, directly in the log directory."""
-    return name.startswith('eval_') or name.split('.')[0] in _OWN
-
-
 def _damaged(file, error):
     return errors.TrainingError(f'{file} is damaged ({type(error).__name__}: {str(error)[:_NUM_SHOWN]}). {_REMEDY}')
 
@@ -363,9 +320,8 @@ def _read_text(file):
     if not tf.io.gfile.exists(file):
         return None
     try:
-        text_files.require_regular(file)
         with tf.io.gfile.GFile(file, 'rb') as stream:
-            return text_files.text_of(stream, _MOST_BYTES)
+            return stream.read().decode()
     except (ValueError, tf.errors.OpError) as error:
         reason = errors.reason(error) if isinstance(error, tf.errors.OpError) else error
         raise errors.TrainingError(f'{file} cannot be read ({reason}). {_REMEDY}') from error

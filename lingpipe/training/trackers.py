@@ -198,13 +198,7 @@ class Trackers:
 
     def _run_of(self, name):
         """Returns the id of the run that a tracker is to continue, or None."""
-        run = (self._logdir.read('control', _file_of(name)) or '').strip()
-        if len(run) > _LONGEST_ID or not run.isprintable():
-            raise errors.TrainingError(
-                f'train.trackers: control/{_file_of(name)} in --logdir={self._logdir.path} has {run[:_NUM_SHOWN]!r}, '
-                f'which is no id of a run: it must be one line of at most {_LONGEST_ID} characters. Write the id into '
-                'it, or delete it and a new run begins; nothing was trained.')
-        return run or None
+        return (self._logdir.read('control', _file_of(name)) or '').strip() or None
 
     def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
         """Adds a point to several curves.

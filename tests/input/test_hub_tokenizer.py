@@ -91,12 +91,3 @@ def test_a_folder_of_nearly_the_name_is_proposed(tmp_path):
 def test_a_folder_that_is_no_preset_is_said_to_be_none(tmp_path):
     with pytest.raises(ValueError, match=r'cannot be loaded \(Preset .* has no config.json.*\)\. Give the folder'):
         tokenizer_of(tmp_path)
-
-
-@pytest.mark.parametrize('length', ['"8"', '1000000000'])
-def test_a_tokenizer_that_makes_no_tokens_is_refused(length, tmp_path):
-    hub_presets.gpt2(tmp_path)
-    config = (tmp_path / 'tokenizer.json').read_text()
-    (tmp_path / 'tokenizer.json').write_text(config.replace('"sequence_length": null', f'"sequence_length": {length}'))
-    with pytest.raises(ValueError, match='cannot be loaded .its sequence_length is .* not a number of at most'):
-        tokenizer_of(tmp_path)

@@ -144,35 +144,20 @@ def test_a_damaged_file_is_refused(tmp_path):
         lingpipe.KerasModelParams(model_file=str(path)).Instantiate().make()
 
 
-def bytes_replaced(name, old, new):
-    return lambda files: files.update({name: files[name].replace(old, new)})
+def without_weights(path, weights=None):
+    """Writes a '.keras' file again without its weights, or with other bytes for them."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if name != 'model.weights.h5'}
+    with zipfile.ZipFile(path, 'w') as archive:
+        for name, content in (files | ({'model.weights.h5': weights} if weights else {})).items():
+            archive.writestr(name, content)
 
 
-@pytest.mark.parametrize('change, compression, words', [
-    (lambda files: files.update({'config.json': b'[' * 10**5}), zipfile.ZIP_STORED, 'nested too deeply'),
-    (lambda files: files.update({'config.json': bytes(2**26 + 1)}), zipfile.ZIP_DEFLATED, 'more than 67,108,864'),
-    (lambda files: files.update({'model.weights.h5': bytes(2**28 + 1)}), zipfile.ZIP_DEFLATED, 'unpacks to'),
-    (lambda files: files.pop('model.weights.h5'), zipfile.ZIP_STORED, 'no item named'),
-    (bytes_replaced('config.json', b'"units": 7', b'"num_layers": 1000000000, "units": 7'), zipfile.ZIP_STORED,
-     'no model has more than')])
-def test_a_file_that_promises_more_than_it_holds_is_refused(file, change, compression, words):
-    rewrite_archive(file[0], change, compression)
-    with pytest.raises(ValueError, match=f'holds no Keras model that can be read here .*{words}'):
-        lingpipe.KerasModelParams(model_file=str(file[0])).Instantiate().make()
-
-
-def test_a_file_with_fewer_bytes_than_weights_is_refused(tmp_path):
-    path = tmp_path / 'model.keras'
-    keras.Sequential([keras.Input([5]), keras.layers.Dense(7)]).save(path)
-    rewrite_archive(path, bytes_replaced('config.json', b'"units": 7', b'"units": 1000000000000'))
-    with pytest.raises(ValueError, match='more than its .* bytes of weights can hold'):
-        lingpipe.KerasModelParams(model_file=str(path)).Instantiate().make()
-
-
-def test_weights_that_do_not_fit_are_refused(file):
+@pytest.mark.parametrize('weights', [None, b'nothing'])
+def test_weights_that_cannot_be_read_are_refused(file, weights):
     source = lingpipe.KerasModelParams(model_file=str(file[0])).Instantiate()
     model = source.make()
-    rewrite_archive(file[0], lambda files: files.update({'model.weights.h5': b'nothing'}))
+    without_weights(file[0], weights)
     with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
         source.load_weights(model)
 

@@ -161,16 +161,6 @@ def test_a_tracker_that_cannot_begin_stops_before_training(tiny, mlflow, tmp_pat
     assert not list(tmp_path.glob('train/ckpt-*'))
 
 
-@pytest.mark.parametrize('content', ['a' * 257, 'two\nlines', '\x1b[31m', 'a\0b'])
-def test_a_file_without_an_id_of_a_run_is_refused(content, wandb, tiny, tmp_path):
-    (tmp_path / 'control').mkdir()
-    (tmp_path / 'control/wandb_run.txt').write_text(content)
-    tracked = trackers.Trackers(['wandb'], logdir.LogDir(tmp_path))
-    with pytest.raises(errors.TrainingError, match='control/wandb_run.txt .* is no id of a run: it must be one line'):
-        tracked.start(tiny.params())
-    assert not wandb.runs
-
-
 @pytest.mark.parametrize('name', ['mlflow', 'wandb'])
 def test_a_library_that_is_not_installed_is_named(name, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, name, None)

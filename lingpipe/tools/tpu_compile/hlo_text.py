@@ -4,14 +4,12 @@ import math
 import re
 
 COLLECTIVES = ('all-gather', 'all-reduce', 'all-to-all', 'collective-permute', 'reduce-scatter')
-# A text may come from a file of somebody else, so the time of each pattern grows no faster than the text.
 _COLLECTIVE = re.compile(rf'^[^=\n]*= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(', re.MULTILINE)
 # The TPU compiler writes most matrix products as convolutions.
 _PRODUCT = re.compile(r' (?:convolution|dot)\(')
 _TENSOR = re.compile(
     r'\b([a-z]{1,9})(\d{0,4})\w{0,20}\[([\d,]{0,200})\](?:\{([\d,]{0,200})(?::([^}]{0,200}))?\})?')
 _END_OF_LAYOUT = re.compile(r'\}(?:, \w{1,99}=|$)')
-_MOST_LETTERS_OF_LAYOUT = 4 * 2**20  # forty times those of the most parameters that a program can have
 _BITS = {'pred': 8, 'token': 0}
 
 
@@ -39,7 +37,7 @@ def entry_sizes(text: str) -> tuple:
     _, _, layout = text.split('\n', 1)[0].partition('entry_computation_layout={(')
     arguments, arrow, rest = layout.partition(')->')
     end = _END_OF_LAYOUT.search(rest)
-    if not arrow or not end or len(layout) > _MOST_LETTERS_OF_LAYOUT:
+    if not arrow or not end:
         raise ValueError('the HLO text does not say the layout of its arguments')
     return tuple([_tensor_bytes(*match.groups()) for match in _TENSOR.finditer(part)]
                  for part in (arguments, rest[:end.start()]))

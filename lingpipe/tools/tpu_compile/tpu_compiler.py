@@ -1,10 +1,10 @@
 """The TPU compiler without a TPU: the device memory that a program needs, and its optimised operations."""
 
+import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import math
 import multiprocessing
 import os
 import pathlib
@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zlib
 from typing import NamedTuple
 
-from lingpipe.tools.tpu_compile import compiled_files, hlo_text, topologies
+from absl import logging
 
-_MOST_DEVICE_BYTES = 2**60
+from lingpipe.tools.tpu_compile import hlo_text, topologies
+
 _PACKAGES = ('jaxlib', 'libtpu')
-_NUM_SIZES = 5  # the first fields of a `CompiledProgram`
 _SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
 _TOO_MANY_PARAMETERS = 'requires more parameters'
@@ -155,11 +156,11 @@ class TpuCompiler:
         if self._cache_dir is None:
             return self._ask('compile', request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
-        answer = compiled_files.read(path, _check)
+        answer = _read(path)
         if answer is None:
             answer = self._ask('compile', request)
             if 'error' not in answer or _OUT_OF_MEMORY.search(answer['error']):
-                compiled_files.write(path, answer)
+                _write(path, answer)
         return answer
 
     def _ask(self, action, request):
@@ -243,19 +244,27 @@ def _key(request):
     return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
 
 
-def _check(answer):
-    """Raises an error if what a file holds is neither a compiled program nor the refusal of one that does not fit."""
-    if 'error' in answer:
-        numbers = _OUT_OF_MEMORY.search(answer['error']).groups()
-        sizes = [_bytes(*numbers[:2]), _bytes(*numbers[2:])]
-    else:
-        program = CompiledProgram(**answer)
-        if not math.isfinite(program.flops + program.seconds):
-            raise ValueError('its operations or seconds are no number')
-        arguments, outputs = hlo_text.entry_sizes(program.hlo)
-        sizes = [*program[:_NUM_SIZES], *arguments, *outputs]
-    if not all(type(size) is int and 0 <= size < _MOST_DEVICE_BYTES for size in sizes):
-        raise ValueError('a size is no number of bytes')
+def _read(path):
+    """Returns the answer in a file; None if there is no file, or a damaged one."""
+    try:
+        return json.loads(gzip.decompress(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        logging.warning('%s is damaged (%s): the program is compiled again.', path, error)
+        return None
+
+
+def _write(path, answer):
+    """Writes an answer atomically: the file is complete, or does not exist."""
+    partial = path.with_suffix(f'.{os.getpid()}')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(gzip.compress(json.dumps(answer).encode()))
+        partial.replace(path)
+    except OSError as error:
+        logging.warning('%s could not be written (%s): the program will be compiled again.', path, error.strerror)
+        partial.unlink(missing_ok=True)
 
 
 def _bytes(number, unit):
