@@ -94,8 +94,10 @@ class Names:
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
+        for key in value if isinstance(value, dict) else ():
+            self._add(path, key)
 
-    def object(self, key: str) -> Any:
+    def find(self, key: str) -> Any:
         """Returns the class or function of a `module/Name`."""
         return self._only(self._objects.get(key, []), key)
 

@@ -189,7 +189,7 @@ def _word(word, names, words_are_strings):
         pass
     reference = re.fullmatch(REFERENCE, word)
     if reference:
-        return names.object(reference[1])
+        return names.find(reference[1])
     class_name, dot, members = word.partition('.')
     enum_class = names.enum_class(class_name) if dot else None
     if enum_class is not None:

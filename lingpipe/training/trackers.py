@@ -26,7 +26,6 @@ from lingpipe.training import logdir as logdirs
 FINISHED, FAILED, KILLED = 'FINISHED', 'FAILED', 'KILLED'  # MLflow's words
 Value = bool | int | float | str
 _MOST_PARAMS_OF_A_CALL, _LONGEST_VALUE = 100, 500  # MLflow takes no more in one request
-_LONGEST_ID, _NUM_SHOWN = 256, 80  # MLflow's own limit
 _INDEX = re.compile(r'\[(\d+)\]')
 
 
@@ -182,7 +181,7 @@ class Trackers:
             params: the experiment's Params.
 
         Raises:
-            TrainingError: a tracker cannot begin a run, or the file with the id of its run is damaged.
+            TrainingError: a tracker cannot begin a run.
         """
         config = flat(params)
         for name, tracker in self._made.items():
