@@ -137,6 +137,11 @@ def test_text_with_types_is_read_back_exactly_whatever_the_field_held(value, bef
     assert is_same(q.FromTextWithTypes(p.ToTextWithTypes()).value, value)
 
 
+def test_keys_of_dicts_of_params_may_have_the_ends_of_lines():
+    value = {';\n': Conv.Params(), '=': 1}
+    assert holding(None).FromTextWithTypes(holding(value).ToTextWithTypes()).value == value
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.recursive(VALUES, with_params, max_leaves=8))
 def test_params_that_read_their_own_text_stay_as_they_are(value):
@@ -295,6 +300,11 @@ def test_a_text_of_an_earlier_version_gives_the_same_params():
     assert (read.dtype, read.flag, read.rate, read.steps) == (tf.float32, False, 1e-4, 3)
 
 
+def test_a_key_may_look_like_the_mark_of_a_record():
+    value = {('x', 'record'): 1, (Color.RED, 'record'): 2}
+    assert holding(None).FromText(holding(value).ToText()).value == value
+
+
 def test_a_text_makes_no_record_with_other_fields():
     with pytest.raises(ValueError, match="other fields than Span .*'ende'"):
         holding(None).FromText(f"value : type/{__name__}/Span{{'start': 1, 'ende': 3}}")
@@ -363,6 +373,7 @@ def test_overrides_are_separated_by_semicolons_or_newlines():
     ('task=1', ValueError, r'^task : 1 cannot stand where Params do'),
     ('ends[7]=1', IndexError, r'^ends\[7\] does not exist: ends has 2 elements'),
     ('ends=[1', ValueError, r"^ends : \[1 cannot be read \('\[' was never closed\)"),
+    ('ends=[a b]', ValueError, r'^ends : \[a b\] cannot be read; put commas between values'),
     ('ends={[1]: 2}', ValueError, r'^ends : .* cannot be read \(unhashable type')])
 def test_wrong_override_says_what_is_allowed(text, error, message):
     p = overridable()

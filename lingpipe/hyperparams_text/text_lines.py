@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lingpipe.hyperparams_text import param_tree, registry, value_text
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # may have newlines, as texts of earlier versions do
-_IN_BRACKETS = rf'(?=[\[({{]|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
+_IN_BRACKETS = rf'(?=[\[({{]|dict\[|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
 _ENTRY = re.compile(
     rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*({_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$)', re.DOTALL)
 _BETWEEN = re.compile(r'(?:[\s;]|#[^\n]*)*')

@@ -140,9 +140,11 @@ def _read(text, names, words_are_strings):
         return _word(text, names, words_are_strings)
     try:
         value = ast.literal_eval(_TOKEN.sub(_marked, text.replace('\n', '\\n')))
-        return _resolved(value, lambda word: _word(word, names, words_are_strings))
     except (SyntaxError, TypeError) as error:
         raise ValueError(f'cannot be read ({getattr(error, "msg", error)}); write it as in Python.') from error
+    except ValueError as error:
+        raise ValueError('cannot be read; put commas between values, and strings in quotes.') from error
+    return _resolved(value, lambda word: _word(word, names, words_are_strings))
 
 
 def _marked(match):
@@ -160,7 +162,8 @@ def _resolved(value, meaning):
         return type(value)(_resolved(child, meaning) for child in value)
     if isinstance(value, dict):
         pairs = [(_resolved(key, meaning), _resolved(child, meaning)) for key, child in value.items()]
-        is_record = any(isinstance(key, tuple) and key[1:] == ('record',) for key in value)
+        first = next(iter(value), None)  # the mark of a record comes first
+        is_record = isinstance(first, tuple) and first[1:] == ('record',) and isinstance(first[0], bytes)
         return _make_record(pairs[0][0], dict(pairs[1:])) if is_record else dict(pairs)
     if not isinstance(value, _SCALARS):
         raise ValueError(f'has a {type(value).__name__}, which no field can be.')
