@@ -17,6 +17,7 @@ from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools.trace import action_times, trace_breakdown, trace_picture
 from lingpipe.training import errors, experiment, train_program
+from lingpipe.training import logdir as logdirs
 
 _NUM_STEPS_TO_WARM_UP = 2
 
