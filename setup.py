@@ -43,17 +43,17 @@ setuptools.setup(
     python_requires='>=3.11',
     install_requires=[
         'absl-py',
-        'importlib_resources',
-        'keras>=3.15.1,<3.16',
-        'matplotlib',
+        'importlib_resources',  # which TFDS imports without declaring it
+        'keras>=3.15.1,<3.16',  # with 3.12, the fuzzer finds losses that differ from Keras's
+        'matplotlib',  # pictures of plans, traces and reports
         'numpy',
-        'scikit-learn',
-        'scipy',
-        'tensorboard',
+        'scikit-learn',  # contains the digits of the default model, so that it trains without a network
+        'scipy',  # the exact choice of what is recomputed
+        'tensorboard',  # which tf.summary needs
         'tensorflow>=2.18,<2.22',
         'tensorflow-datasets',
         'tqdm',
-        'wrapt',
+        'wrapt',  # registers pipelines once a program has loaded Keras, so that saved models load
     ],
     extras_require={
         'docs': ['mkdocs>=1.6,<2', 'mkdocs-material>=9.6,<10', 'mkdocstrings[python]'],
