@@ -33,7 +33,7 @@ DEFECTS = [Defect(*each) for each in (
      '>= self._most_kept', '> self._most_kept', 'schedules/test_v_shaped.py'),
     # The engine and its stages.
     ('an action does not wait for the previous one on its device', 'pipeline/executor.py',
-     'self._last[stage.device] = [operation]', 'pass', 'pipeline/test_overlap.py'),
+     'self._last[stage.device] = [done.operation]', 'pass', 'pipeline/test_overlap.py'),
     ('what is to be recomputed is kept', 'pipeline/executor.py',
      "if work.recompute == 'none' else schedule.backwards_after_own_forward()", '',
      'pipeline/test_gpipe_layer_schedules.py pipeline/test_gradient_flow.py'),

@@ -25,7 +25,7 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 class Group:
     """The pipelines that train together, each with its own step; this base class is a single pipeline.
 
-    Code that lays out a step uses `current()` for all sums over pipelines; with one pipeline they cost nothing.
+    Code that builds a step uses `current()` for all sums over pipelines; with one pipeline they cost nothing.
     Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
@@ -37,7 +37,7 @@ class Group:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Self]:
-        """Makes this the group whose step is laid out, and whose variables are created, inside the `with` block."""
+        """Makes this the group whose step is built, and whose variables are created, inside the `with` block."""
         _active.append(self)
         try:
             yield self
@@ -100,7 +100,7 @@ _ALONE = Group()
 
 
 def current() -> Group:
-    """Returns the `Group` whose step is being laid out."""
+    """Returns the `Group` whose step is being built."""
     return _active[-1] if _active else _ALONE
 
 
@@ -128,7 +128,7 @@ class GradientSum:
 
     def __call__(self, parts: Sequence[Any], devices: Sequence[str],
                  owners: Sequence[str]) -> list[tf.Tensor] | None:
-        """Lays out the sums of one stage in the current graph.
+        """Builds the sums of one stage in the current graph.
 
         Args:
             parts: for each replica, the list of its tensors, or None if there are none.

@@ -92,7 +92,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Lays out a few operations on a device: one by one, or as one compiled call if the device requires that.
+    """Builds a few operations on a device: one by one, or as one compiled call if the device requires that.
 
     Args:
         device: name of the device.

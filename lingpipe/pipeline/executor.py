@@ -1,11 +1,11 @@
-"""Layout of a schedule over the devices of one replica as operations of one graph.
+"""The actions of a schedule, built over the devices of one replica as operations of one graph.
 
-To lay out an action is to add its operations to the current graph. They run later, when the graph runs.
+To build an action is to add its operations to the current graph. They run later, when the graph runs.
 """
 
 import copy
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -30,9 +30,8 @@ class Work(NamedTuple):
         recompute: 'none', 'selective', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
-        observer: lays out the calls instead of the execution, such as `action_times.ActionTimes`, or None. Its
-            `around(replica, action, lay_out, *arguments)` returns the same as `lay_out(*arguments)`: results, and last
-            the operation that the device's next call waits for.
+        observer: builds the calls instead of the execution, such as `action_times.ActionTimes`, or None. Its
+            `around(replica, action, build, *arguments)` returns an `ActionResult`, as `build(*arguments)` does.
         loss_scale: scalar tensor by which all gradients of the mean loss are multiplied, or None.
     """
 
@@ -123,7 +122,7 @@ class Execution:
         if schedule.backwards():
             self._flows = gradient_flow.stage_flows(
                 self._programs, self._wiring.differentiable_sources, work.input_gradients_needed)
-        self._known: dict[tuple[int, int], dict] = {}
+        self._in_flight: dict[tuple[int, int], stage_program.Known] = {}  # (stage, micro-batch): for later actions
         self._metrics: list[dict] = []
         self._losses: dict[int, list] = {}
         self._gradients = gradient_flow.BoundaryGradients()
@@ -142,15 +141,15 @@ class Execution:
                     'usual for the balance of experts.')
 
     def run(self, kinds: Sequence[str] = ALL_KINDS) -> None:
-        """Lays out all actions of the given kinds."""
+        """Builds all actions of the given kinds."""
         if schedules.BACKWARD in kinds and self._schedule.backwards():
             self._refuse_python_gradients()
-        layouts = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
-                   schedules.WEIGHT: self._backward_weights}
+        build = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
+                 schedules.WEIGHT: self._backward_weights}
         for action in self._state.execution_order(self._schedule):
             if action.kind in kinds and (action.kind == schedules.FORWARD or self._flows[action.stage]):
                 self._action = action
-                layouts[action.kind](self.stages[action.stage], action.micro_batch)
+                build[action.kind](self.stages[action.stage], action.micro_batch)
 
     def _refuse_python_gradients(self):
         is_one = self.num_micro_batches == len(self.siblings) == 1
@@ -213,7 +212,7 @@ class Execution:
     def fork(self) -> 'Execution':
         """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
-        fork._known, fork._last = dict(self._known), dict(self._last)
+        fork._in_flight, fork._last = dict(self._in_flight), dict(self._last)
         fork._gradients = self._gradients.copy()
         fork._weight_gradients = list(self._weight_gradients)
         return fork
@@ -252,8 +251,8 @@ class Execution:
             'position': self._positions.of(m), 'factors': self._factors_of_added_losses(stage, m),
             **self._state.enter(stage)})
         flow = self._flows[stage.index] if self._flows else None
-        results, self._known[stage.index, m] = self._in_turn(
-            stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
+        done = self._in_turn(stage, program.forward, known, self._what_forward_keeps(stage, m), flow)
+        results, self._in_flight[stage.index, m] = done.forward, done.known
         self._state.leave(stage, results['statistics'], results['assigned'])
         self._outputs[stage.index, m] = results['outputs']
         if results['metrics']:
@@ -265,34 +264,35 @@ class Execution:
         program, flow = self._programs[stage.index], self._flows[stage.index]
         gradients = self._given_gradients(stage, m)
         is_split = self._schedule.is_split(self._action)
-        known, backward = self._ready(stage, program, self._known.pop((stage.index, m)), is_split)
+        known, backward = self._ready(stage, program, self._in_flight.pop((stage.index, m)), is_split)
         if self._by_layer:
-            input_gradients, sums = self._backward_by_segment(stage, program, known, gradients)
-            self._weight_gradients[stage.index] = sums
+            input_gradients = self._backward_by_segment(stage, program, known, gradients)
         elif is_split:
-            input_gradients, self._known[stage.index, m] = self._in_turn(
-                stage, program.backward_inputs, known, gradients, flow)
+            done = self._in_turn(stage, program.backward_inputs, known, gradients, flow)
+            input_gradients, self._in_flight[stage.index, m] = done.input_gradients, done.known
         else:
             before = self._sums_so_far(stage)
-            input_gradients, sums = self._in_turn(stage, backward, known, gradients, before, flow)
-            self._weight_gradients[stage.index] = _with_rows(before, sums)
+            done = self._in_turn(stage, backward, known, gradients, before, flow)
+            input_gradients, self._weight_gradients[stage.index] = done.input_gradients, _with_rows(before, done.sums)
         sources = self._wiring.differentiable_sources[stage.index]
         self._gradients.add([sources[position] for position in flow.inputs], m, input_gradients)
 
     def _backward_by_segment(self, stage, program, known, gradients):
+        """Builds the backward pass of one segment after the other; returns the gradients of the stage's inputs."""
         sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
         flow = self._flows[stage.index]
         for index in reversed(range(program.first_segment(flow), program.num_segments)):
-            entering, new = self._in_turn(stage, program.backward_segment, index, known, gradients, sums, flow)
-            gradients, sums = entering + added, _with_rows(sums, new)
-        return entering, sums
+            done = self._in_turn(stage, program.backward_segment, index, known, gradients, sums, flow)
+            gradients, sums = done.input_gradients + added, _with_rows(sums, done.sums)
+        self._weight_gradients[stage.index] = sums
+        return done.input_gradients
 
     def _backward_weights(self, stage, m):
-        known, flow = self._known.pop((stage.index, m)), self._flows[stage.index]
+        known, flow = self._in_flight.pop((stage.index, m)), self._flows[stage.index]
         if flow.weights:
             before = self._sums_so_far(stage)
-            new, = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, flow)
-            self._weight_gradients[stage.index] = _with_rows(before, new)
+            done = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, flow)
+            self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
     def _ready(self, stage, program, known, is_split):
         """Recomputes, if that is a separate call; returns what is known then, and the backward function to use."""
@@ -300,18 +300,19 @@ class Execution:
         is_one_call = stage.jit_compile and not self._by_layer and not is_split
         if is_one_call and not program.has_residuals(known, flow):
             return known, program.backward_from_inputs
-        known, = self._in_turn(stage, program.recompute, known, 'between' if self._by_layer else 'residuals', flow)
-        return known, program.backward
+        what = 'between' if self._by_layer else 'residuals'
+        return self._in_turn(stage, program.recompute, known, what, flow).known, program.backward
 
-    def _in_turn(self, stage, lay_out, *arguments):
-        """Lays out a call after the previous one on the stage's device; returns all results but the operation."""
+    def _in_turn(self, stage: Stage, build: Callable[..., stage_program.ActionResult],
+                 *arguments: Any) -> stage_program.ActionResult:
+        """Builds a call after the previous one on the stage's device."""
         if self._work.observer:
-            lay_out = functools.partial(self._work.observer.around, self._share.replica, self._action, lay_out)
+            build = functools.partial(self._work.observer.around, self._share.replica, self._action, build)
         with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
-            *results, operation = lay_out(*arguments)
-        if operation is not None:
-            self._last[stage.device] = [operation]
-        return results
+            done = build(*arguments)
+        if done.operation is not None:
+            self._last[stage.device] = [done.operation]
+        return done
 
     def _given_gradients(self, stage, m):
         program = self._programs[stage.index]

@@ -177,7 +177,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @property
     def observer(self) -> Any:
-        """The observer that lays out the actions of `value_and_grad`, or None; see `executor.Work`.
+        """The observer that builds the actions of `value_and_grad`, or None; see `executor.Work`.
 
         Raises:
             ValueError: the pipeline is not built.

@@ -1,7 +1,6 @@
 """Gradients of a step: which are needed, how they cross boundaries, and how sums become those of the mean loss."""
 
 import collections
-import functools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -106,66 +105,74 @@ def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[t
     """
     paths = [_paths(program) for program in programs]
     arriving = _arriving(programs, paths, sources)
-    wanted = {-1: lambda position: input_gradients_needed}
+    read: dict[int, _Given] = {}  # of each stage so far: what its backward action reads of the gradients given to it
     flows = []
+
+    def is_wanted(producer, position):
+        return input_gradients_needed if producer < 0 else _place(programs[producer], position) in read[producer]
+
     for index, (found, places) in enumerate(zip(paths, sources)):
-        given = arriving[index]
-        weights = [position for position, bits in enumerate(found.weights) if bits & given]
-        inputs = [position for position, (bits, (producer, place)) in enumerate(zip(found.inputs, places))
-                  if bits & given and wanted[producer](place)]
+        weights = [number for number, given in enumerate(found.weights) if given & arriving[index]]
+        inputs = [number for number, (given, source) in enumerate(zip(found.inputs, places))
+                  if given & arriving[index] and is_wanted(*source)]
+        read[index] = frozenset().union(*(found.weights[number] for number in weights),
+                                        *(found.inputs[number] for number in inputs))
         flows.append(StageFlow(tuple(inputs), tuple(weights)))
-        bits = functools.reduce(int.__or__, [found.weights[position] for position in weights]
-                                + [found.inputs[position] for position in inputs], 0)
-        wanted[index] = functools.partial(_has_bit, programs[index], bits)
     return flows
 
 
+_Given = frozenset[int]  # places in `Trace.given_gradients` of a stage
+
+
 class _Paths(NamedTuple):
-    """For each input and weight of a stage, the given gradients that its gradient depends on, one bit each."""
+    """For each input and weight of a stage, the given gradients that its gradient depends on::
 
-    inputs: list
-    weights: list
+        given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
+                             │     └──────┐     │
+        gradients of       weight 0     weight 1       paths.weights == [{0}, {0, 1}]
+    """
+
+    inputs: list[_Given]
+    weights: list[_Given]
 
 
-def _arriving(programs, paths, sources):
-    """Returns, for each stage, the bits of the given gradients that arrive; those of the last stage all do."""
-    arriving = [_everything(program) if index == len(programs) - 1 else _added_losses(program)
-                for index, program in enumerate(programs)]
+def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
+              sources: list[list[tuple[int, int]]]) -> list[_Given]:
+    """Returns the given gradients of each stage that a loss depends on; those of the last stage all are."""
+    arriving = [set(_added_losses(program)) for program in programs]
+    arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
-        for bits, (producer, position) in zip(paths[index].inputs, sources[index]):
-            if bits & arriving[index] and producer >= 0:
-                arriving[producer] |= _bit(programs[producer], position)
-    return arriving
+        for given, (producer, position) in zip(paths[index].inputs, sources[index]):
+            if producer >= 0 and given & arriving[index]:
+                arriving[producer].add(_place(programs[producer], position))
+    return list(map(frozenset, arriving))
 
 
-def _everything(program):
-    return (1 << len(program.trace.given_gradients)) - 1
+def _all_given(program: stage_program.StageProgram) -> _Given:
+    return frozenset(range(len(program.trace.given_gradients)))
 
 
-def _added_losses(program):
-    return _everything(program) & ~(_everything(program) >> program.num_added_losses)
+def _added_losses(program: stage_program.StageProgram) -> _Given:
+    num_given = len(program.trace.given_gradients)
+    return frozenset(range(num_given - program.num_added_losses, num_given))
 
 
-def _bit(program, position):
-    return 1 << program.trace.outputs.differentiable_positions.index(position)
+def _place(program: stage_program.StageProgram, position: int) -> int:
+    """Returns the place of an output's gradient among those that are given to its stage."""
+    return program.trace.outputs.differentiable_positions.index(position)
 
 
-def _has_bit(program, bits, position):
-    return bool(bits & _bit(program, position))
-
-
-def _paths(program):
-    trace, bits = program.trace, {}
-    for place, tensor in enumerate(trace.given_gradients):
-        bits[tensor.op] = 1 << place
+def _paths(program: stage_program.StageProgram) -> _Paths:
+    trace, nothing = program.trace, frozenset()
+    given = {tensor.op: frozenset([place]) for place, tensor in enumerate(trace.given_gradients)}
     for operation in program.graph.get_operations():
-        found = functools.reduce(int.__or__, [bits.get(tensor.op, 0) for tensor in operation.inputs], 0)
-        if found:
-            bits[operation] = bits.get(operation, 0) | found
+        read = {given.get(tensor.op, nothing) for tensor in operation.inputs} - {nothing}
+        if read:
+            given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient):
-        """Returns the bits of a gradient; one that is constant, such as that of a sign, has all of them."""
-        return 0 if gradient is None else bits.get(gradient.op, 0) or _everything(program)
+        """Returns the given gradients of one; a constant one, such as that of a sign, has all of them."""
+        return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
     return _Paths(list(map(of, trace.input_gradients)), [of(tf.nest.flatten(each)[0]) for each in trace.sums])
 

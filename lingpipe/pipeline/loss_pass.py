@@ -99,7 +99,7 @@ def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
                    return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None,
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
-    """Lays out a training step up to the gradients.
+    """Builds a training step up to the gradients.
 
     Args:
         grid: `stage_grid.StageGrid`.
@@ -148,7 +148,7 @@ def _mean_of_batch(results, metric_sums, added_sums, regularizations, squared_no
 
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
-    """Lays out an evaluation step.
+    """Builds an evaluation step.
 
     Args:
         grid: `stage_grid.StageGrid`.

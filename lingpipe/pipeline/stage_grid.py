@@ -39,7 +39,7 @@ class Replicas:
             execution.siblings = executions
 
     def run(self, kinds: Sequence[str] = executor.ALL_KINDS) -> None:
-        """Lays out all actions of the given kinds."""
+        """Builds all actions of the given kinds."""
         for execution in self._executions:
             execution.run(kinds)
 
@@ -149,7 +149,7 @@ class StageGrid:
     Attributes:
         rows: as given.
         schedule: as given.
-        observer: lays out the actions of training steps, or None; see `executor.Work`.
+        observer: builds the actions of training steps, or None; see `executor.Work`.
         rows_check: `micro_batches.RowsCheck` of training batches.
     """
 

@@ -12,7 +12,7 @@ from lingpipe.stages import boundary, losses, micro_batches
 
 
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
-    """Lays out the forward actions, and the backward actions as their gradient.
+    """Builds the forward actions, and the backward actions as their gradient.
 
     Each stage's weights enter through a port on their own device, so that no weight ever leaves its device::
 
@@ -75,7 +75,7 @@ def _execution(grid, inputs, training, values, step=None):
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
-    """Lays out the forward actions in evaluation mode, for a loss outside the pipeline.
+    """Builds the forward actions in evaluation mode, for a loss outside the pipeline.
 
     Args:
         grid: `stage_grid.StageGrid`.

@@ -1,4 +1,4 @@
-"""The calls that the executor lays out for a step of a pipeline, without allocating or running anything."""
+"""The calls that the executor builds for a step of a pipeline, without allocating or running anything."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from lingpipe.pipeline import executor, gpipe_layer
 from lingpipe.schedules import schedule_type
 from lingpipe.schedules.actions import Action
 from lingpipe.stages import losses, stage_layers
+from lingpipe.stages.stage_program import ActionResult
 
 # Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
 # one.
@@ -103,10 +104,11 @@ class _Recorder:
     def __init__(self):
         self.calls = []
 
-    def around(self, replica, action, lay_out, *arguments):
-        """Lays out a call and records it; see `executor.Work`."""
-        *results, operation = lay_out(*arguments)
-        if operation is not None:
-            place = _PLACE_OF_SUMS.get(lay_out.__name__)
-            self.calls.append(Call(action, lay_out.__name__, operation, [] if place is None else arguments[place]))
-        return [*results, operation]
+    def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
+               *arguments: Any) -> ActionResult:
+        """Builds a call and records it; see `executor.Work`."""
+        done = build(*arguments)
+        if done.operation is not None:
+            place = _PLACE_OF_SUMS.get(build.__name__)
+            self.calls.append(Call(action, build.__name__, done.operation, [] if place is None else arguments[place]))
+        return done

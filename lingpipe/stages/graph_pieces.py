@@ -101,7 +101,7 @@ class GraphPiece:
         name: name of the function, shown in profiles.
         jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
             gradients, from one program to another. So pieces that take or return such lists are not compiled.
-        inline: whether calls are laid out as the operations of the piece, which then take the device of the caller.
+        inline: whether calls are built as the operations of the piece, which then take the device of the caller.
         repeats: whether the piece recomputes what another piece computed. If XLA compiles both into one program, it
             would compute this once and keep it. An optimization barrier before the piece prevents that.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
@@ -126,11 +126,11 @@ class GraphPiece:
                            for tensor in shapes if tensor.ref() in used}
         self._has_barrier = (jit_compile or inline) and repeats
         if inline:
-            self._lay_out = lambda arguments: self._copy(graph, operations, external, arguments)
+            self._emit = lambda arguments: self._copy(graph, operations, external, arguments)
         else:
             is_pure = not jit_compile and not any(operation.op_def.is_stateful for operation in operations)
             self._function = self._build(_graph_def(graph, operations), external, name, jit_compile, is_pure)
-            self._lay_out = self._call
+            self._emit = self._call
             self._dtypes = [tensor.dtype for tensor in self.outputs]
             self._attributes: tuple[weakref.ref, dict] | None = None
 
@@ -171,7 +171,7 @@ class GraphPiece:
         if not self.outputs:
             return dict(values), None
         arguments = [values[feed.ref()] for feed in self.feeds]
-        results = self._lay_out(arguments)
+        results = self._emit(arguments)
         for tensor, result in zip(self.outputs, results):
             result.set_shape(tensor.shape)
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
@@ -213,7 +213,7 @@ def _refuse_in_graph(operation, *gradients):
 def _refuse(inputs, gradients):
     """Fails at run time if gradients are not zero.
 
-    Under two tapes TensorFlow lays out second gradients that are not needed, and runs them with zeros.
+    Under two tapes TensorFlow builds second gradients that are not needed, and runs them with zeros.
     """
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and _is_number(gradient)]

@@ -152,7 +152,7 @@ class Stage:
             device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
     def _trace(self, *arguments):
-        """Traces a program; lays out a layer's own `tf.function` in its caller if it assigns variables."""
+        """Traces a program; builds a layer's own `tf.function` in its caller if it assigns variables."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         try:
             program = trace()

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -17,9 +17,29 @@ from lingpipe.stages import (
 )
 from lingpipe.stages.rows import added_losses
 
+Known = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
 MOST_TPU_PARAMETERS = 3294
+
+
+class ActionResult(NamedTuple):
+    """What the call of an action makes.
+
+    Attributes:
+        operation: the call, which the next action on its device waits for; None: nothing had to be computed.
+        known: what is known of the stage's graph afterwards, for later actions on the micro-batch.
+        forward: the tensors of `Trace.forward`; only of a forward action.
+        input_gradients: list of the gradients of the inputs of the `StageFlow`.
+        sums: list of the new sums of weight gradients, one per weight of the `StageFlow`; for weights whose gradients
+            are `micro_batches.Rows`, those of this micro-batch.
+    """
+
+    operation: tf.Operation | None
+    known: Known | None = None
+    forward: dict[str, Any] | None = None
+    input_gradients: list[tf.Tensor] = []
+    sums: list[Any] = []
 
 
 def _once_a_flow(method):
@@ -103,7 +123,7 @@ class StageProgram:
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
-    def feed(self, arguments: dict[str, Any]) -> dict[Any, tf.Tensor]:
+    def feed(self, arguments: dict[str, Any]) -> Known:
         """Returns what is known before the stage runs.
 
         Args:
@@ -117,17 +137,13 @@ class StageProgram:
         known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
         return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
 
-    def forward(self, known: dict[Any, tf.Tensor], kept: str,
-                flow: Any = None) -> tuple[dict[str, Any], dict[Any, tf.Tensor], tf.Operation]:
-        """Lays out the forward action in the current graph.
+    def forward(self, known: Known, kept: str, flow: Any = None) -> ActionResult:
+        """Builds the forward action in the current graph.
 
         Args:
             known: what `feed` returned.
             kept: 'residuals', 'between', 'selected' or 'nothing': what is kept for the backward action.
             flow: `StageFlow` of the backward action; None: there is none.
-
-        Returns:
-            Dictionary with the tensors of `Trace.forward`, what is known of the graph now, and the call operation.
         """
         results, tensors = self.trace.forward, []
         if flow:
@@ -137,47 +153,37 @@ class StageProgram:
         computed, operation = self._call(
             ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
-        return found, {**known, **_select(computed, tensors)}, operation
+        return ActionResult(operation, {**known, **_select(computed, tensors)}, forward=found)
 
-    def recompute(self, known: dict[Any, tf.Tensor], what: str,
-                  flow: Any) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Lays out recomputation of what the forward action did not keep.
+    def recompute(self, known: Known, what: str, flow: Any) -> ActionResult:
+        """Builds the recomputation of what the forward action did not keep.
 
         Args:
             known: what `forward` returned as known.
             what: 'residuals', or 'between' for the tensors between segments.
             flow: `StageFlow` of the backward action.
-
-        Returns:
-            What is known now, and the call operation, None if nothing was missing.
         """
         wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
         missing = [tensor for tensor in wanted if tensor.ref() not in known]
         computed, operation = self._call(
             ('recompute', what, len(missing), len(known), flow), known, missing, feeds=[ref.deref() for ref in known])
-        return {**known, **_select(computed, missing)}, operation
+        return ActionResult(operation, {**known, **_select(computed, missing)})
 
-    def backward(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
-                 flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
-        """Lays out the backward action in the current graph.
+    def backward(self, known: Known, gradients: list[tf.Tensor], sums: list, flow: Any) -> ActionResult:
+        """Builds the backward action in the current graph.
 
         Args:
             known: what is known, including all residuals.
             gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
             sums: list of the sums of weight gradients over the micro-batches so far, one per weight of `flow`.
             flow: `StageFlow`, the gradients to compute.
-
-        Returns:
-            List of the gradients of the inputs of `flow`, the list of the new sums (for weights whose gradients are
-            `micro_batches.Rows`, those of this micro-batch), and the call operation.
         """
         return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
 
-    def backward_from_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
-                             flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
-        """Lays out recomputation and the backward action as one function, so that residuals stay inside it.
+    def backward_from_inputs(self, known: Known, gradients: list[tf.Tensor], sums: list, flow: Any) -> ActionResult:
+        """Builds recomputation and the backward action as one function, so that residuals stay inside it.
 
-        Args and Returns are those of `backward`, except that residuals need not be known.
+        The arguments are those of `backward`, except that residuals need not be known.
         """
         feeds = [*self._unrepeatable(flow), *self._selected.get(flow, [])]
         return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, feeds)
@@ -186,46 +192,40 @@ class StageProgram:
         inputs, new_sums = self._wanted(flow)
         computed, operation = self._call(
             (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
-        return _list(computed, inputs), _list(computed, new_sums), operation
+        return ActionResult(
+            operation, input_gradients=_list(computed, inputs), sums=_list(computed, new_sums))
 
-    def backward_inputs(self, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor],
-                        flow: Any) -> tuple[list[tf.Tensor], dict[Any, tf.Tensor], tf.Operation | None]:
-        """Lays out the first half of a split backward action, which the previous stage waits for.
+    def backward_inputs(self, known: Known, gradients: list[tf.Tensor], flow: Any) -> ActionResult:
+        """Builds the first half of a split backward action, which the previous stage waits for.
 
-        Args are those of `backward`, without `sums`.
-
-        Returns:
-            List of the gradients of the inputs of `flow`, what is known now, and the call operation.
+        The arguments are those of `backward`, without `sums`.
         """
         inputs, _ = self._wanted(flow)
         known = self._give(known, gradients, [], flow)
         if not inputs:
-            return [], known, None
+            return ActionResult(None, known)
         bridge = self._bridge(flow)
         computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
-        return _list(computed, inputs), {**known, **_select(computed, bridge)}, operation
+        return ActionResult(operation, {**known, **_select(computed, bridge)}, input_gradients=_list(computed, inputs))
 
-    def backward_weights(self, known: dict[Any, tf.Tensor], sums: list, flow: Any) -> tuple[list, tf.Operation | None]:
-        """Lays out the second half of a split backward action, from what `backward_inputs` left.
+    def backward_weights(self, known: Known, sums: list, flow: Any) -> ActionResult:
+        """Builds the second half of a split backward action, from what `backward_inputs` left.
 
         Args:
             known: what `backward_inputs` returned as known.
             sums: as in `backward`.
             flow: as in `backward`.
-
-        Returns:
-            The list of the new sums, and the call operation.
         """
         _, new_sums = self._wanted(flow)
         bridge = [tensor for tensor in self._bridge(flow) if tensor.ref() in known]
         computed, operation = self._call(
             ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, tf.nest.flatten(new_sums),
             feeds=self._residuals(flow) + bridge)
-        return _list(computed, new_sums), operation
+        return ActionResult(operation, sums=_list(computed, new_sums))
 
-    def backward_segment(self, index: int, known: dict[Any, tf.Tensor], gradients: list[tf.Tensor], sums: list,
-                         flow: Any) -> tuple[list[tf.Tensor], list, tf.Operation | None]:
-        """Lays out the backward pass of one segment, which recomputes the tensors inside it.
+    def backward_segment(self, index: int, known: Known, gradients: list[tf.Tensor], sums: list,
+                         flow: Any) -> ActionResult:
+        """Builds the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
             index: index of the segment.
@@ -234,9 +234,6 @@ class StageProgram:
             sums: list of the sums of weight gradients, one per weight of `flow`; the result replaces those of this
                 segment's weights.
             flow: `StageFlow` of the stage.
-
-        Returns:
-            List of the gradients of the segment's inputs, the list of sums, and the call operation.
         """
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
@@ -250,7 +247,8 @@ class StageProgram:
             ('backward_segment', index, flow), known, [*wanted, *tf.nest.flatten(own)],
             feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
         new = _list(computed, own)
-        return _list(computed, wanted), [new.get(place, value) for place, value in enumerate(sums)], operation
+        return ActionResult(operation, input_gradients=_list(computed, wanted),
+                            sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
         """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not summed."""
@@ -264,7 +262,7 @@ class StageProgram:
         return min(found, default=0)
 
     def total_weight(self, targets: Any, position: tf.Tensor) -> tf.Tensor:
-        """Lays out the weight of a micro-batch's loss, without running the stage.
+        """Builds the weight of a micro-batch's loss, without running the stage.
 
         Args:
             targets: nest of tensors.
@@ -300,7 +298,7 @@ class StageProgram:
             given = [*self._all_arguments(), *self._unrepeatable(flow), *graph_pieces.known_shapes(self._graph)]
             self._selected[flow] = choose(forward, self._residuals(flow), given)
 
-    def has_residuals(self, known: dict[Any, tf.Tensor], flow: Any) -> bool:
+    def has_residuals(self, known: Known, flow: Any) -> bool:
         """Whether all residuals are known."""
         return all(tensor.ref() in known for tensor in self._residuals(flow))
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from lingpipe.schedules import schedule_type
 from lingpipe.schedules.actions import Action
 from lingpipe.schedules.timeline import RECOMPUTE, Span
+from lingpipe.stages.stage_program import ActionResult
 
 _NUM_TRIES = 20
 
@@ -125,19 +126,21 @@ class ActionTimes:
         self._stamps = TimeStamps()
         self._calls = []
 
-    def around(self, replica: int, action: Action, lay_out: Callable | None, *arguments: Any) -> list:
+    def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
+               *arguments: Any) -> ActionResult:
         """Builds a call between two stamps; see `executor.Work`. Its results wait for the second stamp."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
-            *results, operation = lay_out(*arguments)
+            done = build(*arguments)
+        operation = done.operation
         if operation is None:
-            return [*results, None]
+            return done
         end = self._stamps.when_computed(operation.outputs[0], operation.device)
-        kind = RECOMPUTE if lay_out.__name__ == 'recompute' else action.kind
+        kind = RECOMPUTE if build.__name__ == 'recompute' else action.kind
         self._calls.append(((replica, action._replace(kind=kind)), begin, end))
         with tf.control_dependencies([end]):
-            results = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, results)
-        return [*results, end.op]
+            late = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, done)
+        return late._replace(operation=end.op)
 
     def stamps(self) -> tf.Tensor:
         """Returns, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
