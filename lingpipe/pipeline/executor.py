@@ -151,7 +151,7 @@ class Execution:
                 self._action = action
                 build[action.kind](self.stages[action.stage], action.micro_batch)
 
-    def _refuse_python_gradients(self):
+    def _refuse_python_gradients(self) -> None:
         is_one = self.num_micro_batches == len(self.siblings) == 1
         indices = [] if is_one else [
             index for index, program in enumerate(self._programs) if program.differentiates_python]
@@ -186,7 +186,7 @@ class Execution:
         gradients = [self._joined(stage, sums or []) for stage, sums in zip(self.stages, self._weight_gradients)]
         return micro_batches.Sums(metrics, losses, self.weights, gradients, inputs)
 
-    def _joined(self, stage, sums):
+    def _joined(self, stage: Stage, sums: list) -> list:
         return [device_kinds.call(stage.device, micro_batches.join_rows, each) if isinstance(each, tuple) else each
                 for each in sums]
 
@@ -243,7 +243,7 @@ class Execution:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         return step_state.updates(self.stages, self.state)
 
-    def _forward(self, stage, m):
+    def _forward(self, stage: Stage, m: int) -> None:
         program = self._programs[stage.index]
         known = program.feed({
             'inputs': self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m]),
@@ -260,7 +260,7 @@ class Execution:
         if results['losses']:
             self._losses.setdefault(stage.index, []).append(results['losses'])
 
-    def _backward(self, stage, m):
+    def _backward(self, stage: Stage, m: int) -> None:
         program, flow = self._programs[stage.index], self._flows[stage.index]
         gradients = self._given_gradients(stage, m)
         is_split = self._schedule.is_split(self._action)
@@ -277,7 +277,8 @@ class Execution:
         sources = self._wiring.differentiable_sources[stage.index]
         self._gradients.add([sources[position] for position in flow.inputs], m, input_gradients)
 
-    def _backward_by_segment(self, stage, program, known, gradients):
+    def _backward_by_segment(self, stage: Stage, program: stage_program.StageProgram, known: stage_program.Known,
+                             gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Builds the backward pass of one segment after the other; returns the gradients of the stage's inputs."""
         sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
         flow = self._flows[stage.index]
@@ -287,14 +288,15 @@ class Execution:
         self._weight_gradients[stage.index] = sums
         return done.input_gradients
 
-    def _backward_weights(self, stage, m):
+    def _backward_weights(self, stage: Stage, m: int) -> None:
         known, flow = self._in_flight.pop((stage.index, m)), self._flows[stage.index]
         if flow.weights:
             before = self._sums_so_far(stage)
             done = self._in_turn(stage, self._programs[stage.index].backward_weights, known, before, flow)
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
-    def _ready(self, stage, program, known, is_split):
+    def _ready(self, stage: Stage, program: stage_program.StageProgram, known: stage_program.Known,
+               is_split: bool) -> tuple[stage_program.Known, Callable[..., stage_program.ActionResult]]:
         """Recomputes, if that is a separate call; returns what is known then, and the backward function to use."""
         flow = self._flows[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not is_split
@@ -314,7 +316,7 @@ class Execution:
             self._last[stage.device] = [done.operation]
         return done
 
-    def _given_gradients(self, stage, m):
+    def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
         program = self._programs[stage.index]
         if self._is_last(stage) and self._work.loss is not None:
             gradients = [self._scaled(tf.cast(self._one, program.trace.given_gradients[0].dtype))]
@@ -322,7 +324,7 @@ class Execution:
             gradients = self._take_gradients(stage.index, m)
         return gradients + ([self._added_gradient(stage)] if program.num_added_losses else [])
 
-    def _factors_of_added_losses(self, stage, m):
+    def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """Weights a mean by the rows of its micro-batch, and a sum by all rows, by which the total is divided later.
 
         What is neither counts as a mean: `refuse_unproven_losses` was not called.
@@ -336,26 +338,26 @@ class Execution:
             total_rows = tf.cast(self._total_rows, factors.dtype)
             return [tf.stack([total_rows if is_sum else rows for is_sum in are_sums])]
 
-    def _added_gradient(self, stage):
+    def _added_gradient(self, stage: Stage) -> tf.Tensor:
         dtype = self._programs[stage.index].trace.given_gradients[-1].dtype
         given = self._added_gradients[stage.index] if self._work.loss is None else self._share_of_added_losses
         return tf.cast(given, dtype)
 
     @functools.cached_property
-    def _one(self):
+    def _one(self) -> tf.Tensor:
         """A 1 that is not a constant: for a constant TensorFlow would specialise backward functions per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self._positions.zero + 1.0
 
     @functools.cached_property
-    def _share_of_added_losses(self):
+    def _share_of_added_losses(self) -> tf.Tensor:
         """Factor of the gradients of added losses, because they too are divided by the total weight of the loss."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             weight, rows = losses.in_one_precision([self._total_weight, self._total_rows])
             return self._scaled(weight / rows)
 
     @functools.cached_property
-    def _total_weight(self):
+    def _total_weight(self) -> tf.Tensor:
         """The divisor of the mean loss of the mini-batch, computed before there are outputs."""
         last = self.stages[-1].device
         with tf.device(last):
@@ -365,7 +367,7 @@ class Execution:
             return collectives.current().sum(last, tf.add_n(weights))
 
     @functools.cached_property
-    def _total_rows(self):
+    def _total_rows(self) -> tf.Tensor:
         """The number of rows of all replicas, a float32 scalar."""
         last = self.stages[-1].device
         with tf.device(device_kinds.for_single_operations(last)):
@@ -389,16 +391,16 @@ class Execution:
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return tf.cast(self._work.loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
-    def _scaled(self, gradient):
+    def _scaled(self, gradient: tf.Tensor) -> tf.Tensor:
         return gradient if self.scale_of_sum is None else gradient * tf.cast(self.scale_of_sum, gradient.dtype)
 
-    def _take_gradients(self, producer, m):
+    def _take_gradients(self, producer: int, m: int) -> list[tf.Tensor]:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
-    def _sums_so_far(self, stage):
+    def _sums_so_far(self, stage: Stage) -> list:
         return self._weight_gradients[stage.index] or self._nothing_yet(stage)
 
-    def _nothing_yet(self, stage):
+    def _nothing_yet(self, stage: Stage) -> list:
         """Returns zeros that are not constants: TensorFlow would keep constants as a second copy of the weights."""
         program, positions = self._programs[stage.index], self._flows[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
@@ -407,10 +409,10 @@ class Execution:
         found = dict(zip(added_up, zeros))
         return [found.get(position, ()) for position in positions]
 
-    def _is_last(self, stage):
+    def _is_last(self, stage: Stage) -> bool:
         return stage is self.stages[-1]
 
-    def _what_forward_keeps(self, stage, m):
+    def _what_forward_keeps(self, stage: Stage, m: int) -> str:
         is_kept = schedules.Action(schedules.BACKWARD, stage.index, m) in self._kept
         if self._work.recompute == 'selective' and self._flows and self._flows[stage.index]:
             self._programs[stage.index].select(self._flows[stage.index], stage.selection)
@@ -421,11 +423,11 @@ class Execution:
             return 'between'
         return 'nothing' if self._work.recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
 
-    def _has_too_many_residuals(self, stage):
+    def _has_too_many_residuals(self, stage: Stage) -> bool:
         program, flow = self._programs[stage.index], self._flows[stage.index]
         return stage.jit_compile and program.num_backward_arguments(flow) > stage_program.MOST_TPU_PARAMETERS
 
 
-def _with_rows(before, after):
+def _with_rows(before: list, after: list) -> list:
     """Returns the sums after a backward action; rows are appended to those of earlier actions."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]
