@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import gc
 import os
 import re
 import sys
@@ -9,14 +10,13 @@ import tempfile
 
 from absl import app
 
-from lingpipe.training import garbage
-
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _ERRORS = '1', '2'
 # Absl's form, and that of TensorFlow before 2.20.
 _LOG_LINE = re.compile(
     rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |'
     rb'WARNING: All log messages before absl::InitializeLog|To enable the following instructions: ')
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
 
@@ -37,10 +37,12 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     backend = os.environ['KERAS_BACKEND']
     if backend != 'tensorflow':
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
+    # Imports and traces create millions of objects that stay; by default a collection follows each 700 of them.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if _LEVEL in os.environ:
         return
     os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _ERRORS
-    with _log_lines_held_back() as held, garbage.rarely_collected():
+    with _log_lines_held_back() as held:
         import tensorflow as tf
         finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
         held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)

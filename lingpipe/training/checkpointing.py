@@ -8,13 +8,18 @@
 
 import functools
 import os
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, shared_folder, train_program
+from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, train_program
+
+# Errors of a machine that has no such folder, or may not read it.
+_NOT_SEEN = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.FailedPreconditionError,
+             tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
 
 
 class Checkpointer:
@@ -24,7 +29,10 @@ class Checkpointer:
     optimizer's slots and the moving averages. All random numbers follow from the step. A constant learning rate is not
     stored, so that training can resume with another one.
 
-    Machines that see the folder write and read the values on their devices; see `shared_folder`.
+    If all machines see the folder, each writes and reads its shard of a checkpoint; else this one does it all::
+
+        all see it      chief    ──> ckpt-7.data-00000-of-00002          else     chief <── worker 0
+                        worker 0 ──> ckpt-7.data-00001-of-00002                     └─────> ckpt-7.data-00000-of-00001
 
     Args:
         directory: folder of the checkpoints.
@@ -88,10 +96,10 @@ class Checkpointer:
             TrainingError: this checkpoint or the previous one could not be written.
         """
         before = position()
-        copies = None if before is None else self.copied_state()
+        copies = None if before is None else self._copied_state()
         if copies is None or position() != before:
             return None
-        path = self.begin_write(copies)
+        path = self._begin_write(copies)
         self._writer.wait()
         return path
 
@@ -107,23 +115,15 @@ class Checkpointer:
         Raises:
             TrainingError: the previous checkpoint could not be written.
         """
-        return self.begin_write(self.copied_state(), then)
+        return self._begin_write(self._copied_state(), then)
 
-    def copied_state(self) -> dict:
+    def _copied_state(self):
         """Waits for the previous checkpoint, and returns a copy of the state."""
         self._writer.wait()
         return background_writer.copied_to_hosts(self.state)
 
-    def begin_write(self, copies: dict, then: Callable = lambda: None) -> str:
-        """Writes a copy of the state in a thread.
-
-        Args:
-            copies: the result of `copied_state`.
-            then: as in `begin_save`.
-
-        Returns:
-            Path that the checkpoint will have.
-        """
+    def _begin_write(self, copies, then=lambda: None):
+        """Writes a copy of the state in a thread; returns the path that the checkpoint will have."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
         return path
@@ -160,7 +160,7 @@ class Checkpointer:
     def _options(self):
         if self._found_options is None:
             devices = {variable.device for variable in tf.nest.flatten(self.state)}
-            self._found_options = shared_folder.checkpoint_options(self._directory, devices)
+            self._found_options = checkpoint_options(self._directory, devices)
         return self._found_options
 
     def _unwritten(self, step, newest, error):
@@ -202,12 +202,40 @@ def _variable_of(copy):
         return tf.Variable(copy, trainable=False)
 
 
-def _nested_state(program: train_program.TrainProgram) -> dict:
-    """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints.
+def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
+    """Returns the options by which each machine handles its shard of a checkpoint, or this machine all of it.
 
     Args:
-        program: a `TrainProgram`.
+        directory: folder of the checkpoints, which exists.
+        devices: names of the devices that hold the state.
     """
+    hosts = {background_writer.host_of(device) for device in devices}
+    is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
+    return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
+
+
+def _is_seen_by(hosts, directory):
+    """Asks each machine for a random text in this folder, because it may have another folder of the same name."""
+    token = uuid.uuid4().hex
+    path = os.path.join(str(directory), f'seen_by_all_{token}')
+    with tf.io.gfile.GFile(path, 'w') as file:
+        file.write(token)
+    try:
+        return all(_read_on(host, path) == token.encode() for host in sorted(hosts))
+    finally:
+        tf.io.gfile.remove(path)
+
+
+def _read_on(host, path):
+    try:
+        with tf.device(host):
+            return tf.io.read_file(path).numpy()
+    except _NOT_SEEN:
+        return None
+
+
+def _nested_state(program):
+    """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
     state = {
         'global_step': program.global_step, 'input_position': program.input_position,
         'model': checkpoint_contents.nested(program.named_variables),

@@ -10,14 +10,16 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 import tqdm
 
 from lingpipe.input import base_input
-from lingpipe.training import errors, time_spent
+from lingpipe.training import errors
 
+STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluation')  # where time goes
 _NUM_NAMED = 5
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 _USUAL_WIDTH, _USUAL_HEIGHT = 80, 24
@@ -97,6 +99,40 @@ class SummaryWriter:
                 'or choose another --logdir, then run the same command again.') from error
 
 
+class TimeSpent:
+    """Seconds by kind, after the first step, which builds the graph. Time inside a nested scope counts only there::
+
+        │      evaluation      │ ─> evaluation 6 s
+             │ saving │          ─> saving 3 s
+        0    2        5        9
+    """
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(KINDS, 0.0)
+
+    def add(self, kind: str, seconds: float) -> None:
+        """Counts seconds of a kind."""
+        self._seconds[kind] += seconds
+
+    @contextlib.contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        """Counts the time inside this scope, minus the time that nested scopes count."""
+        begin, counted = time.monotonic(), self.total
+        try:
+            yield
+        finally:
+            self.add(kind, max(time.monotonic() - begin - (self.total - counted), 0.0))
+
+    @property
+    def total(self) -> float:
+        """Seconds of all kinds."""
+        return sum(self._seconds.values())
+
+    def shares(self) -> dict[str, float]:
+        """Returns {kind: share of the total}; empty before any time was counted."""
+        return {kind: seconds / self.total for kind, seconds in self._seconds.items()} if self.total else {}
+
+
 class Progress:
     """Shows step, metrics, examples per second, time left, and in a terminal what takes time besides steps.
 
@@ -172,17 +208,17 @@ def format_metric(item: tuple) -> str:
     return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
 
 
-def time_text(spent: time_spent.TimeSpent) -> str:
+def time_text(spent: TimeSpent) -> str:
     """Returns the line that says where the time of a run went; '' if no step was counted."""
     shares = spent.shares()
-    if not shares.get(time_spent.STEPS):
+    if not shares.get(STEPS):
         return ''
     return f'Time {_clock(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
 
 
 def _in_percent(shares, least, with_steps=False):
     return [f'{kind} {100 * share:.0f} %' for kind, share in shares.items()
-            if share >= least and (with_steps or kind != time_spent.STEPS)]
+            if share >= least and (with_steps or kind != STEPS)]
 
 
 def comparison(dataset: str, baselines: dict[str, float]) -> str:

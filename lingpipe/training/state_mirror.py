@@ -13,41 +13,13 @@ that made the copies can use them: after a restart it resumes from the newest ch
 """
 
 import time
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe.training import background_writer
 
 _WORKERS = ('/job:worker/',)
-
-
-class Mirror(Protocol):
-    """Keeps the newest copies of the training state in memory."""
-
-    @property
-    def step(self) -> int:
-        """Number of steps done in the newest copies; -1 without any."""
-        ...
-
-    def after_steps(self, state: dict) -> None:
-        """Copies a state if it is time to.
-
-        Args:
-            state: nested dictionary of `tf.Variable`, that of a `Checkpointer`.
-        """
-        ...
-
-    def restore(self, state: dict) -> bool:
-        """Assigns the newest copies to a state.
-
-        Args:
-            state: as in `after_steps`.
-
-        Returns:
-            Whether there was a copy of all of it; if not, nothing was assigned.
-        """
-        ...
 
 
 class _Copies(NamedTuple):

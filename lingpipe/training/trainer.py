@@ -20,7 +20,6 @@ from lingpipe.training import (
     errors,
     evaluation,
     experiment,
-    garbage,
     initial_weights,
     inspection,
     interruption,
@@ -28,7 +27,6 @@ from lingpipe.training import (
     profiling,
     progress,
     state_mirror,
-    time_spent,
     trackers,
     train_program,
 )
@@ -48,7 +46,7 @@ class Trainer:
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
         dog: `watchdog.Watchdog`, which limits steps, or None.
-        mirror: `state_mirror.Mirror` that copies the state to other memory, or None.
+        mirror: `state_mirror.StateMirror` that copies the state to other memory, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -58,7 +56,7 @@ class Trainer:
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
                  placement: Placement | None = None, started: Any = None, dog: watchdog.Watchdog | None = None,
-                 mirror: state_mirror.Mirror | None = None) -> None:
+                 mirror: state_mirror.StateMirror | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
@@ -72,14 +70,13 @@ class Trainer:
                 pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
-        with garbage.rarely_collected():
-            self._build(placement or Placement())
+        self._build(placement or Placement())
         self._writer = background_writer.BackgroundWriter()
         with self._waiting_for(f'list of checkpoints in {logdir}'):
             self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
             self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
-        self._time = time_spent.TimeSpent()
+        self._time = progress.TimeSpent()
         self.interrupted = interruption.Interruption()
         self._step, self._is_complete = 0, False
         self._num_told_bad_records = 0
@@ -155,7 +152,7 @@ class Trainer:
                 self._profile.close()
                 self._iterator = None  # an input that Python makes must be closed before Python shuts down
             path = self._begin_save(self._checkpointer)
-            with self._time.of(time_spent.SAVING):
+            with self._time.of(progress.SAVING):
                 self._writer.wait()
             if self._program.should_stop(interrupted) and self._step < p.max_steps:
                 print(self._stopped(self._step, path), flush=True)
@@ -265,7 +262,7 @@ class Trainer:
 
     def _begin_save(self, checkpointer, then=lambda: None):
         self._bring_to_host()
-        with self._time.of(time_spent.SAVING):
+        with self._time.of(progress.SAVING):
             self._writer.wait()
             with self._dog.watch(kind='copy of the state for a checkpoint'):
                 path = checkpointer.begin_save(then)
@@ -306,8 +303,7 @@ class Trainer:
     def _train_steps(self, num_steps):
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
-            collecting = garbage.rarely_collected() if self._first_step_is_ahead else contextlib.nullcontext()
-            with self._dog.watch(progress=self._program.position), self._profile.of_next_step(self._step), collecting:
+            with self._dog.watch(progress=self._program.position), self._profile.of_next_step(self._step):
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
         except tf.errors.InvalidArgumentError as error:
@@ -326,8 +322,8 @@ class Trainer:
             self._started = None
         else:
             waited = min(float(self._program.input_seconds) - waited, seconds)
-            self._time.add(time_spent.INPUT, waited)
-            self._time.add(time_spent.STEPS, seconds - waited)
+            self._time.add(progress.INPUT, waited)
+            self._time.add(progress.STEPS, seconds - waited)
             self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
 
     def _after_steps(self, interrupted):
@@ -410,7 +406,7 @@ class Trainer:
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
     def _evaluate(self, inputs, interrupted, decode=False):
-        with self._time.of(time_spent.EVALUATION):
+        with self._time.of(progress.EVALUATION):
             return self._evaluated(inputs, interrupted, decode)
 
     def _evaluated(self, inputs, interrupted, decode):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import checkpointing, checkpoints, errors, experiment, train_program
+from lingpipe.training import background_writer, checkpointing, checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -180,3 +180,29 @@ def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied,
         monkeypatch.setattr(tf.train.Checkpoint, 'read', lose_worker)
         with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
             checkpointer.restore(checkpointer.latest())
+
+
+@pytest.fixture
+def devices_are_hosts(monkeypatch):
+    monkeypatch.setattr(background_writer, 'host_of', lambda device: device)
+
+
+def test_each_machine_writes_its_shard_where_all_see_the_folder(devices_are_hosts, tmp_path):
+    assert checkpointing.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('found', [None, b'of another folder of this name'])
+def test_one_machine_writes_all_where_another_does_not_see_it(devices_are_hosts, tmp_path, monkeypatch, found):
+    read = checkpointing._read_on
+    monkeypatch.setattr(checkpointing, '_read_on', lambda host, path: found if host == 'CPU:1' else read(host, path))
+    assert checkpointing.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device == 'CPU:0'
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_file_is_not_seen(tmp_path):
+    assert checkpointing._read_on('CPU:0', str(tmp_path / 'nothing')) is None
+
+
+def test_one_machine_needs_no_question(tmp_path):
+    assert checkpointing.checkpoint_options(tmp_path / 'nothing', ['CPU:0']).experimental_io_device == 'CPU:0'

@@ -9,7 +9,8 @@ import termios
 
 import pytest
 
-from lingpipe.training import progress, time_spent
+from lingpipe.training import progress
+from tests.programs import tiny_digits
 
 
 @pytest.fixture
@@ -113,11 +114,11 @@ def test_plain_lines_have_no_shares_of_time():
 
 
 def test_the_time_of_a_run_is_told_with_all_shares():
-    spent = time_spent.TimeSpent()
+    spent = progress.TimeSpent()
     assert progress.time_text(spent) == ''
-    spent.add(time_spent.EVALUATION, 30.0)
+    spent.add(progress.EVALUATION, 30.0)
     assert progress.time_text(spent) == ''  # a finished run that is evaluated again
-    spent.add(time_spent.STEPS, 90.0)
+    spent.add(progress.STEPS, 90.0)
     assert progress.time_text(spent) == (
         'Time 2:00 after the first step: steps 75 %, input 0 %, saving 0 %, evaluation 25 %')
 
@@ -137,3 +138,36 @@ def test_the_bar_moves_with_every_update(monkeypatch):
 def test_only_accuracies_are_shown_in_per_cent():
     assert progress.format_metric(('accuracy', 0.5)) == 'accuracy 50.00 %'
     assert progress.format_metric(('loss', 0.00004)) == 'loss 0.0000'
+
+
+def test_a_scope_inside_of_another_counts_once(clock):
+    spent = progress.TimeSpent()
+    with spent.of(progress.EVALUATION):
+        clock.now += 2
+        with spent.of(progress.SAVING):
+            clock.now += 3
+        clock.now += 4
+    assert spent.total == 9
+    assert spent.shares() == pytest.approx({'steps': 0, 'input': 0, 'saving': 3 / 9, 'evaluation': 6 / 9})
+
+
+def test_a_scope_that_fails_is_counted(clock):
+    spent = progress.TimeSpent()
+    with pytest.raises(KeyError), spent.of(progress.SAVING):
+        clock.now += 5
+        raise KeyError
+    assert spent.total == 5
+
+
+def test_before_any_time_there_are_no_shares():
+    assert progress.TimeSpent().shares() == {}
+
+
+def test_a_run_tells_how_long_it_waited_for_its_input(tiny, tmp_path, capsys):
+    made = tiny.trainer(tmp_path, 'StarvedDigits', train__max_steps=4, train__steps_per_loop=2)
+    made.run()
+    assert float(made._program.input_seconds) >= 4 * tiny_digits.SLOW_SECONDS * 0.99
+    told = capsys.readouterr().err.splitlines()[-1]
+    shares = {word.split()[0]: int(word.split()[1]) for word in told.partition(': ')[2].split(', ')}
+    assert told.startswith('Time ') and list(shares) == ['steps', 'input', 'saving', 'evaluation']
+    assert shares['input'] > 0 and sum(shares.values()) == pytest.approx(100, abs=2)
