@@ -40,7 +40,7 @@ _QUICK = {
     'devices': ['device_kinds', 'collectives_gradients'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
     'models': ['base_task', 'compiled_loss', 'generation_sampling', 'language_model'],
-    'optimizers': ['learning_rate_schedules'],
+    'optimizers': ['learning_rate_schedules', 'moving_average'],
     'keras_graph': ['subclassed_model'],
     'partition': ['balancing_table', 'exact_cut', 'layer_memory_liveness', 'memory_model'],
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'validation'],
@@ -48,7 +48,7 @@ _QUICK = {
     'rows': ['dependence'],
     'stages': ['control_flow', 'graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
     'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names', 'text_tables'],
-    'training': ['checkpoint_contents_names', 'errors', 'logdir', 'logdir_lock', 'optimization_average', 'progress']}
+    'training': ['checkpoint_contents_names', 'errors', 'logdir', 'logdir_lock', 'progress']}
 
 # Folders and modules that start clusters, compile for TPUs, install packages, or try many random models and runs:
 # `pytest -m slow` runs them, and no other selection does.

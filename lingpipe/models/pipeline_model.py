@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_placement, loss_scaling, optimizer_parts
+from lingpipe.optimizers import device_placement, global_norm, loss_scaling, optimizer_parts
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
@@ -195,7 +195,7 @@ class PipelineModel(model_surface.ModelSurface):
             loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
             assign_state=is_eager, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
         self._require_some_loss()
-        is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(out.squared_norm)
+        is_finite = global_norm.is_finite(out.loss, out.squared_norm)
         self._update(out.gradients, is_finite, out.state_updates, before)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
         num_known_rows = _first_tensor(x).shape[0]  # None: by batches, as Keras does

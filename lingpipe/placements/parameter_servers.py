@@ -13,9 +13,10 @@ import tensorflow as tf
 from lingpipe.cluster import child_process, cluster_config, ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
+from lingpipe.optimizers import training_optimizer
 from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
 from lingpipe.planner import resolution
-from lingpipe.training import errors, optimization, placement, planning, trainer
+from lingpipe.training import errors, placement, planning, trainer
 
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
@@ -132,7 +133,7 @@ class ParameterServers(placement.Placement):
         Returns:
             List of pairs of a Keras variable and the number of servers for its rows.
         """
-        if train_params.ema_decay or not server_rows.can_cut(optimization.make_optimizer(train_params)):
+        if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
             return []
         counts = [(variable, server_rows.num_parts(variable, len(self.names), self._least_bytes_of_part))
                   for variable in body.trainable_variables]

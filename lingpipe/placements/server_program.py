@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.optimizers import device_placement
+from lingpipe.optimizers import device_placement, training_optimizer
 from lingpipe.placements import server_rows
-from lingpipe.training import errors, optimization, train_program
+from lingpipe.training import errors, train_program
 
 _POLL_SECONDS, _RETRY_SECONDS = 0.5, 0.1
 BATCHES_FROM = CHIEF, WORKERS = ('chief', 'workers')
@@ -188,7 +188,7 @@ class ServerProgram(train_program.TrainProgram):
         super().__init__(task, train_params)
         self._cut = [server_rows.CutWeight(
             variable, device_placement.slots_of(self.optimizer, variable), servers.names[:count],
-            functools.partial(optimization.make_optimizer, train_params)) for variable, count in cut]
+            functools.partial(training_optimizer.make_optimizer, train_params)) for variable, count in cut]
         self._cut_of = {id(each.variable): each for each in self._cut}
         self._table = server_rows.table_of(task.body)
         self._trained_places = [place for variable in self._trainable for place in self._parts_of(variable)]

@@ -8,12 +8,13 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.models import base_task
+from lingpipe.optimizers import moving_average, training_optimizer
 from lingpipe.partition import balancing
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
 from lingpipe.spmd import spmd_pipeline, spmd_step, spmd_variables
 from lingpipe.stages import losses
-from lingpipe.training import optimization, train_program
+from lingpipe.training import train_program
 
 _HOST = 'CPU:0'
 
@@ -135,11 +136,11 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         """The optimizer keeps the host's slots and count of steps; the step uses it as a function."""
         body = self._task.body
         with tf.device(_HOST):
-            optimizer = optimization.make_optimizer(self._params)
+            optimizer = training_optimizer.make_optimizer(self._params)
             self._spmd_step = spmd_step.SpmdStep(
                 self._pipeline, losses.as_metrics(self._task.loss_and_metrics), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores,
-                optimization.average_step(self._params.ema_decay))
+                moving_average.step_function(self._params.ema_decay))
         return optimizer
 
     def _averaged_variables(self):

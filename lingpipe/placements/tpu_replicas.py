@@ -11,6 +11,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.input import batch_share
 from lingpipe.models import base_task
+from lingpipe.optimizers import global_norm
 from lingpipe.training import placement, train_program
 
 _DIMENSIONS = 'x, y, z, cores of a chip'
@@ -189,7 +190,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
             numbers = self._numbers()
         row = self._cores.run(self._step_of_replica, (batch, *numbers))
         with tf.device('CPU:0'):
-            check = tf.debugging.Assert(tf.reduce_all(tf.math.is_finite(row[:2])), [train_program.NON_FINITE])
+            check = tf.debugging.Assert(global_norm.is_finite(row[1], row[0]), [train_program.NON_FINITE])
         with tf.control_dependencies([check]):
             self.optimizer.iterations.assign_add(1)
             self.global_step.assign_add(1)

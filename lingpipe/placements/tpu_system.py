@@ -10,12 +10,12 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
-from lingpipe.optimizers import pure_optimizer
+from lingpipe.optimizers import pure_optimizer, training_optimizer
 from lingpipe.partition import balancing
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline
-from lingpipe.training import experiment, optimization, placement, planning
+from lingpipe.training import experiment, placement, planning
 
 LOCAL = 'local'
 _JOB = 'chief'
@@ -302,7 +302,8 @@ def _check(params, num_replicas, is_choosing=False):
     if is_choosing:
         _refuse_repeated_work(pipe, pipeline)
     with tf.device('CPU:0'):  # a TPU that is not initialised cannot hold variables
-        pure_optimizer.PureOptimizer(optimization.make_optimizer(params.train), [keras.Variable(np.zeros([2, 3]))])
+        weight = keras.Variable(np.zeros([2, 3]))
+        pure_optimizer.PureOptimizer(training_optimizer.make_optimizer(params.train), [weight])
     _trace_forward(pipeline, specs, params.task.body.num_micro_batches)
     return pipeline
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.optimizers import pure_optimizer
+from lingpipe.optimizers import global_norm, pure_optimizer
 from lingpipe.spmd import spmd_pipeline
 from lingpipe.spmd.spmd_values import SpmdValues
 from lingpipe.stages import batch_statistics, losses
@@ -113,7 +113,7 @@ class SpmdStep:
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
         norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
-        scale = self._limit / tf.maximum(norm, self._limit) if self._limit else tf.ones([])
+        scale = global_norm.clipping_factor(norm, self._limit) if self._limit else tf.ones([])
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
         outer, outer_slots = self._update_all(
@@ -122,7 +122,7 @@ class SpmdStep:
         values = SpmdValues(stages, outer, *self._update_state(state.values, statistics))
         new = self._placed(SpmdState(
             values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
-        is_finite = tf.math.is_finite(metrics['loss']) & tf.math.is_finite(norm)
+        is_finite = global_norm.is_finite(metrics['loss'], norm)
         return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
                 {**metrics, 'gradient_norm': norm})
 

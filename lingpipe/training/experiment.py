@@ -8,8 +8,9 @@ from lingpipe import hyperparams, spelling
 from lingpipe.cluster import waits
 from lingpipe.input import base_input
 from lingpipe.models import base_task
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import balancing
-from lingpipe.training import initial_weights, optimization, profiling, trackers
+from lingpipe.training import initial_weights, profiling, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
@@ -33,7 +34,7 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     if not isinstance(train.save_async, bool):
         raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
                          'one of them.')
-    optimization.make_optimizer(train)
+    training_optimizer.make_optimizer(train)
     initial_weights.validate(train)
     profiling.validate(train)
     trackers.validate(train.trackers)
@@ -132,7 +133,7 @@ def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
     if p.memory_limit is not None and p.num_optimizer_slots is None:
-        p.num_optimizer_slots = optimization.num_slots(params.train)
+        p.num_optimizer_slots = training_optimizer.num_slots(params.train)
     p.dtype_policy = p.dtype_policy or params.task.dtype_policy
     return p
 

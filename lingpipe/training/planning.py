@@ -6,8 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.optimizers import training_optimizer
 from lingpipe.planner import accelerators, picture, plans, resolution, search
-from lingpipe.training import experiment, inspection, optimization
+from lingpipe.training import experiment, inspection
 
 _DEFAULT_SLOTS = 2
 
@@ -158,5 +159,5 @@ def _parts(params, input_specs, num_slots):
     if num_slots is None:
         num_slots = params.task.body.num_optimizer_slots
     if num_slots is None:
-        num_slots = optimization.num_slots(params.train)
+        num_slots = training_optimizer.num_slots(params.train)
     return experiment.body_params(params), input_specs or params.input.cls.InputSpec(params.input), num_slots

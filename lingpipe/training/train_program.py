@@ -14,8 +14,8 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import base_input, batch_share
 from lingpipe.layers import base_layer
 from lingpipe.models import base_task
-from lingpipe.optimizers import device_functions, loss_scaling
-from lingpipe.training import checkpoint_contents, interruption, optimization
+from lingpipe.optimizers import device_functions, global_norm, loss_scaling, moving_average, training_optimizer
+from lingpipe.training import checkpoint_contents, interruption
 
 NON_FINITE = 'The loss or a gradient is not finite.'
 
@@ -76,7 +76,7 @@ class TrainProgram:
         self.optimizer = self._make_optimizer()
         self.average = None
         if train_params.ema_decay:
-            self.average = optimization.MovingAverage(self._averaged_variables(), train_params.ema_decay)
+            self.average = moving_average.MovingAverage(self._averaged_variables(), train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
@@ -89,7 +89,7 @@ class TrainProgram:
         self._function = tf.function(self._steps, autograph=False)
 
     def _make_optimizer(self):
-        return optimization.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
+        return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self):
         """Returns those of `named_variables` that have a moving average: all but frozen weights."""
@@ -253,7 +253,7 @@ class TrainProgram:
         """
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
-            is_finite = tf.math.is_finite(out.loss) & tf.math.is_finite(norm)
+            is_finite = global_norm.is_finite(out.loss, norm)
         self._if_finite(is_finite, lambda: self._update(out, norm, step))
         return norm
 
@@ -312,7 +312,7 @@ class TrainProgram:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        return self._scales(self._trained_places, (gradients,), (limit / tf.maximum(norm, limit),))
+        return self._scales(self._trained_places, (gradients,), (global_norm.clipping_factor(norm, limit),))
 
 
 def _now():

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from lingpipe import model_registry
 from lingpipe.layers import amoebanet
-from lingpipe.optimizers import learning_rate_schedules
+from lingpipe.optimizers import learning_rate_schedules, training_optimizer
 from lingpipe.partition import layer_analysis
-from lingpipe.training import checkpoint_contents, experiment, initial_weights, optimization
+from lingpipe.training import checkpoint_contents, experiment, initial_weights
 from params import amoebanet as experiments
 
 # Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
@@ -54,7 +54,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
     task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)])
     names = [layer.name for layer in task.Instantiate().body.stack]
     assert (names[0], names[-1]) == ('stem', 'head') and len(set(names)) == len(names)
-    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = training_optimizer.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.amoebanet.{name}')()
     assert experiment.GetDatasetNames() == ['Train', 'Test']

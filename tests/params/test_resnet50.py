@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry, optimizers
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_analysis
-from lingpipe.training import experiment, optimization, train_program
+from lingpipe.training import experiment, train_program
 from params import resnet50
 
 IMAGENET = 1_281_167
@@ -56,7 +57,7 @@ def test_task_optimizer_and_inputs_can_be_instantiated(name):
     task.body.Set(devices=[f'CPU:{index}' for index in range(task.body.num_partitions)] * task.body.num_replicas)
     names = [layer.name for layer in task.Instantiate().body.stack]
     assert (names[0], names[-1], len(set(names))) == ('stem', 'head', 18)
-    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = training_optimizer.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.resnet50.{name}')()
     for dataset in experiment.GetDatasetNames():

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_analysis
-from lingpipe.training import optimization
 from params import transformer_lm as experiments
 
 # Layers, partitions and parameters: table 1 of GPipe (arXiv 1811.06965), and the size that its announcement names.
@@ -51,7 +51,7 @@ def test_params_read_back_from_their_text(name):
 @pytest.mark.parametrize('name', ['PydocBytes', 'Transformer13'])
 def test_optimizer_and_inputs_fit_the_task(name):
     params = params_of(name)
-    optimizer = optimization.build_optimizer(params.train, [keras.Variable([1.0])])
+    optimizer = training_optimizer.build_optimizer(params.train, [keras.Variable([1.0])])
     assert float(optimizer.learning_rate) == 0.0  # every one warms up
     experiment = model_registry.GetClass(f'params.transformer_lm.{name}')()
     assert experiment.GetDatasetNames() == {'PydocBytes': ['Train', 'Dev', 'Test']}.get(name, ['Train', 'Test'])

@@ -2,8 +2,8 @@ import keras
 import pytest
 
 from lingpipe import model_registry
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_analysis
-from lingpipe.training import optimization
 from params import transformer_nmt as experiments
 
 # L, H, A and partitions, and the range in millions that the published 400M, 1.3B, 3B and 6B allow with two or three
@@ -51,7 +51,7 @@ def test_params_read_back_from_their_text(name):
 def test_optimizer_inputs_and_task_fit_together():
     params = params_of('T6H8192A16')
     # it warms up
-    assert float(optimization.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0
+    assert float(training_optimizer.build_optimizer(params.train, [keras.Variable([1.0])]).learning_rate) == 0.0
     for name, datasets in (('T6H8192A16', ['Train', 'Dev', 'Test']), ('SpokenNumbers', ['Train', 'Test'])):
         experiment, task = model_registry.GetClass(f'params.transformer_nmt.{name}')(), params_of(name).task
         assert experiment.GetDatasetNames() == datasets

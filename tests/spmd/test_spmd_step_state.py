@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
+from lingpipe.optimizers import moving_average
 from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
-from lingpipe.training import optimization
 from tests import needs, plain_stack, spmd_conv_norm, spmd_values
 
 pytestmark = needs.xla_on_cpus
@@ -60,9 +60,9 @@ def test_what_is_not_trained_stays_as_it_is(assert_close):
 def test_averages_of_weights_and_state_are_those_of_other_routes(assert_close):
     """The rule is that of `MovingAverage`, whose averages follow the variables from step to step."""
     pipe, (x, y) = make_pipe(), spmd_conv_norm.make_batch(BATCH_SIZE)
-    pipeline, step = spmd_conv_norm.make_step(pipe, BATCH_SIZE, moved=optimization.average_step(0.15))
+    pipeline, step = spmd_conv_norm.make_step(pipe, BATCH_SIZE, moved=moving_average.step_function(0.15))
     variables = all_variables(pipe)
-    other = optimization.MovingAverage({variable.path: variable for variable in variables}, 0.15)
+    other = moving_average.MovingAverage({variable.path: variable for variable in variables}, 0.15)
     run, state = tf.function(step, jit_compile=True, autograph=False), spmd_values.initial_state(step, pipeline)
     for index in range(2):
         state, _ = run(state, x, (y,))
@@ -78,7 +78,7 @@ def test_averages_of_weights_and_state_are_those_of_other_routes(assert_close):
 def test_cores_of_a_tpu_hold_their_averages_and_gather_nothing():
     pipe = make_pipe(num_rounds=2)
     _, step = spmd_conv_norm.make_step(
-        pipe, BATCH_SIZE, True, moved=optimization.average_step(0.9))
+        pipe, BATCH_SIZE, True, moved=moving_average.step_function(0.9))
     x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(BATCH_SIZE))
     program = stable_hlo.lower(step, step.state_specs(), x, (y,))
     assert 'tensor<9x2x2x4x4x4xf32>' in program  # what entered each tick

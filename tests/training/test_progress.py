@@ -10,7 +10,6 @@ import termios
 import pytest
 
 from lingpipe.training import progress
-from tests.programs import tiny_digits
 
 
 @pytest.fixture
@@ -161,13 +160,3 @@ def test_a_scope_that_fails_is_counted(clock):
 
 def test_before_any_time_there_are_no_shares():
     assert progress.TimeSpent().shares() == {}
-
-
-def test_a_run_tells_how_long_it_waited_for_its_input(tiny, tmp_path, capsys):
-    made = tiny.trainer(tmp_path, 'StarvedDigits', train__max_steps=4, train__steps_per_loop=2)
-    made.run()
-    assert float(made._program.input_seconds) >= 4 * tiny_digits.SLOW_SECONDS * 0.99
-    told = capsys.readouterr().err.splitlines()[-1]
-    shares = {word.split()[0]: int(word.split()[1]) for word in told.partition(': ')[2].split(', ')}
-    assert told.startswith('Time ') and list(shares) == ['steps', 'input', 'saving', 'evaluation']
-    assert shares['input'] > 0 and sum(shares.values()) == pytest.approx(100, abs=2)

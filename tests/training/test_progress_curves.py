@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe.training import errors, progress
+from tests.programs import tiny_digits
 
 
 def read(folder):
@@ -71,3 +72,13 @@ def test_a_stopped_run_has_its_last_curves(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match='not finite'):
         tiny.train(tmp_path, 'PoisonedDigits', train__summary_interval_steps=1)
     assert [step for step, _ in read(tmp_path / 'train')['loss']] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_tells_how_long_it_waited_for_its_input(tiny, tmp_path, capsys):
+    made = tiny.trainer(tmp_path, 'StarvedDigits', train__max_steps=4, train__steps_per_loop=2)
+    made.run()
+    assert float(made._program.input_seconds) >= 4 * tiny_digits.SLOW_SECONDS * 0.99
+    told = capsys.readouterr().err.splitlines()[-1]
+    shares = {word.split()[0]: int(word.split()[1]) for word in told.partition(': ')[2].split(', ')}
+    assert told.startswith('Time ') and list(shares) == ['steps', 'input', 'saving', 'evaluation']
+    assert shares['input'] > 0 and sum(shares.values()) == pytest.approx(100, abs=2)

@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, text_tables
 from lingpipe.layers import base_layer
+from lingpipe.optimizers import moving_average, training_optimizer
 from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses, micro_batches
 from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, topologies, tpu_compiler
-from lingpipe.training import experiment, optimization, planning
+from lingpipe.training import experiment, planning
 
 _MIB = 2**20
 _STAGE = re.compile(r'^\d+')
@@ -227,7 +228,7 @@ def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, ta
     with base_layer.unallocated_variables():
         step = spmd_step.SpmdStep(
             pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value,
-            moved=optimization.average_step(ema_decay))
+            moved=moving_average.step_function(ema_decay))
         state_specs = step.state_specs()
     return stable_hlo.lower(step, state_specs, input_specs, target_specs)
 
@@ -333,7 +334,7 @@ def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompil
     task, specs, target_specs = _task_and_specs(params)
     body, train = experiment.body_params(params), params.train
     program = lower_spmd(
-        body, specs, target_specs, task.loss_and_metrics, optimization.make_optimizer(train),
+        body, specs, target_specs, task.loss_and_metrics, training_optimizer.make_optimizer(train),
         train.clip_gradient_norm_to_value, train.ema_decay)
     return compiler.compile(program, topology, body.num_partitions, spmd=body.num_partitions > 1)
 

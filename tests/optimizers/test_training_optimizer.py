@@ -6,7 +6,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.models import base_task
-from lingpipe.training import optimization
+from lingpipe.optimizers import training_optimizer
 
 DEVICES = ['CPU:1', 'CPU:3', 'CPU:3']
 VALUES = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones([4], np.float32), -np.ones([3, 3], np.float32)]
@@ -26,7 +26,7 @@ def short_name(device):
 
 
 def build(params, variables, **train):
-    return optimization.build_optimizer(
+    return training_optimizer.build_optimizer(
         base_task.train_params().Set(optimizer=params, **({'learning_rate': 0.1} | train)), variables)
 
 
@@ -113,7 +113,19 @@ def test_options_that_the_params_of_training_have_are_refused(option, value, ins
 
 
 @pytest.mark.parametrize('field, value', [('optimizer', 'adam'), ('lr_schedule', 'cosine'), ('lr_schedule', 0.1)])
-def test_what_is_no_params_is_refused(tiny, field, value):
-    train = tiny.params().train.Set(**{field: value})
+def test_what_is_no_params_is_refused(field, value):
+    train = base_task.train_params().Set(**{field: value})
     with pytest.raises(ValueError, match=f'train.{field}={value!r} is not possible: it must be Params or None. Set it'):
-        optimization.make_optimizer(train)
+        training_optimizer.make_optimizer(train)
+
+
+@pytest.mark.parametrize('optimizer, ema_decay, num_slots', [
+    (None, 0.0, 0),
+    (KerasParams(keras.optimizers.SGD, momentum=0.9), 0.0, 1),
+    (KerasParams(keras.optimizers.RMSprop), 0.0, 1),
+    (KerasParams(keras.optimizers.RMSprop, momentum=0.9, centered=True), 0.0, 3),
+    (KerasParams(keras.optimizers.Adam), 0.0, 2),
+    (KerasParams(keras.optimizers.Adam), 0.99, 3)])
+def test_tensors_of_the_size_of_a_weight_are_counted(optimizer, ema_decay, num_slots):
+    p = base_task.train_params().Set(optimizer=optimizer, ema_decay=ema_decay)
+    assert training_optimizer.num_slots(p) == num_slots

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import optimization
+from lingpipe.optimizers import moving_average
 
 
 def make_variable(value, device='CPU:0'):
@@ -15,7 +15,7 @@ def make_variable(value, device='CPU:0'):
 def test_averages_follow_the_recurrence(decay, first_step):
     """decay(t) = min(decay, (1 + t) / (10 + t)), as in TensorFlow 1's ExponentialMovingAverage with num_updates."""
     variable = make_variable([1.0, -2.0])
-    average = optimization.MovingAverage({'weight': variable}, decay)
+    average = moving_average.MovingAverage({'weight': variable}, decay)
     expected = np.array([1.0, -2.0])
     update = tf.function(average.update)
     for step in range(first_step, first_step + 5):
@@ -33,7 +33,7 @@ def test_averages_follow_the_recurrence(decay, first_step):
     ('complex64', 1j, 5j, 4.6j)])
 def test_averages_keep_dtypes_and_copy_values_without_fractions(dtype, first, second, average):
     variable = keras.Variable(first, dtype=dtype)
-    averages = optimization.MovingAverage({'state': variable}, 0.9)
+    averages = moving_average.MovingAverage({'state': variable}, 0.9)
     variable.assign(second)
     averages.update(tf.constant(0, tf.int64))  # decay 1 / 10
     found = averages.read(variable)
@@ -43,14 +43,14 @@ def test_averages_keep_dtypes_and_copy_values_without_fractions(dtype, first, se
 
 def test_averages_live_beside_their_variables_under_their_names():
     variables = {'a/kernel': make_variable([1.0], 'CPU:2'), 'b/kernel': make_variable([2.0], 'CPU:5')}
-    average = optimization.MovingAverage(variables, 0.9)
+    average = moving_average.MovingAverage(variables, 0.9)
     assert list(average.averages) == ['a/kernel', 'b/kernel']
     assert [value.device[-5:] for value in average.averages.values()] == ['CPU:2', 'CPU:5']
     assert not any(value.trainable for value in average.averages.values())
 
 
 def test_a_variable_without_an_average_is_read_itself():
-    average = optimization.MovingAverage({'weight': make_variable([1.0])}, 0.9)
+    average = moving_average.MovingAverage({'weight': make_variable([1.0])}, 0.9)
     other = make_variable([3.0])
     other.assign([4.0])
     np.testing.assert_array_equal(average.read(other), [4.0])
@@ -58,6 +58,6 @@ def test_a_variable_without_an_average_is_read_itself():
 
 def test_an_average_does_not_change_with_its_variable_until_it_is_updated():
     variable = make_variable([1.0])
-    average = optimization.MovingAverage({'weight': variable}, 0.9)
+    average = moving_average.MovingAverage({'weight': variable}, 0.9)
     variable.assign([5.0])
     np.testing.assert_array_equal(average.read(variable), [1.0])
