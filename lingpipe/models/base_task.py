@@ -218,8 +218,7 @@ def train_params() -> hyperparams.Params:
                                                    'the checkpoint and ends, with exit code 75; 0: no limit.')
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
-    p.Define('trackers', [], "Services that get params and curves too: 'mlflow', 'wandb', and 'tensorboard' for its "
-                             'tab of hyperparameters.')
+    p.Define('trackers', [], 'Names of services that get params and curves too, of `training.trackers.TRACKERS`.')
     p.Define('profile_steps', None, "Steps that TensorFlow's profiler records for TensorBoard, as 'FIRST:LAST'; "
                                     '--profile_steps sets it.')
     p.Define('init_from_checkpoint', None, 'Checkpoint with the initial weights of a new training run; variables that '

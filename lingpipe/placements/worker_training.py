@@ -56,7 +56,7 @@ class Follower:
         Raises:
             TrainingError: when a loss is not finite.
         """
-        with self._program.watching_start():
+        with waits.for_files('weights to reach all devices', self._params.train.checkpoint_timeout_seconds):
             self._program.state_restored()
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)

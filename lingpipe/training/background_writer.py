@@ -30,14 +30,7 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Starts a function once the previous one has ended.
-
-        Args:
-            work: function without arguments.
-
-        Raises:
-            Exception: the error of the previous function.
-        """
+        """Starts a function of no arguments once the previous one has ended; raises the error of that one."""
         self.wait()
         self._work = self._threads.submit(work)
 
@@ -47,11 +40,7 @@ class BackgroundWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Waits for the function to end.
-
-        Raises:
-            Exception: the error of the function.
-        """
+        """Waits for the function to end, and raises its error."""
         work, self._work = self._work, None
         if work:
             work.result()
@@ -64,16 +53,10 @@ def _let_others_go_first():
 
 
 def copied_to_hosts(state: dict) -> dict:
-    """Copies variables to the memory of the machines that hold them.
+    """Copies a nest of `tf.Variable` to the memory of the machines that hold them; later steps change no copy.
 
     If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
     a new buffer when a step changes it.
-
-    Args:
-        state: nested dictionary of `tf.Variable`.
-
-    Returns:
-        Nested dictionary of tensors, which later steps do not change.
     """
     copies = tf.nest.map_structure(_copied_to_host, state)
     wait_for_all(tf.nest.flatten(copies))
@@ -92,12 +75,9 @@ def host_of(device: str) -> str:
 
 
 def wait_for_all(tensors: list[tf.Tensor]) -> None:
-    """Waits until the last of the tensors on each machine is computed.
+    """Waits until the last of the tensors on each machine is computed; they are in the order of their creation.
 
     Other machines run operations in order, but later than they are called here.
-
-    Args:
-        tensors: list of eager tensors in the order of their creation.
     """
     for tensor in {tensor.device: tensor for tensor in tensors}.values():
         with tf.device(tensor.device):

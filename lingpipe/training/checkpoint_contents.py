@@ -28,9 +28,6 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 def model_variables(body: Any) -> dict:
     """Lists the weights and moving statistics of a built pipeline.
 
-    Args:
-        body: a built `GPipeLayer`.
-
     Returns:
         Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers
         share goes by the first of them. Those of a Keras model go by the paths of its layers.
@@ -45,13 +42,7 @@ def model_variables(body: Any) -> dict:
 
 
 def nested(named: dict[str, Any]) -> dict[str, Any]:
-    """Turns names with slashes into nested dictionaries, the form that TensorFlow's checkpoints track.
-
-    Args:
-        named: dictionary from name to Keras variable or `tf.Variable`.
-
-    Returns:
-        Nested dictionary of `tf.Variable`.
+    """Turns names with slashes into nested dictionaries of `tf.Variable`, the form that TensorFlow's checkpoints track.
 
     Raises:
         ValueError: TensorFlow could not read a checkpoint with such a name.
@@ -70,26 +61,18 @@ def nested(named: dict[str, Any]) -> dict[str, Any]:
 
 
 class WeightReader:
-    """Reads what evaluation needs from a checkpoint: the moving average of each weight, or the weight if it has none.
-
-    Args:
-        body: a built `GPipeLayer`.
-        timeout_seconds: `train.checkpoint_timeout_seconds`.
-    """
+    """Reads what evaluation needs of a checkpoint: the moving average of each weight, or the weight if it has none."""
 
     def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Reads a checkpoint into the model, with moving averages in place of weights if it has them.
+        """Reads a checkpoint into the model, and returns its step.
 
         Args:
             path: path of the checkpoint; None takes the newest undamaged one of the folder.
             directory: folder of checkpoints.
-
-        Returns:
-            Step of the checkpoint.
 
         Raises:
             TrainingError: there is none, it is damaged, or it is of another model.
@@ -102,13 +85,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Reads the values of a checkpoint into the model.
-
-        Args:
-            path: path of a checkpoint, with or without '.index'.
-
-        Returns:
-            Step of the checkpoint.
+        """Reads the values of a checkpoint, a path with or without '.index', into the model, and returns its step.
 
         Raises:
             DamagedCheckpointError: it cannot be read.
@@ -130,16 +107,7 @@ class WeightReader:
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
-    """Refuses to read the weights of a LoRA model without their trained low-rank parts.
-
-    Args:
-        path: path of the checkpoint.
-        stored: what it has, as `stored_shapes` returns it.
-        named: dictionary of the variables of the model, as `model_variables` returns it.
-
-    Raises:
-        TrainingError: the checkpoint has low-rank parts that the model lacks.
-    """
+    """Raises TrainingError if a checkpoint has trained low-rank parts of LoRA that the model lacks."""
     lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
             and name.removeprefix(MODEL) not in named]
     if lost:
@@ -151,11 +119,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Reads variables of a checkpoint into variables that may have other names.
-
-    Args:
-        path: path of the checkpoint.
-        pairs: list of pairs of a name in the checkpoint, as in `stored_shapes`, and the variable to read it into.
+    """Reads variables of a checkpoint by pairs of a stored name and a variable, which may have another name.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -197,12 +161,7 @@ def _flat(tree, prefix=''):
 
 
 def require_match(path: str, state: dict, partial: bool = False) -> None:
-    """Refuses to read a checkpoint of another model.
-
-    Args:
-        path: path of the checkpoint.
-        state: nested dictionary of the `tf.Variable` to read it into.
-        partial: whether it may have more variables than these.
+    """Refuses to read a checkpoint of another model into variables; a `partial` state may leave some of it out.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -223,11 +182,9 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 
 
 def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Reads a checkpoint into variables that match it.
+    """Reads a checkpoint into a nested dictionary of `tf.Variable` that match it; leaves out its other variables.
 
     Args:
-        path: path of the checkpoint.
-        state: nested dictionary of `tf.Variable`; other variables of the checkpoint are not read.
         options: which machine reads which variables; by default this one reads all.
 
     Raises:

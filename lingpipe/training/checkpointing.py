@@ -61,7 +61,6 @@ class Checkpointer:
         self._damaged = []
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
         self._has_list = False
-        self._found_options = None
 
     def latest(self) -> str | None:
         """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
@@ -71,10 +70,7 @@ class Checkpointer:
         return [path for path in checkpoints.complete(self._directory) if path not in self._damaged]
 
     def save(self) -> str:
-        """Writes a checkpoint of the current step, unless it is what was written or read last.
-
-        Returns:
-            Path of the checkpoint.
+        """Writes a checkpoint of the current step, unless it is what was written or read last, and returns its path.
 
         Raises:
             TrainingError: this checkpoint or the previous one could not be written.
@@ -153,15 +149,13 @@ class Checkpointer:
         checkpoints.leave_out(self._directory, [*self._damaged, path])
         checkpoints.mark_unfinished(path)
         state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
-        tf.train.Checkpoint(**state).write(path, options=self._options())
+        tf.train.Checkpoint(**state).write(path, options=self._options)
         checkpoints.add(path)
         checkpoints.mark_finished(self._directory)
 
+    @functools.cached_property
     def _options(self):
-        if self._found_options is None:
-            devices = {variable.device for variable in tf.nest.flatten(self.state)}
-            self._found_options = checkpoint_options(self._directory, devices)
-        return self._found_options
+        return checkpoint_options(self._directory, {variable.device for variable in tf.nest.flatten(self.state)})
 
     def _unwritten(self, step, newest, error):
         earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
@@ -170,10 +164,9 @@ class Checkpointer:
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> str:
-        """Reads the newest undamaged checkpoint; names the damaged ones, and leaves them unchanged.
+        """Reads the newest undamaged checkpoint, and returns its path; None if there are no checkpoints.
 
-        Returns:
-            Its path, or None if there are no checkpoints.
+        The damaged ones are named, and stay unchanged.
 
         Raises:
             TrainingError: all are damaged, or the newest undamaged one is of another model.
@@ -184,16 +177,13 @@ class Checkpointer:
     def restore(self, path: str) -> None:
         """Reads a checkpoint into the model, its optimizer and the step.
 
-        Args:
-            path: path of a checkpoint, as `save` returns it.
-
         Raises:
             DamagedCheckpointError: it cannot be read.
             TrainingError: it is of another model.
         """
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
-            checkpoint_contents.read_state(path, self.state, self._options())
+            checkpoint_contents.read_state(path, self.state, self._options)
         self._current = str(path)
 
 
@@ -203,12 +193,7 @@ def _variable_of(copy):
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Returns the options by which each machine handles its shard of a checkpoint, or this machine all of it.
-
-    Args:
-        directory: folder of the checkpoints, which exists.
-        devices: names of the devices that hold the state.
-    """
+    """Returns the options by which each machine of these devices handles its shard, or this machine all of them."""
     hosts = {background_writer.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')

@@ -30,7 +30,7 @@ _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whol
 
 
 def read_newest(directory: str, read: Callable) -> tuple | None:
-    """Reads the newest undamaged checkpoint; names the damaged ones, and changes nothing in the folder.
+    """Reads the newest undamaged checkpoint of a folder; names the damaged ones, and changes nothing.
 
     Only reading shows whether a file is damaged: TensorFlow stores a checksum of every value.
 
@@ -113,23 +113,14 @@ def _state_in(directory):
 
 
 def begin_list(directory: str) -> None:
-    """Writes a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones.
-
-    Args:
-        directory: folder of checkpoints, which is made if need be.
-    """
+    """Writes a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones."""
     if not _listed(directory):
         tf.io.gfile.makedirs(directory)
         _write_list(directory, [])
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
-    """Removes checkpoints from the list of the complete ones; their files stay.
-
-    Args:
-        directory: folder of checkpoints.
-        paths: list of paths.
-    """
+    """Removes checkpoints from the list of the complete ones; their files stay."""
     listed = _listed(directory)
     kept = _without(listed, paths)
     if kept != listed:
@@ -137,22 +128,13 @@ def leave_out(directory: str, paths: list[str]) -> None:
 
 
 def add(path: str) -> None:
-    """Names a checkpoint as the newest complete one.
-
-    Args:
-        path: its path, in a folder with a list.
-    """
+    """Names a checkpoint, in a folder with a list, as the newest complete one."""
     directory = os.path.dirname(path)
     _write_list(directory, [*_without(_listed(directory), [path]), path])
 
 
 def delete_old(directory: str, max_to_keep: int) -> None:
-    """Deletes all but the newest of the listed checkpoints, the index first, and names them no longer.
-
-    Args:
-        directory: folder of checkpoints.
-        max_to_keep: how many to keep.
-    """
+    """Deletes all but the newest `max_to_keep` of the listed checkpoints, the index first, and names them no longer."""
     listed = _listed(directory)
     for path in listed[:-max_to_keep]:
         delete(path)
@@ -181,11 +163,7 @@ def _write_list(directory, paths):
 
 
 def mark_unfinished(path: str) -> None:
-    """Notes that a checkpoint is being written, for `remove_unfinished` of a later process.
-
-    Args:
-        path: path that the checkpoint will have.
-    """
+    """Notes that a checkpoint is being written, for `remove_unfinished` of a later process."""
     folder, name = os.path.split(path)
     with tf.io.gfile.GFile(tf.io.gfile.join(folder, _MARK), 'w') as file:
         file.write(f'{name}\n')

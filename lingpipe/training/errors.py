@@ -24,12 +24,7 @@ class TrainingError(Exception):
 
 
 class DamagedCheckpointError(TrainingError):
-    """A checkpoint cannot be read.
-
-    Args:
-        path: its path.
-        reason: why, in a few words.
-    """
+    """A checkpoint cannot be read, for a reason of a few words."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
@@ -78,10 +73,6 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     """Returns what an error of TensorFlow means for the user, and what to do.
 
     When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
-
-    Args:
-        error: a `tf.errors.OpError`.
-        body_params: the Params of the pipeline.
     """
     told = cause(error)
     if any(words in told for words in _NO_SPACE):

@@ -43,15 +43,10 @@ class Evaluator:
         self._function = tf.function(self._batch, autograph=False)
 
     def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-        """Refuses an input that the model cannot evaluate, before training begins.
-
-        Args:
-            name: 'Dev' or 'Test'.
-            data: the input.
-            training_input: the input that the model is built for; one with the same shapes fits.
+        """Refuses an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
 
         Raises:
-            ValueError: the model cannot take its examples.
+            ValueError: the model cannot take its examples; those of the shapes of `training_input` fit.
         """
         self._task.check_input(data)
         batch = data.batch_spec
@@ -85,7 +80,9 @@ class Evaluator:
         for batch in batches:
             if interrupted:
                 return None
-            sums = tf.nest.map_structure(_as_doubles, self._function(batch, decode and self._can_decode))
+            sums = tf.nest.map_structure(
+                lambda tensor: np.asarray(tensor, np.float64),  # counts exceed the integers of float32
+                self._function(batch, decode and self._can_decode))
             totals = sums if totals is None else tf.nest.map_structure(np.add, totals, sums)
             on_batch()
         if totals is None or not totals['loss'][-1]:
@@ -97,13 +94,13 @@ class Evaluator:
         return {name: float(value) for name, value in means.items()}
 
     def _batch(self, batch, decode):
-        images, *targets = batch
-        metrics = self._placement.evaluate(self._metrics, batch)
-        return {**metrics, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
+        def metrics(batch):
+            images, *targets = batch
+            return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
 
-    def _metrics(self, batch):
         images, *targets = batch
-        return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
+        found = self._placement.evaluate(metrics, batch)
+        return found | (self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})
 
 
 def _of_one_example(batch):
@@ -114,26 +111,15 @@ def _in_words(batch):
     return ', '.join(f'{spec.dtype.name} {list(spec.shape)}' for spec in tf.nest.flatten(batch))
 
 
-def _as_doubles(tensor):
-    """Returns doubles, because counts of many examples exceed the integers that float32 can represent."""
-    return np.asarray(tensor, np.float64)
-
-
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[Any]:
-    """Yields the batches of an evaluation; if the input gives none in time, the process ends with a message.
-
-    Args:
-        data: the input.
-        train_params: the Params of training.
-        wait: `waits.for_batch`, or a function like it.
-    """
+    """Yields the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
     return waits.each_batch(
         data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
 
 
 class CheckpointEvaluation:
-    """Evaluates checkpoints with any number of partitions, which may differ from that of training.
+    """Evaluates checkpoints of a run with any number of partitions, which may differ from that of training.
 
     Args:
         params: the experiment's Params with `task`, `train` and `eval`.
@@ -160,10 +146,7 @@ class CheckpointEvaluation:
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluates one checkpoint and prints the result.
-
-        Args:
-            path: path of a checkpoint; None takes the newest undamaged one of the run.
+        """Evaluates one checkpoint, by default the newest undamaged one of the run, and prints the result.
 
         Returns:
             Dictionary from dataset name to metrics.
@@ -175,10 +158,8 @@ class CheckpointEvaluation:
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True)
                    for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            print(f'step {step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())), flush=True)
-            baselines = self._task.baselines(self._params.input, self._inputs[name])
-            if baselines:
-                print(progress.comparison(name, baselines), flush=True)
+            print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
+            progress.print_comparison(name, self._task.baselines(self._params.input, self._inputs[name]))
             self._write_curves(name, step, metrics)
         return results
 
@@ -193,11 +174,7 @@ class CheckpointEvaluation:
             logging.warning('The metrics are complete, but %s', error)
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluates every new checkpoint of a training run, until its last step.
-
-        Args:
-            timeout_seconds: how long to wait for the next checkpoint; None: no limit.
-        """
+        """Evaluates each new checkpoint of a training run, until its last step, or until none came for some seconds."""
         for path in self._new_checkpoints(timeout_seconds):
             try:
                 self.once(path)

@@ -20,12 +20,7 @@ _SMALLEST_NUMBERS = {
 
 
 def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.Params) -> None:
-    """Raises ValueError, with a message that says what to do, if a field cannot work.
-
-    Args:
-        train: the Params of training.
-        evaluation: the Params of evaluation.
-    """
+    """Raises ValueError, with a message that says what to do, if a field of training or evaluation cannot work."""
     for field, smallest in _SMALLEST_INTEGERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, int)
     for field, smallest in _SMALLEST_NUMBERS.items():
@@ -46,13 +41,8 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
 def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:
     """Returns whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
 
-    Args:
-        evaluation: the Params of evaluation.
-        task: the task.
-        metric_names: set of the names of the task's metrics.
-
     Raises:
-        ValueError: there is no such metric, or it is not known, or wrongly said, which values are better.
+        ValueError: the task has no such metric, or it is not known, or wrongly said, which values are better.
     """
     _require_metric(evaluation, metric_names)
     name, said = evaluation.best_metric, evaluation.best_is_largest
@@ -85,12 +75,7 @@ def _check_at_least(field, value, smallest, kind):
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
-    """Instantiates an input, with the seed of training if it has none.
-
-    Args:
-        input_params: InstantiableParams of an input.
-        random_seed: `train.random_seed`.
-    """
+    """Instantiates an input, with the seed of training if it has none."""
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
@@ -121,14 +106,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Sets missing fields of the body's params: seed, precision, and, with a memory limit, optimizer slots.
-
-    Args:
-        params: the experiment's Params, with `task` and `train`.
-
-    Returns:
-        A copy of the body's Params.
-    """
+    """Returns a copy of the body's params with the seed, the precision and, for a memory limit, the optimizer slots."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -139,12 +117,7 @@ def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
 
 
 def on_one_device(body_params: hyperparams.Params, device: str) -> hyperparams.Params:
-    """Returns a copy of a body's params for one partition on one device.
-
-    Args:
-        body_params: `GPipeLayer.Params()`.
-        device: its name.
-    """
+    """Returns a copy of a body's params for one partition on one device."""
     return body_params.Copy().Set(
         num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
         partition_by='flops', devices=[device])

@@ -27,10 +27,6 @@ class Exporter:
                                                                 └─> logdir/export/preset/        for KerasHub, if the
                                                                                                  model is one of its
 
-    Args:
-        params: the experiment's Params with `task` and `input`.
-        logdir: folder of the run.
-
     Raises:
         TrainingError: there is no such folder.
     """
@@ -47,10 +43,7 @@ class Exporter:
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Writes the model of one checkpoint, with moving averages in place of weights if the checkpoint has them.
-
-        Args:
-            path: path of a checkpoint; None takes the newest undamaged one of the run.
+        """Writes the model of a checkpoint, by default the newest undamaged one, with its moving averages if any.
 
         Returns:
             List of the paths of the Keras file, of the SavedModel, and of a preset if the model is one of KerasHub.
@@ -113,14 +106,24 @@ def _keras_inputs(specs, name='inputs'):
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
-class CheckpointGeneration:
-    """Generates text with any number of partitions, which may differ from that of training.
+class _TrainedTask:
+    """The task of a run, with any number of partitions, which may differ from that of training."""
 
-    Args:
-        params: the experiment's Params with `task`, `train` and `input`; only the tokenizer of the input is used.
-        logdir: folder of the run, which must exist.
-        sampling: `Sampling`.
-        devices: list of device names, one for each partition, for params that name none.
+    def __init__(self, params, logdir, devices):
+        self._logdir = logdirs.LogDir(logdir)
+        self._logdir.require()
+        self._input_spec = params.input.cls.InputSpec(params.input)
+        self._tokenizer = params.input.tokenizer.Instantiate()
+        self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
+        self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
+
+    def _restore(self, path):
+        """Reads a checkpoint, by default the newest undamaged one of the run, with its moving averages if any."""
+        self._reader.restore_chosen(path, self._logdir.train)
+
+
+class CheckpointGeneration(_TrainedTask):
+    """Generates text; of the input only the tokenizer is used.
 
     Raises:
         TrainingError: the task is not a language model, or there is no such folder.
@@ -128,35 +131,28 @@ class CheckpointGeneration:
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
-        _require_language_model(params.task.cls)
+        if not issubclass(params.task.cls, language_model.LanguageModel):
+            raise errors.TrainingError(
+                f'--mode=generate needs a LanguageModel, but the task of this model is {params.task.cls.__name__}. '
+                'Choose a --model such as params.transformer_lm.')
         self._sampling = sampling.validate()
-        self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require()
-        spec = params.input.cls.InputSpec(params.input)
-        self._input_spec = spec
-        self._tokenizer = params.input.tokenizer.Instantiate()
-        self._body = experiment.build_task(experiment.evaluation_params(params), spec, devices).body
-        self._reader = checkpoint_contents.WeightReader(self._body, params.train.checkpoint_timeout_seconds)
+        super().__init__(params, logdir, devices)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
-        """Prints prompts and their continuations.
+        """Prints prompts and their continuations, and returns the continuations.
 
         Args:
             prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
                 each partition.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
-            path: path of a checkpoint; None takes the newest undamaged one of the run. Its moving averages are used,
-                if it has them.
-
-        Returns:
-            List of the continuations.
+            path: path of a checkpoint; None takes the newest undamaged one of the run.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
             ValueError: a prompt or the sampling does not fit the model.
         """
-        self._reader.restore_chosen(path, self._logdir.train)
-        writer = text_writers.text_writer(self._body, self._tokenizer, self._input_spec, self._sampling)
+        self._restore(path)
+        writer = text_writers.text_writer(self._task.body, self._tokenizer, self._input_spec, self._sampling)
         found = writer.texts(prompts, num_tokens)
         for number, (prompt, text) in enumerate(zip(prompts, found), 1):
             heading = f'--- {number} of {len(prompts)}\n' if len(prompts) > 1 else ''
@@ -164,46 +160,21 @@ class CheckpointGeneration:
         return found
 
 
-def _require_language_model(cls):
-    if not issubclass(cls, language_model.LanguageModel):
-        raise errors.TrainingError(
-            f'--mode=generate needs a LanguageModel, but the task of this model is {cls.__name__}. Choose a --model '
-            'such as params.transformer_lm.')
-
-
-class CheckpointTranslation:
-    """Translates with any number of partitions, which may differ from that of training.
-
-    Args:
-        params: the experiment's Params with `task`, `train` and `input`; only the tokenizer of the input is used.
-        logdir: folder of the run, which must exist.
-        devices: list of device names, one for each partition, for params that name none.
-
-    Raises:
-        TrainingError: there is no such folder.
-    """
+class CheckpointTranslation(_TrainedTask):
+    """Translates; of the input only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
-        self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require()
-        spec = params.input.cls.InputSpec(params.input)
-        task = experiment.build_task(experiment.evaluation_params(params), spec, devices)
-        self._reader = checkpoint_contents.WeightReader(task.body, params.train.checkpoint_timeout_seconds)
-        self._translator = translation_model.Translator(task, params.input.tokenizer.Instantiate(), spec)
+        super().__init__(params, logdir, devices)
+        self._translator = translation_model.Translator(self._task, self._tokenizer, self._input_spec)
 
     def run(self, text: str, path: str | None = None) -> str:
         """Prints and returns the translation of a text.
-
-        Args:
-            text: text to translate.
-            path: path of a checkpoint; None takes the newest undamaged one of the run. Its moving averages are used,
-                if it has them.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
             ValueError: the text is empty or too long.
         """
-        self._reader.restore_chosen(path, self._logdir.train)
+        self._restore(path)
         translation = self._translator(text)
         print(translation, flush=True)
         return translation

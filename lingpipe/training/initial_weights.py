@@ -23,11 +23,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raises ValueError if the fields of training that name initial checkpoints cannot work.
-
-    Args:
-        train: the Params of training.
-    """
+    """Raises ValueError if the fields of training that name initial checkpoints cannot work."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the "
@@ -62,10 +58,6 @@ def _validate_rule(pattern, name):
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
     """Loads a model's own initial weights, then those of checkpoints, and names the newly initialised variables.
-
-    Args:
-        train: the Params of training.
-        body: a built `GPipeLayer`.
 
     Raises:
         TrainingError: a checkpoint is missing or damaged, or lacks a variable that a rule names.

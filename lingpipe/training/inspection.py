@@ -42,15 +42,7 @@ def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: li
 
 
 def describe(layers: list, partitions: list) -> str:
-    """Describes analysed layers and their partitions.
-
-    Args:
-        layers: list of `LayerAnalysis`.
-        partitions: list of `Partition`.
-
-    Returns:
-        Text with a table of layers and a table of partitions.
-    """
+    """Describes analysed layers and their partitions by a table of each."""
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
     titles, counts = partition_summary.parameter_columns(layers)
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,
@@ -68,16 +60,7 @@ def _shapes(outputs):
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Describes a plan.
-
-    Args:
-        plan: `Plan`.
-        device_name: name of an accelerator, such as 'v3', or None.
-        alternative: `Plan` on more devices that fits where `plan` does not, or None.
-
-    Returns:
-        Text with a table, memory in MiB.
-    """
+    """Describes a plan by a table, memory in MiB; the alternative, on more devices, fits where the plan does not."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 

@@ -17,10 +17,7 @@ _SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same
 
 
 class Interruption:
-    """Whether the program was asked to stop.
-
-    Args:
-        stop: function to call when it is asked to.
+    """Whether the program was asked to stop; `stop` is called when it is.
 
     Attributes:
         reason: name of the signal, or another reason; None if nothing asked.
@@ -53,7 +50,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Inside this scope the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 only sets the `Interruption`.
+    """Inside this scope the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 only sets the `Interruption`, which it yields.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -62,12 +59,6 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
         signal ─┬─> pipe ─> watching thread ─> Interruption is set, stop()    at once
                 └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
-
-    Args:
-        stop: function to call from another thread as soon as a signal arrives.
-
-    Yields:
-        `Interruption`.
     """
     interruption = Interruption(stop)
     handlers = {number: signal.getsignal(number) for number in child_process.STOP_SIGNALS}
@@ -103,11 +94,7 @@ def _end_to_resume(number, unused_frame):
 
 
 def end_by(number: int) -> NoReturn:
-    """Ends this process by a signal, from any thread, so that a loop of a shell ends too.
-
-    Args:
-        number: of the signal.
-    """
+    """Ends this process by a signal, from any thread, so that a loop of a shell ends too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -46,11 +46,8 @@ _OF_PATTERNS = re.compile(r'[*?\[\\]')
 def hold_lock(file: str, folder: str) -> Iterator[Any]:
     """Holds a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
-    It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'.
-
-    Args:
-        file: path of the lock; it is created if needed, and not deleted.
-        folder: the locked folder, as the user named it.
+    It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
+    is created if needed, and not deleted; `folder` is the locked one, as the user named it.
 
     Raises:
         TrainingError: another training run holds the lock.
@@ -87,10 +84,7 @@ def _lock(stream, folder):
 
 
 class LogDir:
-    """The files of one training run.
-
-    Args:
-        path: folder of the run, on this machine or elsewhere that TensorFlow can write, such as 'gs://bucket/run'.
+    """The files of one training run, in a folder of this machine or elsewhere, such as 'gs://bucket/run'.
 
     Raises:
         ValueError: TensorFlow would take the path for a pattern.
@@ -126,18 +120,7 @@ class LogDir:
         return folder
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
-        """Writes or replaces files of a folder in this one.
-
-        Args:
-            folder: name of the folder.
-            files: dictionary from the name of a file to its contents.
-
-        Returns:
-            The paths of the files.
-
-        Raises:
-            TrainingError: they cannot be written.
-        """
+        """Writes or replaces files of a folder in this one, {name: contents}, and returns their paths."""
         paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
         for path, contents in zip(paths, files.values()):
             replace_text(path, contents)
@@ -186,11 +169,7 @@ class LogDir:
         replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_versions(self) -> dict[str, str]:
-        """Returns the versions of packages by name, as `write_control` wrote them; empty if there are none.
-
-        Raises:
-            TrainingError: the file is damaged.
-        """
+        """Returns the versions of packages by name, as `write_control` wrote them; empty if there are none."""
         try:
             return parsed_versions(self.read('control', 'versions.txt') or '')
         except ValueError as error:
@@ -212,11 +191,9 @@ class LogDir:
         return names, count
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Records the workers that are left out, for a chief that restarts.
+        """Records the workers that are left out, such as 'worker:1', for a chief that restarts.
 
-        Args:
-            names: such as 'worker:1'; empty at the beginning.
-            num_devices: number of devices of all workers; None if the chief does not see them.
+        The number is that of the devices of all workers; None if the chief does not see them.
         """
         replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
@@ -264,11 +241,9 @@ def versions_text() -> str:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Returns what differs between two texts of params, such as 'train.max_steps : 20 -> 30'.
+    """Returns what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
 
-    Args:
-        old: the earlier text; lines that only one of the texts has are of another version or another model.
-        new: the later text.
+    Lines that only one of the texts has are of another version or another model.
     """
     before, after = (dict(line.split(' : ', 1) for line in text.splitlines() if ' : ' in line) for text in (old, new))
     return [f'{name} : {_shown(before[name])} -> {_shown(value)}' for name, value in after.items()
@@ -296,15 +271,7 @@ def parsed_versions(text: str) -> dict[str, str]:
 
 
 def refuse_patterns(name: str, path: Any) -> None:
-    """Refuses a path that TensorFlow takes for a pattern where it reads a checkpoint: it finds none, or that of others.
-
-    Args:
-        name: the flag or field with the path.
-        path: the path.
-
-    Raises:
-        ValueError: it has a character of patterns.
-    """
+    """Raises ValueError for the path of a flag or field that TensorFlow takes for a pattern: it reads other files."""
     found = _OF_PATTERNS.search(str(path))
     if found:
         raise ValueError(f'{name}={path} has the character {found[0]}, and TensorFlow takes such a path of checkpoints '
@@ -333,15 +300,7 @@ def _write_text(file, text):
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replaces a file atomically, so that a full disk or a kill leaves the old one complete.
-
-    Args:
-        file: path.
-        text: its new contents; a picture is bytes.
-
-    Raises:
-        TrainingError: the disk is full or cannot be written to.
-    """
+    """Replaces a file atomically, so that a full disk, a `TrainingError`, or a kill leaves the old one complete."""
     new = f'{file}.new'
     try:
         _write_text(new, text)

@@ -18,12 +18,9 @@ class Placement:
                 ──> program(...)    the step: where it runs, and how gradients are summed
                 ──> evaluate(...)   build the evaluation of a batch
 
-    Args:
-        devices: list of device names, one for each partition of each replica, for params that name none; None: they
-            are chosen.
-
     Attributes:
-        devices: list of device names, one for each partition of each replica that this process builds, or None.
+        devices: list of device names, one for each partition of each replica that this process builds, for params that
+            name none; None: they are chosen.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:

@@ -86,14 +86,9 @@ def plan(params: hyperparams.Params, accelerator: str | None = None, device_memo
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Returns params with values in place of 'auto', for the devices of this machine, and prints the values.
+    """Returns params with values in place of 'auto', by default for the devices of this machine, and prints the values.
 
     With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
-
-    Args:
-        params: Params of an experiment.
-        num_devices: number of devices; None: that of the accelerators of this machine, or of its processor cores.
-        on_cpu: whether to use no accelerators.
     """
     if not resolution.is_open(params.task.body):
         return params

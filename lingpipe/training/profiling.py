@@ -11,17 +11,7 @@ from lingpipe.training import errors
 
 
 def steps_of(text: str) -> tuple[int, int]:
-    """Reads the range of steps to profile.
-
-    Args:
-        text: 'FIRST:LAST', both counted from 1, and both profiled.
-
-    Returns:
-        FIRST and LAST.
-
-    Raises:
-        ValueError: there are no such steps.
-    """
+    """Returns FIRST and LAST of 'FIRST:LAST', both counted from 1; raises ValueError if there are no such steps."""
     match = re.fullmatch(r'(\d+):(\d+)', str(text))
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f'train.profile_steps={text!r} is not possible: it must be FIRST:LAST with 1 <= FIRST <= LAST'
@@ -30,11 +20,7 @@ def steps_of(text: str) -> tuple[int, int]:
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raises ValueError if the steps to profile do not exist.
-
-    Args:
-        train: the Params of training.
-    """
+    """Raises ValueError if the steps to profile do not exist."""
     if train.profile_steps is None:
         return
     _, last = steps_of(train.profile_steps)
@@ -51,6 +37,8 @@ class StepProfile:
         --profile_steps=100:102    97 98 99 │ 100 │ 101 │ 102 │ 103 104 105 ...     │: a call ends, another begins
                                             └──── profile ────┘
 
+    Its methods take the number of steps done, and raise a `TrainingError` if the profiler fails.
+
     Args:
         steps: 'FIRST:LAST', or None to profile nothing.
         directory: folder for the profile, which is written to its `plugins/profile`.
@@ -66,22 +54,14 @@ class StepProfile:
         return 0 < self._last <= step
 
     def num_steps_ahead(self, step: int) -> list[int]:
-        """Returns the limit of steps in the next call as a list, which is empty without a limit.
-
-        Args:
-            step: number of steps done.
-        """
+        """Returns the limit of steps in the next call as a list, which is empty without a limit."""
         if self._first - 1 <= step < self._last:
             return [1]
         return [self._first - 1 - step] if step < self._first - 1 < self._last else []
 
     @contextlib.contextmanager
     def of_next_step(self, step: int) -> Iterator[None]:
-        """Scope of the call after `step` steps; starts the profile at its first step.
-
-        Raises:
-            TrainingError: this process is already being profiled.
-        """
+        """Scope of the next call; starts the profile at its first step."""
         if not self._first - 1 <= step < self._last:
             yield
             return
@@ -100,14 +80,7 @@ class StepProfile:
         self._is_recording = True
 
     def end_after(self, step: int) -> str | None:
-        """Ends the profile after its last step, and then returns a message; else returns None.
-
-        Args:
-            step: number of steps done.
-
-        Raises:
-            TrainingError: it cannot be written.
-        """
+        """Ends the profile after its last step, and then returns a message; else returns None."""
         if not self._is_recording or step < self._last:
             return None
         self.close()
@@ -115,11 +88,7 @@ class StepProfile:
                 'tensorboard-plugin-profile shows it')
 
     def close(self) -> None:
-        """Ends and writes an unfinished profile.
-
-        Raises:
-            TrainingError: it cannot be written.
-        """
+        """Ends and writes an unfinished profile."""
         if not self._is_recording:
             return
         self._is_recording = False

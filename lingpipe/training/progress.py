@@ -27,20 +27,12 @@ _LEAST_SHARE = 0.01
 
 
 def count_bad_records(data: base_input.BaseInput) -> int | None:
-    """Returns the number of bad records that an input has found so far; None if it does not check records.
-
-    Args:
-        data: an input, such as `ImageInput`.
-    """
+    """Returns the number of bad records that an input has found so far; None if it does not check records."""
     return None if data.bad_records is None else len(data.bad_records)
 
 
 def bad_records_text(inputs: dict) -> str:
-    """Returns a text with the first skipped records of each input and the reasons; '' if there are none.
-
-    Args:
-        inputs: dictionary from a dataset's name, such as 'Train', to its input.
-    """
+    """Returns a text with the first skipped records of each input and the reasons; '' if there are none."""
     return '\n'.join(_of_input(name, data) for name, data in inputs.items() if count_bad_records(data))
 
 
@@ -55,12 +47,9 @@ def _of_input(name, data):
 
 
 class SummaryWriter:
-    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test'.
+    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test', into an event file in a folder.
 
     Every method raises a `TrainingError` when the disk is full or cannot be written to.
-
-    Args:
-        directory: folder of the event file.
     """
 
     def __init__(self, directory: str) -> None:
@@ -69,12 +58,7 @@ class SummaryWriter:
             self._writer = tf.summary.create_file_writer(str(directory))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
-        """Writes one point of several curves.
-
-        Args:
-            step: step of the point.
-            values: dictionary from name to number.
-        """
+        """Writes one point of several curves."""
         with self._errors_in_words(), self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
@@ -162,18 +146,10 @@ class Progress:
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
-        """Shows a new state.
-
-        Args:
-            step: current step.
-            metrics: dictionary from name to number.
-            done_steps: steps since the last update.
-            seconds: seconds that they took.
-            shares: the result of `TimeSpent.shares`, or None.
-        """
+        """Shows the state at a step; the last `done_steps` took some seconds, and `shares` are those of `TimeSpent`."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
-        text = ', '.join([*map(format_metric, metrics.items()), rate, left])
+        text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])
         if self._bar is not None:
             self._bar.bar_format = _BAR + ', '.join([text, *_in_percent(shares or {}, _LEAST_SHARE)])
             self._bar.update(step - self._bar.n)
@@ -202,10 +178,10 @@ class Progress:
         return (now - begin) / (step - first_step) * (self._max_steps - step)
 
 
-def format_metric(item: tuple) -> str:
-    """Returns 'accuracy 98.40 %' or 'loss 0.1234' for a (name, value) pair."""
-    name, value = item
-    return f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match')) else f'{name} {value:.4f}'
+def metrics_text(metrics: dict[str, Any]) -> str:
+    """Returns a text such as 'loss 0.1234, accuracy 98.40 %'."""
+    return ', '.join(f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match'))
+                     else f'{name} {value:.4f}' for name, value in metrics.items())
 
 
 def time_text(spent: TimeSpent) -> str:
@@ -221,14 +197,10 @@ def _in_percent(shares, least, with_steps=False):
             if share >= least and (with_steps or kind != STEPS)]
 
 
-def comparison(dataset: str, baselines: dict[str, float]) -> str:
-    """Returns the line that says what simple methods reach on a dataset.
-
-    Args:
-        dataset: name of the dataset.
-        baselines: dictionary from method to number.
-    """
-    return f'For comparison, {dataset}: ' + ', '.join(map(format_metric, baselines.items()))
+def print_comparison(dataset: str, baselines: dict[str, float]) -> None:
+    """Prints what simple methods, {name: number}, reach on a dataset, if there are any."""
+    if baselines:
+        print(f'For comparison, {dataset}: {metrics_text(baselines)}', flush=True)
 
 
 def _clock(seconds):

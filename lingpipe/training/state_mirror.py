@@ -29,11 +29,7 @@ class _Copies(NamedTuple):
 
 
 class StateMirror:
-    """Keeps the newest copies of a state over hosts.
-
-    Args:
-        share: part of the time that making copies may take.
-    """
+    """Keeps the newest copies of a state over hosts; making them takes up to `share` of the time."""
 
     def __init__(self, share: float = .01) -> None:
         self._share = share
@@ -46,11 +42,7 @@ class StateMirror:
         return self._copies.step if self._copies else -1
 
     def after_steps(self, state: dict) -> None:
-        """Copies a state if it is time to.
-
-        Args:
-            state: nested dictionary of `tf.Variable`, that of a `Checkpointer`.
-        """
+        """Copies a state, that of a `Checkpointer`, if it is time to."""
         if time.monotonic() >= self._due:
             begin = time.monotonic()
             self._copy(state)
@@ -66,14 +58,7 @@ class StateMirror:
         self._copies = _Copies(own, elsewhere, int(state['global_step']))
 
     def restore(self, state: dict) -> bool:
-        """Assigns the newest copies to a state.
-
-        Args:
-            state: as in `after_steps`, on any devices.
-
-        Returns:
-            Whether all copies could be read; if not, nothing was assigned.
-        """
+        """Assigns the newest copies to a state on any devices; False, and nothing changes, if some cannot be read."""
         variables, readable = tf.nest.flatten(state), {}
         found = [self._find(own, elsewhere, readable) for own, elsewhere in zip(*self._copies[:2])]
         if any(tensor is None for tensor in found):

@@ -45,29 +45,16 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Adds a point to several curves.
-
-        Args:
-            step: number of steps done.
-            values: {name: value}.
-        """
+        """Adds a point to several curves, {name: value}, after a number of steps."""
         ...
 
     def end(self, status: str) -> None:
-        """Ends the run.
-
-        Args:
-            status: FINISHED, FAILED, or KILLED if a signal stopped it.
-        """
+        """Ends the run; the status is FINISHED, FAILED, or KILLED if a signal stopped it."""
         ...
 
 
 class TensorBoardHyperparameters:
-    """The params of a run in TensorBoard's tab HPARAMS, with the last values of its curves.
-
-    Args:
-        logdir: `LogDir` of the run.
-    """
+    """The params of a run in TensorBoard's tab HPARAMS, with the last values of its curves."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._folder = logdir.train
@@ -90,11 +77,7 @@ class TensorBoardHyperparameters:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases; its environment variables (`WANDB_...`) name project, entity and mode.
-
-    Args:
-        logdir: `LogDir` of the run.
-    """
+    """A run of Weights & Biases; its environment variables (`WANDB_...`) name project, entity and mode."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._wandb = _library('wandb', 'wandb')
@@ -121,11 +104,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow; its environment variables (`MLFLOW_...`) name server and experiment.
-
-    Args:
-        logdir: `LogDir` of the run.
-    """
+    """A run of MLflow; its environment variables (`MLFLOW_...`) name server and experiment."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._mlflow = _library('mlflow', 'mlflow')
@@ -158,27 +137,19 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
 
 
 class Trackers:
-    """The trackers of a training run, if it has any.
-
-    Args:
-        names: list of names of `TRACKERS`.
-        logdir: `LogDir` of the run.
+    """The trackers of a training run, by names of `TRACKERS`.
 
     Raises:
         ValueError: a tracker does not exist, or its library is not installed.
     """
 
     def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
-        validate(names)
         self._logdir = logdir
         self._made: dict[str, Tracker] = {name: TRACKERS[name](logdir) for name in names}
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params) -> None:
         """Begins a run of each tracker, or continues that of the log directory.
-
-        Args:
-            params: the experiment's Params.
 
         Raises:
             TrainingError: a tracker cannot begin a run.
@@ -200,22 +171,12 @@ class Trackers:
         return (self._logdir.read('control', _file_of(name)) or '').strip() or None
 
     def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
-        """Adds a point to several curves.
-
-        Args:
-            step: number of steps done.
-            values: {name: number}.
-            prefix: 'train', or the name of the dataset of the values.
-        """
+        """Adds a point to several curves; the prefix of their names is 'train', or the name of a dataset."""
         named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
-        """Ends all runs.
-
-        Args:
-            status: as in `Tracker.end`.
-        """
+        """Ends all runs with a status of `Tracker.end`."""
         self._each(lambda tracker: tracker.end(status))
 
     def _each(self, action):
@@ -229,11 +190,7 @@ class Trackers:
 
 
 def validate(names: Sequence[str]) -> None:
-    """Raises ValueError if a name is not that of a tracker.
-
-    Args:
-        names: `train.trackers`.
-    """
+    """Raises ValueError if a name is not that of a tracker."""
     if not isinstance(names, (list, tuple)):
         raise ValueError(f'train.trackers={names!r} is not possible: it must be a list of names. Set it to '
                          "['mlflow'], for instance.")
@@ -244,11 +201,7 @@ def validate(names: Sequence[str]) -> None:
 
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
-    """Returns {path: value} of all params; values that are neither numbers nor texts become texts.
-
-    Args:
-        params: Params.
-    """
+    """Returns {path: value} of all params; values that are neither numbers nor texts become texts."""
     found: dict[str, Value] = {}
     params.Visit(
         lambda path, value: found.__setitem__(

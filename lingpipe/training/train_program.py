@@ -112,20 +112,11 @@ class TrainProgram:
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Returns the iterator for `run`, over the rows of batches that this process reads.
-
-        Args:
-            batches: function from a `Share` to the `tf.data.Dataset` of its rows of each batch.
-        """
+        """Returns the iterator for `run`; `batches` is a function from a `Share` to the dataset of its rows."""
         return iter(batches(batch_share.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Returns the result of `iterate` for the batches of an input after a step.
-
-        Args:
-            data: the input.
-            step: number of steps done.
-        """
+        """Returns the result of `iterate` for the batches of an input after a number of steps."""
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
@@ -138,23 +129,10 @@ class TrainProgram:
         self._has_seen = seen > 0
         return seen
 
-    def watching_start(self, details: Callable[[], str] = str) -> waits.Wait:
-        """Returns the scope of `state_restored`, which may wait for other processes to read a checkpoint.
-
-        Args:
-            details: as in `waits.Wait`.
-        """
-        return waits.for_files('weights to reach all devices', self._params.checkpoint_timeout_seconds, details)
-
     @contextlib.contextmanager
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[None]:
-        """In this scope the process ends with a message if the input gives `run` no batch in time.
-
-        Args:
-            data: the input.
-            wait: `waits.for_batch`, or a function like it.
-        """
+        """In this scope the process ends with a message if the input gives `run` no batch in time."""
         seconds = self._params.input_timeout_seconds
         with wait(data.source, seconds, lambda: self._awaited_batch(seeks=False)), \
                 waits.for_seeking(data.source, seconds, lambda: self._awaited_batch(seeks=True)):
@@ -182,11 +160,7 @@ class TrainProgram:
         """Copies trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
 
     def should_stop(self, interrupted: interruption.Interruption) -> bool:
-        """Returns whether to stop; several programs that train together agree on it.
-
-        Args:
-            interrupted: the `Interruption` of this program.
-        """
+        """Returns whether to stop; several programs that train together agree on it."""
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
@@ -195,9 +169,6 @@ class TrainProgram:
         Args:
             iterator: iterator of (images, labels, weights) batches of one static shape.
             num_steps: number of steps.
-
-        Returns:
-            `StepResult`.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -242,15 +213,7 @@ class TrainProgram:
         return self._row(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out, step):
-        """Builds the rest of a step, after its gradients.
-
-        Args:
-            out: `ValueAndGrad`.
-            step: number of steps done.
-
-        Returns:
-            Global norm of the gradients.
-        """
+        """Builds the rest of a step, after its gradients, and returns their global norm."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = global_norm.is_finite(out.loss, norm)
@@ -277,10 +240,6 @@ class TrainProgram:
 
         If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
         the scale can be reduced.
-
-        Args:
-            is_finite: boolean scalar.
-            update: function without arguments that builds `_update`.
         """
         scale = loss_scaling.scale_of(self.optimizer)
         with self._deciding():
@@ -300,12 +259,7 @@ class TrainProgram:
             self.average.update(step)
 
     def _apply(self, gradients, step):
-        """Builds the arithmetic of the optimizer.
-
-        Args:
-            gradients: list of tensors or None, one for each trainable variable.
-            step: number of steps done.
-        """
+        """Builds the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
         loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients, norm):

@@ -46,7 +46,7 @@ class Trainer:
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
         dog: `watchdog.Watchdog`, which limits steps, or None.
-        mirror: `state_mirror.StateMirror` that copies the state to other memory, or None.
+        mirror: `StateMirror` that copies the state to other memory, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -70,7 +70,10 @@ class Trainer:
                 pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
-        self._build(placement or Placement())
+        placement = placement or Placement()
+        self._task = self._built_task(placement)
+        self._program = placement.program(self._task, params.train, self._input.batch_spec)
+        self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
         self._writer = background_writer.BackgroundWriter()
         with self._waiting_for(f'list of checkpoints in {logdir}'):
             self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
@@ -80,15 +83,11 @@ class Trainer:
         self.interrupted = interruption.Interruption()
         self._step, self._is_complete = 0, False
         self._num_told_bad_records = 0
+        self._batch_size = self._input.params.batch_size
 
     def _waiting_for(self, what):
         """Returns the scope of a wait for files of the log directory, or for other processes at the same point."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
-
-    def _build(self, placement):
-        self._task = self._built_task(placement)
-        self._program = placement.program(self._task, self._params.train, self._input.batch_spec)
-        self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
 
     def _make_checkpointer(self, directory, max_to_keep):
         wait = functools.partial(
@@ -166,11 +165,7 @@ class Trainer:
             self._after_steps(interrupted)
 
     def _wait_for_batch(self, position):
-        """Returns `waits.for_batch`, which saves the run before its process ends.
-
-        Args:
-            position: as in `Checkpointer.save_while`.
-        """
+        """Returns `waits.for_batch`, which saves the run by `Checkpointer.save_while` before its process ends."""
         return functools.partial(
             waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
@@ -199,12 +194,13 @@ class Trainer:
     def _begin(self):
         """Restores the newest state, and refuses what cannot work, before anything is written."""
         newest = self._restore_from_mirror() or self._checkpointer.restore_newest()
-        with self._program.watching_start(self._dog.silence_in_words):
+        with self._waiting_for('weights to reach all devices'):  # other processes may read the checkpoint too
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
-        if newest:
-            self._tell_changes()
+        changes = logdirs.changes(self._logdir.read_params() or '', self._params.ToText()) if newest else []
+        if changes:
+            print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
         targets = self._input.TargetSpec(self._input.params)
         self._is_larger_better = experiment.is_larger_better(
             self._params.eval, self._task, self._task.metric_names(targets))
@@ -226,15 +222,11 @@ class Trainer:
             logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
                             'later steps.', self._params.train.profile_steps, self._step)
 
-    def _tell_changes(self):
-        changes = logdirs.changes(self._logdir.read_params() or '', self._params.ToText())
-        if changes:
-            print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
-
     def _begin_files(self):
         """Reads the value of the best checkpoint, and writes what describes the run."""
         self._best_so_far = self._logdir.read_best(self._params.eval.best_metric)
-        self._logdir.write_control(self._params.ToText(), self._analysis_text())
+        self._logdir.write_control(
+            self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params)
         self._curves = progress.SummaryWriter(self._logdir.train)
         self._evaluation_curves = {
@@ -252,13 +244,6 @@ class Trainer:
         if self._mirror is None or self._mirror.step <= (checkpoints.step_of(newest) if newest else 0):
             return False
         return self._mirror.restore(self._checkpointer.state)
-
-    @property
-    def _batch_size(self):
-        return self._input.params.batch_size
-
-    def _analysis_text(self):
-        return inspection.describe(self._task.body.analyses, self._program.partitions)
 
     def _begin_save(self, checkpointer, then=lambda: None):
         self._bring_to_host()
@@ -342,7 +327,8 @@ class Trainer:
                 self._write_curves()
             self._tell_bad_records()
         if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
-            self._evaluate(self._inputs_for_choices(), interrupted)
+            with self._time.of(progress.EVALUATION):
+                self._evaluate(self._inputs_for_choices(), interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
@@ -375,11 +361,7 @@ class Trainer:
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _where_to_resume(self, step):
-        """Says which checkpoint a run resumes from; one with the weights that led to this loss would lead to it again.
-
-        Args:
-            step: number of steps that these weights have been trained for.
-        """
+        """Says which checkpoint a run resumes from; that with the weights of this loss would lead to it again."""
         paths = checkpoints.complete(self._logdir.train)
         if not paths:
             return 'There is no checkpoint yet. '
@@ -406,10 +388,6 @@ class Trainer:
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
     def _evaluate(self, inputs, interrupted, decode=False):
-        with self._time.of(progress.EVALUATION):
-            return self._evaluated(inputs, interrupted, decode)
-
-    def _evaluated(self, inputs, interrupted, decode):
         results = {}
         self._bring_to_host()
         for name, data in inputs.items():
@@ -424,8 +402,7 @@ class Trainer:
                 self._evaluation_curves[name].scalars(self._step, metrics)
                 self._evaluation_curves[name].flush()
                 self._trackers.log(self._step, metrics, name.lower())
-            self._progress.write(
-                f'step {self._step}, {name}: ' + ', '.join(map(progress.format_metric, metrics.items())))
+            self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
         self._keep_best(results)
         self._show_sample()
         return results
@@ -433,11 +410,10 @@ class Trainer:
     def _show_sample(self):
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
             return  # generated texts change their length
-        with waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
-            text = self._task.sample(self._input, self._program.read)
-            if text is not None:
-                self._curves.text('sample', text, self._step)
+        text = self._text_of_task('a sample of the model', self._task.sample)
         if text is not None:
+            with self._waiting_for(f'curves of {self._logdir.train} to be written'):
+                self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _keep_best(self, results):
@@ -454,9 +430,12 @@ class Trainer:
                 self._best, functools.partial(self._logdir.write_best, self._step, p.best_metric, value))
 
     def _finish(self, interrupted, path):
-        results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
+        with self._time.of(progress.EVALUATION):
+            results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
         self._writer.wait()
-        self._tell_time()
+        told = progress.time_text(self._time)
+        if told:
+            self._progress.write(told)
         if interrupted and len(results) < len(self._evaluation_inputs):
             print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
                   'again for it.',
@@ -464,24 +443,17 @@ class Trainer:
             return {}
         self._is_complete = True
         for name, metrics in results.items():
-            print(f'Final {name} after {self._step} steps: ' + ', '.join(map(progress.format_metric, metrics.items())),
-                  flush=True)
-            baselines = self._task.baselines(self._params.input, self._evaluation_inputs[name])
-            if baselines:
-                print(progress.comparison(name, baselines), flush=True)
-        self._print_report()
-        return results
-
-    def _tell_time(self):
-        told = progress.time_text(self._time)
-        if told:
-            self._progress.write(told)
-
-    def _print_report(self):
-        with waits.Wait('the report of the task', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
-            report = self._task.report(self._input, self._program.read)
+            print(f'Final {name} after {self._step} steps: {progress.metrics_text(metrics)}', flush=True)
+            progress.print_comparison(
+                name, self._task.baselines(self._params.input, self._evaluation_inputs[name]))
+        report = self._text_of_task('the report of the task', self._task.report)
         if report is not None:
             print(report, flush=True)
+        return results
+
+    def _text_of_task(self, what, make):
+        with waits.Wait(what, _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
+            return make(self._input, self._program.read)
 
 
 def _has_passed(before, after, interval):

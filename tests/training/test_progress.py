@@ -135,8 +135,7 @@ def test_the_bar_moves_with_every_update(monkeypatch):
 
 
 def test_only_accuracies_are_shown_in_per_cent():
-    assert progress.format_metric(('accuracy', 0.5)) == 'accuracy 50.00 %'
-    assert progress.format_metric(('loss', 0.00004)) == 'loss 0.0000'
+    assert progress.metrics_text({'accuracy': 0.5, 'loss': 0.00004}) == 'accuracy 50.00 %, loss 0.0000'
 
 
 def test_a_scope_inside_of_another_counts_once(clock):

@@ -99,7 +99,7 @@ class Report:
         last = {name: {metric: points[-1] for metric, points in written.scalars.items()}
                 for name, written in self._evaluations.items() if written.scalars}
         rows = [[name, max(step for step, _ in metrics.values()),
-                 ', '.join(progress.format_metric((metric, value)) for metric, (_, value) in metrics.items())]
+                 progress.metrics_text({metric: value for metric, (_, value) in metrics.items()})]
                 for name, metrics in last.items()]
         table = [page.table(text_tables.table(['evaluation', 'step', 'metrics'], rows))] if rows else []
         return [page.paragraph(facts), *table]
