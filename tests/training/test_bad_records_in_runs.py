@@ -3,12 +3,12 @@
 import keras
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import base_model_params, layers
 from lingpipe.input import image_input
 from lingpipe.models import image_classifier
 from lingpipe.training import errors, progress, trainer
+from tests.curves import curve
 from tests.input import photographs
 
 
@@ -41,11 +41,6 @@ def train(logdir, train_input, **evaluation_inputs):
     params = TinyPhotographs().Model()
     params.Define('input', train_input, 'The input of Train.')
     return trainer.Trainer(params, evaluation_inputs, str(logdir)).run()
-
-
-def curve(logdir, name):
-    events = event_accumulator.EventAccumulator(str(logdir), size_guidance={'tensors': 0}).Reload()
-    return [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in events.Tensors(name)]
 
 
 def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_path, capsys):

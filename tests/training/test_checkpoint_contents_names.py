@@ -48,15 +48,3 @@ def test_a_checkpoint_of_a_layer_of_any_name_is_read_again(tmp_path, name):
 def test_names_that_tensorflow_cannot_read_again_are_refused(name):
     with pytest.raises(ValueError, match='Rename the layer'):
         checkpoint_contents.nested({f'{name}/000_kernel': tf.Variable(1)})
-
-
-def test_a_nest_of_variables_is_saved_and_restored_by_name(tmp_path):
-    body, plain = make_body(2), tf.Variable(7.0)
-    tree = checkpoint_contents.nested({**checkpoint_contents.model_variables(body), 'average/step': plain})
-    path = tf.train.Checkpoint(**tree).write(str(tmp_path / 'checkpoint'))
-    names = {name for name, _ in tf.train.list_variables(path)}
-    assert {'norm/002_moving_mean/.ATTRIBUTES/VARIABLE_VALUE', 'average/step/.ATTRIBUTES/VARIABLE_VALUE'} <= names
-    other = make_body(3)
-    tf.train.Checkpoint(**checkpoint_contents.nested(checkpoint_contents.model_variables(other))).read(path).expect_partial()
-    for weight, restored in zip(body.weights, other.weights):
-        np.testing.assert_array_equal(weight.numpy(), restored.numpy())

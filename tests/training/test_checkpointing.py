@@ -1,11 +1,8 @@
-import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import layers
 from lingpipe.training import background_writer, checkpointing, checkpoints, errors, experiment, train_program
 
 
@@ -148,22 +145,6 @@ def test_a_foreign_checkpoint_is_refused_and_left_alone(make_program, tmp_path, 
     with pytest.raises(errors.TrainingError, match='ckpt-1 is of another model: .*nothing was changed'):
         checkpointer.restore(checkpointer.latest())
     assert contents(tmp_path) == before
-
-
-def test_slots_of_another_optimizer_do_not_fit_even_if_their_shapes_do(make_program, copied):
-    adagrad = make_program(train__optimizer=layers.KerasParams(keras.optimizers.Adagrad))
-    with pytest.raises(errors.TrainingError, match='is of another model'):
-        checkpointing.Checkpointer(copied / 'train', adagrad).restore(copied / 'train/ckpt-12')
-
-
-def test_the_kept_checkpoints_are_those_of_all_runs_into_a_folder(make_program, tmp_path):
-    for step in range(4):
-        program = make_program()
-        program.global_step.assign(step)
-        checkpointing.Checkpointer(tmp_path, program, max_to_keep=2).save()
-    assert {path.stem for path in tmp_path.glob('*.index')} == {'ckpt-2', 'ckpt-3'}
-    shutil.rmtree(tmp_path)
-    assert checkpoints.complete(tmp_path) == []
 
 
 @pytest.mark.parametrize('work', ['save', 'read'])

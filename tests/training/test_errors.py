@@ -68,22 +68,6 @@ def test_too_little_memory_comes_with_what_can_still_be_done(recompute, advice):
                          '3), or lower input.batch_size.')
 
 
-def test_a_full_disk_is_not_taken_for_too_little_memory():
-    error = tf.errors.ResourceExhaustedError(None, None, '/data/cache; No space left on device')
-    assert words(error) == (
-        'The disk is full (/data/cache; No space left on device). Free some space, then run the same command again.')
-
-
-def test_a_device_that_was_only_cancelled_is_not_blamed():
-    assert words(tf.errors.CancelledError(None, None, 'RecvAsync is cancelled.')).startswith(
-        'A device failed in the middle of a step; the lines above that begin with W say why')
-
-
-def test_other_errors_are_reported_with_their_class():
-    told = words(failure(fails_in_a_function))
-    assert told.startswith("TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, ")
-
-
 _OF_A_WORKER = """Graph execution error:
 
 Socket closed
@@ -91,14 +75,21 @@ Additional GRPC error information from remote target /job:worker/replica:0/task:
 :UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Socket closed"} [Op:__inference__steps_2478]"""
 
 
-def test_a_lost_worker_is_named_with_what_to_do():
-    error = tf.errors.UnavailableError(None, None, _OF_A_WORKER)
-    assert errors.is_lost_machine(error)
-    assert words(error).startswith('Worker 1 was lost in the middle of a step (Socket closed). Restart it')
+@pytest.mark.parametrize('error, beginning', [
+    (tf.errors.ResourceExhaustedError(None, None, '/data/cache; No space left on device'),
+     'The disk is full (/data/cache; No space left on device). Free some space, then run the same command again.'),
+    (tf.errors.CancelledError(None, None, 'RecvAsync is cancelled.'),
+     'A device failed in the middle of a step; the lines above that begin with W say why'),
+    (tf.errors.UnknownError(None, None, "KeyError: 'no entry'"),
+     "TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, "),
+    (tf.errors.UnavailableError(None, None, _OF_A_WORKER),
+     'Worker 1 was lost in the middle of a step (Socket closed). Restart it')])
+def test_an_error_is_reported_by_its_cause_with_what_to_do(error, beginning):
+    assert words(error).startswith(beginning)
 
 
 @pytest.mark.parametrize('error, is_lost', [
-    (tf.errors.AbortedError(None, None, 'x'), True), (tf.errors.DeadlineExceededError(None, None, 'x'), True),
+    (tf.errors.UnavailableError(None, None, _OF_A_WORKER), True), (tf.errors.AbortedError(None, None, 'x'), True), (tf.errors.DeadlineExceededError(None, None, 'x'), True),
     (tf.errors.InvalidArgumentError(None, None, 'Unable to find a context_id matching the specified one (7)'), True),
     (tf.errors.InternalError(None, None, 'Unable to parse request'), True), (tf.errors.InternalError(None, None, 'x'), False),
     (tf.errors.InvalidArgumentError(None, None, 'a shape'), False),

@@ -41,14 +41,6 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     assert not list((tmp_path / 'a/b/control').iterdir())
 
 
-def test_a_folder_is_locked_for_one_training_run_at_a_time(tmp_path):
-    made = logdir.LogDir(tmp_path)
-    made.create()
-    with made.lock(), pytest.raises(errors.TrainingError,
-                                    match='in use by another training'), logdir.LogDir(tmp_path).lock():
-        pytest.fail('Both trainings hold the lock.')
-
-
 def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     assert logdir.LogDir('~/logs').path == str(tmp_path / 'logs')
@@ -130,7 +122,6 @@ def test_versions_read_back(tmp_path):
     run.create()
     run.write_control('a : 1', 'analysis')
     assert run.read_versions()['python'] == platform.python_version()
-
 
 
 @pytest.mark.parametrize('text', ['[]', '{}', '{"left_out": 3, "num_devices": 1}', '{"left_out": [3], "num_devices": 1}', '{"left_out": ["ps:0"], "num_devices": 1}',

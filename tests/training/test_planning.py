@@ -71,16 +71,7 @@ def test_the_picture_is_a_png(tiny):
     assert image.format == 'PNG'
 
 
-def test_the_trainer_resolves_auto(tiny, tmp_path, capsys):
-    trainer = tiny.trainer(tmp_path, task__body__num_micro_batches='auto', train__max_steps=1)
-    trainer.run()
-    assert "'auto': num_micro_batches=1. Fits on 2 devices of " in capsys.readouterr().out
-    written = (tmp_path / 'control/params.txt').read_text()
-    assert {line.split(' : ')[0] for line in written.splitlines() if "'auto'" in line} == {
-        'task.body.tpu_route', 'task.body.gradient_sum'}
-
-
-def test_a_training_run_decides_everything_by_measured_layers(tiny, tmp_path, capsys):
+def test_the_trainer_resolves_auto_by_measured_layers(tiny, tmp_path, capsys):
     fields = {f'task__body__{field}': 'auto' for field in search.FIELDS}
     trainer = tiny.trainer(tmp_path, **fields, train__max_steps=1)
     trainer.run()

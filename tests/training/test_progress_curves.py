@@ -1,21 +1,12 @@
 import errno
 import os
-import resource
 
 import keras
 import pytest
-import tensorflow as tf
-from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe.training import errors, progress
+from tests.curves import read
 from tests.programs import tiny_digits
-
-
-def read(folder):
-    accumulator = event_accumulator.EventAccumulator(str(folder), {'tensors': 0})
-    accumulator.Reload()
-    return {name: [(event.step, tf.make_ndarray(event.tensor_proto)) for event in accumulator.Tensors(name)]
-            for name in accumulator.Tags()['tensors']}
 
 
 def test_training_writes_every_curve_at_its_interval(finished):
@@ -53,16 +44,11 @@ def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
     assert curves['told'][0][1].item() == b'    one\n      two'
 
 
-def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(tmp_path, full_disk):
     writer = progress.SummaryWriter(tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)  # stands for the space that is left
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
-    try:
-        with pytest.raises(errors.TrainingError) as caught:
-            for step in range(100):
-                writer.scalars(step, {'loss': 1.0})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises(errors.TrainingError) as caught:
+        for step in range(100):
+            writer.scalars(step, {'loss': 1.0})
     assert str(caught.value).startswith(f'The curves could not be written to {tmp_path} (')
     assert os.strerror(errno.EFBIG) in str(caught.value)
     assert str(caught.value).endswith('then run the same command again.')

@@ -238,15 +238,10 @@ def test_initial_weights_that_cannot_be_read_are_named(tiny, unread, finished, t
     assert unread.sentence()
 
 
-def test_devices_that_the_weights_do_not_reach_are_waited_for_by_name(tiny, stall, monkeypatch, tmp_path):
-    stall.expected = 'Waited 1 s for weights to reach all devices ('
-    monkeypatch.setattr(train_program.TrainProgram, 'state_restored', lambda self: stall.block())
-    tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=1)
-    assert stall.sentence()
-
-
 @pytest.mark.parametrize('owner, name, what', [
+    (logdir.LogDir, 'create', 'log directory {} ('),
     (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
+    (train_program.TrainProgram, 'state_restored', 'weights to reach all devices ('),
     (progress.SummaryWriter, 'text', 'first curves in {}'),
     (trackers.Trackers, 'log', 'curves of {}/train to be written'),
     (train_program.TrainProgram, 'before_save', 'the newest weights'),
@@ -259,12 +254,4 @@ def test_work_between_steps_that_hangs_is_named(owner, name, what, tiny, stall, 
     work = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *args: stall.block() or work(*args))
     tiny.train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=2, train__summary_interval_steps=1)
-    assert stall.sentence()
-
-
-def test_a_log_directory_that_does_not_answer_is_named(tiny, stall, monkeypatch, tmp_path):
-    stall.expected = f'Waited 1 s for log directory {tmp_path} ('
-    create = logdir.LogDir.create
-    monkeypatch.setattr(logdir.LogDir, 'create', lambda self: stall.block() or create(self))
-    tiny.trainer(tmp_path, train__checkpoint_timeout_seconds=1.0)
     assert stall.sentence()

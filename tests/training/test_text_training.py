@@ -1,17 +1,15 @@
 """Training a language model whose softmax shares the embedding's table with another partition."""
 
-import glob
-
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingpipe import base_model_params, layers
 from lingpipe.input import text_input
 from lingpipe.layers import transformer
 from lingpipe.models import language_model, sampling
 from lingpipe.training import errors, evaluation, inference, trainer
+from tests.curves import read
 
 
 def make_params(data_dir, num_partitions=2):
@@ -60,23 +58,16 @@ def test_an_exported_model_with_a_shared_table_gives_its_logits(trained):
     assert table is other
 
 
-def values_of(folder, tag):
-    """Returns {step: value} of a curve or text."""
-    events = (event for path in glob.glob(f'{folder}/events*') for event in tf.compat.v1.train.summary_iterator(path))
-    return {event.step: tf.make_ndarray(value.tensor) for event in events for value in event.summary.value
-            if value.tag == tag}
-
-
 def test_test_data_wait_for_the_end_where_there_are_dev_data(trained):
     _, logdir, results = trained
     assert set(results) == {'Dev', 'Test'}
-    assert set(values_of(f'{logdir}/eval_dev', 'bits_per_byte')) == {3, 6}
-    assert set(values_of(f'{logdir}/eval_test', 'bits_per_byte')) == {6}
+    assert {step for step, _ in read(f'{logdir}/eval_dev')['bits_per_byte']} == {3, 6}
+    assert {step for step, _ in read(f'{logdir}/eval_test')['bits_per_byte']} == {6}
 
 
 def test_a_sample_is_written_with_every_evaluation(trained):
     _, logdir, _ = trained
-    samples = values_of(f'{logdir}/train', 'sample')
+    samples = dict(read(f'{logdir}/train')['sample'])
     assert set(samples) == {3, 6}
     assert samples[3] != samples[6]
 
@@ -84,7 +75,7 @@ def test_a_sample_is_written_with_every_evaluation(trained):
 def test_a_checkpoint_generates_as_at_the_end_of_training(trained, capsys):
     """The text is the same for any number of partitions."""
     data_dir, logdir, _ = trained
-    at_the_end = b''.join(values_of(f'{logdir}/train', 'sample')[6].flat).decode()
+    at_the_end = b''.join(dict(read(f'{logdir}/train')['sample'])[6].flat).decode()
     for num_partitions in (1, 3):
         params, _ = make_params(data_dir, num_partitions)
         text = inference.CheckpointGeneration(params, logdir, sampling.Sampling()).run([''], 100)[0]

@@ -184,18 +184,6 @@ def test_training_does_not_depend_on_the_number_of_partitions():
     assert_close(results[1], results[0])
 
 
-def test_the_learning_rate_follows_its_schedule():
-    task, program = make_program(lr_schedule=KerasParams(
-        keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[0, 1], values=[0.1, 0.0, 0.5]))
-    batches = examples()
-    assert float(program.learning_rate) == pytest.approx(0.1)
-    program.run(iterate(batches[:1]), 1)
-    before = values(task.body.trainable_variables)
-    program.run(iterate(batches[1:2]), 1)
-    assert_close(values(task.body.trainable_variables), before)
-    assert float(program.learning_rate) == pytest.approx(0.5)
-
-
 def test_the_moving_average_of_weights_and_statistics_follows_each_step():
     task, program = make_program(with_norm_and_drop_out(), ema_decay=0.3)
     expected, iterator = [value.astype(np.float64)
@@ -209,13 +197,6 @@ def test_the_moving_average_of_weights_and_statistics_follows_each_step():
     assert_close(values(program.average.averages.values()), expected)
     moving_mean = task.body.stack[1].moving_mean
     assert_close([program.read(moving_mean)], [program.average.averages['batch_normalization_1/002_moving_mean']])
-
-
-def test_without_a_moving_average_evaluation_reads_the_weights():
-    task, program = make_program()
-    assert program.average is None
-    kernel = task.body.stack[0].kernel
-    np.testing.assert_array_equal(program.read(kernel), kernel.numpy())
 
 
 @pytest.mark.parametrize('spoiled', ['input', 'loss_only'])

@@ -140,18 +140,10 @@ def test_the_devices_in_use_are_not_written_into_the_params(tiny, tmp_path):
     assert params == tiny.params()
 
 
-def test_a_run_resumes_with_other_partitions(tiny, finished, rewound, stored):
-    folder = rewound(4)
-    for max_steps, num_partitions in ((8, 3), (12, 1)):
-        tiny.only_train(folder, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
-    expected = stored(finished.logdir / 'train/ckpt-12')
-    for name, value in stored(folder / 'train/ckpt-12').items():
-        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_a_run_resumes_with_replicas_in_place_of_micro_batches(tiny, finished, tmp_path, stored):
+def test_a_run_resumes_with_other_partitions_and_replicas(tiny, finished, tmp_path, stored):
     tiny.only_train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
-    tiny.only_train(tmp_path)
+    for max_steps, num_partitions in ((8, 3), (12, 1)):
+        tiny.only_train(tmp_path, train__max_steps=max_steps, task__body__num_partitions=num_partitions)
     expected = stored(finished.logdir / 'train/ckpt-12')
     for name, value in stored(tmp_path / 'train/ckpt-12').items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
@@ -199,16 +191,6 @@ def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, mon
                                                    'train.max_steps is 12.*repeat'):
         tiny.only_train(tmp_path)
     assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 3
-
-
-def test_a_diverged_run_resumes_with_a_lower_learning_rate(tiny, tmp_path):
-    overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
-    tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
-    with pytest.raises(errors.TrainingError, match='of step 6 is not finite.*ckpt-4'):
-        tiny.only_train(tmp_path, train__learning_rate=float('inf'), **overrides)
-    continued = tiny.train(tmp_path, train__learning_rate=0.01, **overrides)
-    assert float(continued.trainer._program.learning_rate) == pytest.approx(0.01)
-    assert np.isfinite(continued.results['Test']['loss'])
 
 
 def test_a_second_training_run_in_a_folder_is_refused(
