@@ -100,7 +100,7 @@ class Evaluator:
 
         images, *targets = batch
         found = self._placement.evaluate(metrics, batch)
-        return found | (self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})
+        return {**found, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
 
 
 def _of_one_example(batch):
