@@ -2,8 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,29 +10,33 @@ import tensorflow as tf
 from lingpipe import hyperparams, spelling
 from lingpipe.input import hub_tokenizer, text_input
 
-# Special tokens of KerasHub's classes, in the order of their numbers; those that begin, end and pad a text. KerasHub
-# pads texts of GPT-2 with token 0, and ends generation if the padding is the end of a text.
-_SPECIAL_TOKENS = {'BartTokenizer': ['<s>', '<pad>', '</s>'],
-                   'GPT2Tokenizer': ['<|padding|>', '<|endoftext|>'],
-                   'GPTNeoXTokenizer': ['<|padding|>', '<|endoftext|>'],
-                   'RobertaTokenizer': ['<s>', '<pad>', '</s>', '<mask>']}
-_START_PAD_END = {'BartTokenizer': (0, 1, 2), 'GPT2Tokenizer': (1, 0, 1), 'GPTNeoXTokenizer': (1, 0, 1),
-                  'RobertaTokenizer': (0, 1, 2)}
+
+class _Kind(NamedTuple):
+    """The special tokens of a class of KerasHub, which come first, and the preprocessors that it has there."""
+
+    special_tokens: list[str]
+    start_id: int
+    pad_id: int
+    end_id: int
+    preprocessors: dict[str, str]
 
 
-class BytePairTokenizer:
+# KerasHub pads texts of GPT-2 with token 0, and ends generation if the padding is the end of a text.
+_OF_GPT = _Kind(['<|padding|>', '<|endoftext|>'], 1, 0, 1, {})
+_KINDS = {
+    'BartTokenizer': _Kind(['<s>', '<pad>', '</s>'], 0, 1, 2, {'Seq2SeqLMPreprocessor': 'BartSeq2SeqLMPreprocessor'}),
+    'GPT2Tokenizer': _OF_GPT,
+    'GPTNeoXTokenizer': _OF_GPT,
+    'RobertaTokenizer': _Kind(['<s>', '<pad>', '</s>', '<mask>'], 0, 1, 2,
+                              {'TextClassifierPreprocessor': 'RobertaTextClassifierPreprocessor'}),
+}
+
+
+class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset. This takes about a second per
-    megabyte, and the result is always the same. The vocabulary has the form of GPT-2's and RoBERTa's, so KerasHub reads
-    it.
-
-    Attributes:
-        vocab_size: number of different tokens.
-        start_ids: the tokens at the start of a text.
-        end_id: the token that ends a document.
-        stop_ids: the tokens that end a text in generation: `end_id`.
-        pad_id: the token that pads rows.
+    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset, and makes the tokens. It takes a
+    second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
     """
 
     @classmethod
@@ -47,7 +50,7 @@ class BytePairTokenizer:
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and some are special.')
         p.Define('keras_hub_class', 'GPT2Tokenizer', f'Class of keras_hub.models that the vocabulary is for: one of '
-                                                     f'{sorted(_SPECIAL_TOKENS)}.')
+                                                     f'{sorted(_KINDS)}.')
         return p
 
     @staticmethod
@@ -60,78 +63,31 @@ class BytePairTokenizer:
         Raises:
             ValueError: the vocabulary is not for a text classifier.
         """
-        _require_classifier(params.keras_hub_class)
+        _preprocessor_name(params.keras_hub_class, 'TextClassifierPreprocessor')
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
         if not isinstance(params.vocab_size, int) or params.vocab_size < 260:
             raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and up to 4 special tokens are '
                              'tokens. Set it to 512, for instance.')
-        if params.keras_hub_class not in _SPECIAL_TOKENS:
+        if params.keras_hub_class not in _KINDS:
             raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'
-                             f'{spelling.did_you_mean(str(params.keras_hub_class), _SPECIAL_TOKENS)}')
+                             f'{spelling.did_you_mean(str(params.keras_hub_class), _KINDS)}')
         self.params = params
         self.vocab_size = params.vocab_size
-        self._special_tokens = _SPECIAL_TOKENS[params.keras_hub_class]  # they come first
-        start_id, self.pad_id, self.end_id = _START_PAD_END[params.keras_hub_class]
-        self.start_ids, self.stop_ids = (start_id,), (self.end_id,)
+        kind = _KINDS[params.keras_hub_class]
+        self.end_id, self.pad_id = kind.end_id, kind.pad_id
+        self.start_ids, self.stop_ids = (kind.start_id,), (kind.end_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
         return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
-        pieces = [self._pieces[token] for token in map(int, tokens)]
-        return b''.join(pieces).decode('utf-8', errors='replace')
-
-    def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns the number of bytes of text of each token, float32; the end of a document counts as one byte."""
-        sizes = np.array([len(piece) for piece in self._pieces], np.float32)
-        sizes[self.end_id] = 1
-        return tf.gather(tf.constant(sizes), tokens)
-
-    def keras_hub_tokenizer(self) -> Any:
-        """Returns the tokenizer of `keras_hub.models` that makes the same tokens."""
-        hub = hub_tokenizer.import_keras_hub()
-        model = json.loads(self._tokenizer.to_str())['model']
-        merges = [merge if isinstance(merge, str) else ' '.join(merge) for merge in model['merges']]
-        return getattr(hub.models, self.params.keras_hub_class)(vocabulary=model['vocab'], merges=merges)
-
-    def classifier_preprocessor(self, sequence_length: int) -> Any:
-        """Returns the `keras_hub.models.TextClassifierPreprocessor` for this tokenizer.
-
-        Args:
-            sequence_length: number of tokens in a row.
-
-        Raises:
-            ValueError: the vocabulary is not for a text classifier.
-        """
-        _require_classifier(self.params.keras_hub_class)
-        models = hub_tokenizer.import_keras_hub().models
-        return models.RobertaTextClassifierPreprocessor(self.keras_hub_tokenizer(), sequence_length=sequence_length)
-
-    def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
-        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` for this tokenizer.
-
-        Args:
-            source_length: number of tokens in a row of sources.
-            target_length: number of tokens in a row of targets.
-
-        Raises:
-            ValueError: the vocabulary is not for a sequence-to-sequence model.
-        """
-        if self.params.keras_hub_class != 'BartTokenizer':
-            raise ValueError(f'keras_hub_class={self.params.keras_hub_class!r} belongs to no sequence-to-sequence '
-                             "model of KerasHub. Set it to 'BartTokenizer'.")
-        return hub_tokenizer.import_keras_hub().models.BartSeq2SeqLMPreprocessor(
-            self.keras_hub_tokenizer(), encoder_sequence_length=source_length, decoder_sequence_length=target_length)
-
     def _encode(self, text):
-        return np.array(self._tokenizer.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)
+        return np.array(self._learnt.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)
 
     @functools.cached_property
-    def _tokenizer(self):
+    def _learnt(self):
         try:
             import tokenizers
         except ImportError as error:
@@ -141,20 +97,26 @@ class BytePairTokenizer:
         texts = text_input.TfdsText(p.dataset, p.split, p.data_dir, p.text_feature).texts().as_numpy_iterator()
         tokenizer = tokenizers.ByteLevelBPETokenizer()
         tokenizer.train_from_iterator((text.decode('utf-8', errors='replace') for text in texts), p.vocab_size,
-                                      special_tokens=self._special_tokens, show_progress=False)
+                                      special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
         return tokenizer
 
     @functools.cached_property
-    def _pieces(self):
-        """The bytes of each token; those that no text needed are empty."""
-        letters = hub_tokenizer.bytes_of_letters()
-        pieces = [b''] * self.vocab_size
-        for token, number in self._tokenizer.get_vocab().items():
-            pieces[number] = b'' if token in self._special_tokens else bytes(letters[letter] for letter in token)
-        return pieces
+    def _tokenizer(self):
+        model = json.loads(self._learnt.to_str())['model']
+        merges = [merge if isinstance(merge, str) else ' '.join(merge) for merge in model['merges']]
+        hub_class = getattr(hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class)
+        return hub_class(vocabulary=model['vocab'], merges=merges)
+
+    def _preprocessor(self, task: str, **lengths: int) -> Any:
+        name = _preprocessor_name(self.params.keras_hub_class, task)
+        return getattr(hub_tokenizer.import_keras_hub().models, name)(self.keras_hub_tokenizer(), **lengths)
 
 
-def _require_classifier(keras_hub_class):
-    if keras_hub_class != 'RobertaTokenizer':
-        raise ValueError(f'keras_hub_class={keras_hub_class!r} belongs to no text classifier of KerasHub. Set it to '
-                         "'RobertaTokenizer'.")
+def _preprocessor_name(keras_hub_class, task):
+    """Returns the name of the preprocessor of KerasHub for a task."""
+    name = _KINDS[keras_hub_class].preprocessors.get(task)
+    if name is None:
+        suitable = [other for other, kind in _KINDS.items() if task in kind.preprocessors]
+        raise ValueError(f'keras_hub_class={keras_hub_class!r} has no {task} in KerasHub. Set it to '
+                         f'{" or ".join(map(repr, suitable))}.')
+    return name

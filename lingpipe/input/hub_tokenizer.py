@@ -92,8 +92,7 @@ class KerasHubTokenizer:
         Args:
             sequence_length: number of tokens in a row.
         """
-        cls = import_keras_hub().models.TextClassifierPreprocessor
-        return self._load(functools.partial(cls.from_preset, sequence_length=sequence_length))
+        return self._preprocessor('TextClassifierPreprocessor', sequence_length=sequence_length)
 
     def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
         """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset.
@@ -102,9 +101,11 @@ class KerasHubTokenizer:
             source_length: number of tokens in a row of sources.
             target_length: number of tokens in a row of targets.
         """
-        return self._load(functools.partial(
-            import_keras_hub().models.Seq2SeqLMPreprocessor.from_preset, encoder_sequence_length=source_length,
-            decoder_sequence_length=target_length))
+        return self._preprocessor('Seq2SeqLMPreprocessor', encoder_sequence_length=source_length,
+                                  decoder_sequence_length=target_length)
+
+    def _preprocessor(self, task: str, **lengths: int) -> Any:
+        return self._load(functools.partial(getattr(import_keras_hub().models, task).from_preset, **lengths))
 
     @functools.cached_property
     def _sizes(self):
@@ -113,7 +114,7 @@ class KerasHubTokenizer:
         sizes = np.zeros([1 + max(numbers.values())], np.float32)
         sizes[self.end_id] = 1
         if isinstance(tokenizer, classes.BytePairTokenizer):
-            found = {numbers[token]: _size_of_letters(token) for token in numbers}
+            found = _sizes_of_letters(numbers)
         elif isinstance(tokenizer, classes.SentencePieceTokenizer):
             found = {numbers[token]: _size_of_piece(token) for token in numbers}
             found[tokenizer.token_to_id(' ')] = 1  # there is no such piece, so this is the unknown piece
@@ -178,20 +179,16 @@ def _what_is_wrong(preset, error):
     return f'is neither a folder nor the name of a preset{spelling.did_you_mean(preset, names)}'
 
 
-def _size_of_letters(token):
-    return len(token) if bytes_of_letters().keys() >= set(token) else len(token.encode())
+def _sizes_of_letters(numbers):
+    """Returns {number: bytes}: a letter of GPT-2's alphabet is a byte; other tokens are texts as they are."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    return {number: len(token if alphabet >= set(token) else token.encode()) for token, number in numbers.items()}
 
 
 def _size_of_piece(piece):
     return 1 if re.fullmatch('<0x[0-9A-F]{2}>', piece) else len(piece.replace(_SPACE, ' ').encode())
-
-
-@functools.cache
-def bytes_of_letters() -> dict[str, int]:
-    """Returns {letter: byte}: GPT-2 writes bytes that are not visible letters as letters from 256 on."""
-    visible = [*range(ord('!'), ord('~') + 1), *range(ord('¡'), ord('¬') + 1), *range(ord('®'), ord('ÿ') + 1)]
-    others = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 def import_keras_hub() -> Any:

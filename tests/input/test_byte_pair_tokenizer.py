@@ -7,12 +7,12 @@ import tensorflow as tf
 from lingpipe.input import byte_pair_tokenizer
 from tests import needs
 
+pytestmark = needs.keras_hub
 TEXT = 'The "for" statement iterates over a sequence — naïve?\n\n\tyes'
 
 
 @pytest.fixture(name='tokenizer', scope='module')
 def tokenizer_fixture():
-    pytest.importorskip('tokenizers')
     return byte_pair_tokenizer.BytePairTokenizer.Params().Set(vocab_size=400, split='dev').Instantiate()
 
 
@@ -38,7 +38,6 @@ def test_the_vocabulary_is_always_the_same(tokenizer):
     np.testing.assert_array_equal(again.encode(tf.constant(TEXT)), tokenizer.encode(tf.constant(TEXT)))
 
 
-@needs.keras_hub
 def test_kerashub_makes_the_same_tokens(tokenizer):
     theirs = tokenizer.keras_hub_tokenizer()
     np.testing.assert_array_equal(theirs(TEXT), tokenizer.encode(tf.constant(TEXT)))
