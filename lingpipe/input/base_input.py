@@ -27,7 +27,7 @@ def parallel_calls(num_parallel_calls: int | None) -> int | None:
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any],
-                 num_parallel_calls: int | None) -> tf.data.Dataset:
+                 num_parallel_calls: int | None = None) -> tf.data.Dataset:
     """Returns `dataset.map(function)` with several parallel calls, and the results in the order of the dataset."""
     calls = parallel_calls(num_parallel_calls)
     return dataset.map(function, num_parallel_calls=calls, deterministic=None if calls is None else True)

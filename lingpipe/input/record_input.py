@@ -1,6 +1,6 @@
 """The base class of inputs of text records: reading records, skipping bad records, making batches."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lingpipe.input import base_input, batch_share, hub_tokenizer, record_fields
 _ON_BAD_RECORDS = ('raise', 'skip')
 _NUM_NAMED = 5
 _ROWS_AT_ONCE = 1024
+_LAST_POSITION = np.iinfo(np.int64).max
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
@@ -28,11 +29,20 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
+def filled(parts: Sequence[Sequence[int]], length: int, padding: int) -> np.ndarray:
+    """Returns int32 `[n, length]`: each part, of at most that length, and then padding."""
+    rows = np.full([len(parts), length], padding, np.int32)
+    for row, part in zip(rows, parts):
+        row[:len(part)] = part
+    return rows
+
+
 class RecordInput(base_input.BaseInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row)`, which makes a
-    batch from the columns of some rows. The row at a position of training is a pure function of (seed, position).
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row, visits)`, which
+    makes a batch from the columns of some rows. Visits are their positions over all epochs, negative in evaluation.
+    The row at a position of training is a pure function of (seed, position).
 
     Attributes:
         tokenizer: the tokenizer.
@@ -80,13 +90,15 @@ class RecordInput(base_input.BaseInput):
         """
         self._check_position(position)
         p = self.params
-        numbers = share.of(row_order.endless(self.num_examples, position, p.seed, p.shuffle), p.batch_size)
-        return self._batches(numbers.batch(share.size(p.batch_size), drop_remainder=True))
+        numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
+        rows = share.of(tf.data.Dataset.zip((numbers, tf.data.Dataset.range(position, _LAST_POSITION))), p.batch_size)
+        return self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True))
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Returns every row once, in stored order; the last batch is padded with rows of weight 0."""
-        return self._batches(row_order.padded(self.num_examples, self.params.batch_size))
+        numbers = row_order.padded(self.num_examples, self.params.batch_size)
+        return self._batches(numbers.map(lambda numbers: (numbers, -1 - numbers)))
 
     @property
     def bad_records_rule(self) -> str:
@@ -98,14 +110,14 @@ class RecordInput(base_input.BaseInput):
         """Number of rows in an epoch."""
         return len(self._columns[0])
 
-    def _batches(self, numbers):
+    def _batches(self, rows):
         count = self.num_examples
 
-        def batch(numbers):
-            rows = tf.minimum(numbers, count - 1)
-            return self._batch([tf.gather(column, rows) for column in self._columns], numbers < count)
+        def batch(numbers, visits):
+            known = tf.minimum(numbers, count - 1)
+            return self._batch([tf.gather(column, known) for column in self._columns], numbers < count, visits)
 
-        return self._finish(base_input.parallel_map(numbers, batch, None))
+        return self._finish(base_input.parallel_map(rows, batch))
 
     def _records(self, fields):
         """Reads the records; from TFDS only these fields."""
@@ -113,24 +125,6 @@ class RecordInput(base_input.BaseInput):
         if p.files is not None:
             return text_records.from_files(p.files, p.format, p.csv_columns)
         return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in fields if name])
-
-    def _good(self, rows: Iterable[Any], place_of: Callable[[Any], str], checked: Callable[[Any], Any]) -> list:
-        """Returns `checked(row)` of all rows except those that it refuses.
-
-        Args:
-            rows: rows to check, such as records.
-            place_of: function that returns the place of a row.
-            checked: function that returns the part of a row to keep, or raises `BadRecord`.
-        """
-        kept = []
-        for row in rows:
-            try:
-                kept.append(checked(row))
-            except record_fields.BadRecord as error:
-                self._refuse(place_of(row), str(error))
-        if not kept:
-            raise ValueError(self._nothing_left())
-        return kept
 
     def _read(self, fields: list[str | None], row_of: Callable[[text_records.Record], Any]) -> list:
         """Returns pairs of the place of each good record and `row_of` of it."""
@@ -140,7 +134,24 @@ class RecordInput(base_input.BaseInput):
                 raise record_fields.BadRecord(record.problem)
             return record.place, row_of(record)
 
-        return self._good(self._records(fields), lambda record: record.place, checked)
+        return self._good(((record.place, record) for record in self._records(fields)), checked)
+
+    def _good(self, rows: Iterable[tuple], checked: Callable[..., Any]) -> list:
+        """Returns `checked(*row)` of all `(place, *row)`, but for those for which it raises `BadRecord`."""
+        kept = []
+        for place, *row in rows:
+            try:
+                kept.append(checked(*row))
+            except record_fields.BadRecord as error:
+                self._refuse(place, str(error))
+        if not kept:
+            raise ValueError(self._nothing_left())
+        return kept
+
+    def _tokenized(self, texts: list[str]) -> Iterable[np.ndarray]:
+        """Returns the tokens of each text."""
+        dataset = tf.data.Dataset.from_tensor_slices(texts)
+        return base_input.parallel_map(dataset, self.tokenizer.encode).as_numpy_iterator()
 
     def _refuse(self, place, reason):
         if self.params.bad_records == 'raise':

@@ -1,7 +1,5 @@
 """Batches of sources and their targets, for the sequence-to-sequence models of KerasHub."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -12,14 +10,6 @@ from lingpipe.input import record_fields, record_input
 _SIDES = ('encoder', 'decoder')
 
 
-class _Pair(NamedTuple):
-    """A record: the source, the target, and the sample weight."""
-
-    source: str
-    target: str
-    weight: float
-
-
 class SequenceToSequenceInput(record_input.RecordInput):
     """Pairs of texts, made into tensors by the KerasHub preprocessor for the tokenizer, such as BART's::
 
@@ -28,13 +18,12 @@ class SequenceToSequenceInput(record_input.RecordInput):
         labels              <s> 4 2 </s> <pad> <pad>
         weights             1 1 1 1 0 0                    times the sample weight
 
-    Texts that are too long are truncated, and the log says how many are. Everything is tokenized when the input is
-    created.
+    Texts that are too long are truncated, and the log says how many fill their rows. Everything is tokenized when the
+    input is created.
 
     Attributes:
         input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
         example_name: word for an example.
-        preprocessor: the KerasHub preprocessor.
     """
 
     example_name = 'pairs'
@@ -69,40 +58,41 @@ class SequenceToSequenceInput(record_input.RecordInput):
         super().__init__(params)
         p = self.params
         self.input_spec = self.InputSpec(p)
-        self.preprocessor = preprocessor_of(self.tokenizer, p)
         pairs = [pair for _, pair in self._read([p.source_field, p.target_field, p.weight_field], self._pair)]
         self._warn_of_bad_records()
         with tf.device('CPU:0'):
-            self._columns = tuple(map(tf.constant, self._arrays(pairs)))
+            self._columns = tuple(map(tf.constant, self._arrays(*map(list, zip(*pairs)))))
+
+    def _preprocessor(self):
+        if not hasattr(self.tokenizer, 'seq_2_seq_preprocessor'):
+            raise ValueError(f'tokenizer: {type(self.tokenizer).__name__} belongs to no sequence-to-sequence model of '
+                             'KerasHub. Set it to the params of a KerasHubTokenizer, or of a BytePairTokenizer with '
+                             "keras_hub_class='BartTokenizer'.")
+        return self.tokenizer.seq_2_seq_preprocessor(*_lengths(self.params))
 
     def _pair(self, record):
         p = self.params
-        return _Pair(record_fields.text(record, p.source_field), record_fields.text(record, p.target_field),
-                     record_fields.weight(record, p.weight_field))
+        return (record_fields.text(record, p.source_field), record_fields.text(record, p.target_field),
+                record_fields.weight(record, p.weight_field))
 
-    def _arrays(self, pairs):
-        """Returns the tensors of `input_spec`, then labels, weights and byte counts, `[n, length]` each."""
-        inputs, labels, mask = self._preprocessed(pairs)
-        targets = _Texts([pair.target for pair in pairs], labels, mask, self.tokenizer, self.preprocessor)
-        sources = _Texts([pair.source for pair in pairs], inputs['encoder_token_ids'], inputs['encoder_padding_mask'],
-                         self.tokenizer, self.preprocessor)
-        for side, length, texts in zip(('sources', 'targets'), _lengths(self.params), (sources, targets)):
-            if texts.num_cut:
-                logging.warning('%d %s of %s are cut, since they do not fit into %d tokens.', texts.num_cut, side,
-                                self.params.files or self.params.dataset, length)
-        weights = mask * np.array([[pair.weight] for pair in pairs], np.float32)
-        return *(inputs[name] for name in self.input_spec), labels, weights, targets.num_bytes()
+    def _arrays(self, sources, targets, weights):
+        """Returns the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
+        preprocessor = self._preprocessor()
+        inputs, labels, mask = record_input.by_pieces(lambda rows: preprocessor(
+            {'encoder_text': sources[rows], 'decoder_text': targets[rows]}), len(sources))
+        for side, is_token in (('sources', inputs['encoder_padding_mask']), ('targets', mask)):
+            num_full = np.count_nonzero(is_token.all(1))
+            if num_full:
+                logging.warning('%d %s of %s fill all %d tokens of a row, and what does not fit is cut off.',
+                                num_full, side, self.params.files or self.params.dataset, is_token.shape[1])
+        weights = mask * np.array(weights, np.float32)[:, np.newaxis]
+        return *(inputs[name] for name in self.input_spec), labels, weights
 
-    def _preprocessed(self, pairs):
-        """Returns the dictionary of inputs, the labels, and whether each label is not padding, arrays `[n, length]`."""
-        sources, targets, _ = map(list, zip(*pairs))
-        return record_input.by_pieces(lambda rows: self.preprocessor(
-            {'encoder_text': sources[rows], 'decoder_text': targets[rows]}), len(pairs))
-
-    def _batch(self, columns, is_row):
-        *inputs, labels, weights, num_bytes = columns
+    def _batch(self, columns, is_row, visits):
+        *inputs, labels, weights = columns
         inputs = {name: tf.cast(part, spec.dtype) for (name, spec), part in zip(self.input_spec.items(), inputs)}
-        return inputs, labels, weights * tf.cast(is_row, tf.float32)[:, tf.newaxis], num_bytes
+        weights *= tf.cast(is_row, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights, self.tokenizer.num_bytes(labels)
 
     def _check_params(self):
         super()._check_params()
@@ -110,52 +100,5 @@ class SequenceToSequenceInput(record_input.RecordInput):
             self._check_at_least(target_length=1)
 
 
-def preprocessor_of(tokenizer: Any, params: hyperparams.Params) -> Any:
-    """Returns the KerasHub preprocessor of a tokenizer for an input's lengths.
-
-    Args:
-        tokenizer: tokenizer of the input.
-        params: `SequenceToSequenceInput.Params()`.
-
-    Raises:
-        ValueError: the tokenizer does not belong to a sequence-to-sequence model.
-    """
-    if not hasattr(tokenizer, 'seq_2_seq_preprocessor'):
-        raise ValueError(f'tokenizer: {type(tokenizer).__name__} belongs to no sequence-to-sequence model of KerasHub. '
-                         'Set it to the params of a KerasHubTokenizer, or of a BytePairTokenizer with '
-                         "keras_hub_class='BartTokenizer'.")
-    return tokenizer.seq_2_seq_preprocessor(*_lengths(params))
-
-
 def _lengths(params):
     return params.sequence_length, params.target_length or params.sequence_length
-
-
-class _Texts:
-    """The texts of one side, compared with the tokens of their rows.
-
-    Args:
-        texts: list of n texts.
-        tokens: integer array `[n, length]`.
-        mask: boolean array `[n, length]`, False at padding.
-        tokenizer: tokenizer of the input.
-        preprocessor: the KerasHub preprocessor, whose special tokens have no text.
-
-    Attributes:
-        num_cut: number of texts with more tokens than their rows.
-    """
-
-    def __init__(self, texts, tokens, mask, tokenizer, preprocessor):
-        special = preprocessor.tokenizer.special_token_ids
-        self._texts, self._is_text = texts, mask & ~np.isin(tokens, special)
-        self._is_end = mask & (tokens == preprocessor.tokenizer.end_token_id)
-        counts = self._is_text.sum(1)
-        self._num_tokens = counts.copy()
-        for row in np.flatnonzero(mask.all(1)):
-            self._num_tokens[row] = len(tokenizer.encode(tf.constant(texts[row])))
-        self.num_cut = np.count_nonzero(self._num_tokens > counts)
-
-    def num_bytes(self):
-        """Returns float32 `[n, length]`: each token has an equal part of the bytes of its text, and the end has one."""
-        sizes = np.array([len(text.encode()) for text in self._texts]) / np.maximum(1, self._num_tokens)
-        return (self._is_text * sizes[:, np.newaxis] + self._is_end).astype(np.float32)

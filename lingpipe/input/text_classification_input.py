@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import encoder_rows, labelled_input, record_fields, record_input
+from lingpipe.input import labelled_text_input, record_fields, record_input
 
 
-class TextClassificationInput(labelled_input.LabelledInput):
+class TextClassificationInput(labelled_text_input.LabelledTextInput):
     """Texts with a label, converted to tensors by the KerasHub preprocessor for the tokenizer.
 
     ::
@@ -16,7 +16,6 @@ class TextClassificationInput(labelled_input.LabelledInput):
     The preprocessor truncates longer texts to `sequence_length`. Everything is tokenized when the input is created.
 
     Attributes:
-        input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
         example_name: word for an example.
     """
 
@@ -24,19 +23,10 @@ class TextClassificationInput(labelled_input.LabelledInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; see `LabelledInput.Params`."""
+        """Returns the InstantiableParams of this input; see `LabelledTextInput.Params`."""
         p = super().Params().Set(name='text_classification_input')
         p.Define('text_field', 'text', 'Field of the text.')
         return p
-
-    @staticmethod
-    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
-
-        Args:
-            params: `TextClassificationInput.Params()`.
-        """
-        return encoder_rows.specs(params)
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
@@ -46,7 +36,6 @@ class TextClassificationInput(labelled_input.LabelledInput):
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         p = self.params
-        self.input_spec = self.InputSpec(p)
         records = self._read([p.text_field, p.label_field, p.weight_field], self._row)
         self._warn_of_bad_records()
         texts, labels, weights = map(list, zip(*(row for _, row in records)))
@@ -66,6 +55,6 @@ class TextClassificationInput(labelled_input.LabelledInput):
         self._require_class(label)
         return record_fields.text(record, p.text_field), label, record_fields.weight(record, p.weight_field)
 
-    def _batch(self, columns, is_row):
+    def _batch(self, columns, is_row, visits):
         *features, labels, weights = columns
         return dict(zip(self.input_spec, features)), labels, weights * tf.cast(is_row, tf.float32)

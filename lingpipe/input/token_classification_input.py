@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, encoder_rows, labelled_input, record_fields
+from lingpipe.input import labelled_text_input, record_fields, record_input
 
 _NO_LABEL = -1
 
 
-class TokenClassificationInput(labelled_input.LabelledInput):
+class TokenClassificationInput(labelled_text_input.LabelledTextInput):
     """Tokens of the dataset, such as words, each with a label; the model's tokenizer may cut them into several parts.
 
     The first part of a token represents it, as in BERT (arXiv 1810.04805, section 5.3)::
@@ -26,7 +26,6 @@ class TokenClassificationInput(labelled_input.LabelledInput):
     from the token that does not fit. A token that is longer than a row is truncated.
 
     Attributes:
-        input_spec: dictionary of the `tf.TensorSpec` of the tensors that the model takes.
         example_name: word for an example.
     """
 
@@ -34,19 +33,10 @@ class TokenClassificationInput(labelled_input.LabelledInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; see `LabelledInput.Params`."""
+        """Returns the InstantiableParams of this input; see `LabelledTextInput.Params`."""
         p = super().Params().Set(name='token_classification_input', label_field='labels')
         p.Define('tokens_field', 'tokens', 'Field of the tokens: a list of texts, or a text with spaces between them.')
         return p
-
-    @staticmethod
-    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
-
-        Args:
-            params: `TokenClassificationInput.Params()`.
-        """
-        return encoder_rows.specs(params)
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
@@ -57,11 +47,9 @@ class TokenClassificationInput(labelled_input.LabelledInput):
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         p = self.params
-        self.input_spec = self.InputSpec(p)
-        self._rows = encoder_rows.EncoderRows(self.tokenizer, p.sequence_length)
         records = self._read([p.tokens_field, p.label_field, p.weight_field], self._row)
         parts = self._parts_of_all(records)
-        kept = self._good(records, lambda record: record[0], lambda record: self._checked(record, parts))
+        kept = self._good(records, lambda record: self._checked(*record, parts))
         self._warn_of_bad_records()
         numbers = self._numbers(label for _, labels, _ in kept for label in labels)
         rows = [(*piece, weight) for parts, labels, weight in kept
@@ -84,11 +72,9 @@ class TokenClassificationInput(labelled_input.LabelledInput):
     def _parts_of_all(self, records):
         """Returns a dictionary from each token, with the blank before it, to its parts by the tokenizer."""
         texts = sorted({text for _, (tokens, _, _) in records for text in _spaced(tokens)})
-        parts = base_input.parallel_map(tf.data.Dataset.from_tensor_slices(texts), self.tokenizer.encode, None)
-        return dict(zip(texts, parts.as_numpy_iterator(), strict=True))
+        return dict(zip(texts, self._tokenized(texts), strict=True))
 
-    def _checked(self, record, parts):
-        _, (tokens, labels, weight) = record
+    def _checked(self, tokens, labels, weight, parts):
         found = [parts[text] for text in _spaced(tokens)]
         for token, part in zip(tokens, found):
             if not len(part):
@@ -98,7 +84,7 @@ class TokenClassificationInput(labelled_input.LabelledInput):
 
     def _pieces(self, parts, numbers):
         """Yields the model's tokens for each row, and for each token the number of a class or `_NO_LABEL`."""
-        room = self._rows.room
+        room = self._room
         tokens: list[int] = []
         labels: list[int] = []
         for part, number in zip(parts, numbers):
@@ -110,14 +96,14 @@ class TokenClassificationInput(labelled_input.LabelledInput):
         yield tokens, labels
 
     def _arrays(self, tokens, labels, weights):
-        """Returns tokens and classes `[n, length]`, and lengths and sample weights `[n]`."""
-        return (self._rows.tokens(tokens), self._rows.beside(labels, _NO_LABEL), self._rows.lengths(tokens),
-                np.array(weights, np.float32))
+        """Returns tokens `[n, length]`, their numbers `[n]`, classes `[n, length]`, and sample weights `[n]`."""
+        classes = record_input.filled([[_NO_LABEL, *row] for row in labels], self.params.sequence_length, _NO_LABEL)
+        return *self._token_rows(tokens), classes, np.array(weights, np.float32)
 
-    def _batch(self, columns, is_row):
-        tokens, labels, lengths, weights = columns
+    def _batch(self, columns, is_row, visits):
+        tokens, lengths, labels, weights = columns
         weights = tf.cast(labels != _NO_LABEL, tf.float32) * (weights * tf.cast(is_row, tf.float32))[:, tf.newaxis]
-        return encoder_rows.inputs(self.input_spec, tokens, lengths), tf.maximum(labels, 0), weights
+        return self._tensors(tokens, lengths), tf.maximum(labels, 0), weights
 
 
 def _spaced(tokens):

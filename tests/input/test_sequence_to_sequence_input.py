@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, capl
     np.testing.assert_array_equal(weights[:5], np.array(mask) * np.array(sample_weights)[:, np.newaxis])
     assert not weights[5:].any()
     np.testing.assert_array_equal(num_bytes[:2], [[0, 1, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
-    assert '1 sources of' in caplog.text and '1 targets of' in caplog.text and 'do not fit into 8 tokens' in caplog.text
+    assert '1 sources of' in caplog.text and '2 targets of' in caplog.text and 'fill all 8 tokens' in caplog.text
 
 
 def test_training_visits_all_pairs_and_resumes(make_input):
@@ -77,7 +77,7 @@ def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input)
     ({'target_length': 0}, 'target_length: 0 is not allowed'),
     ({'target_field': 'traget'}, "line 1, field 'traget' is missing; did you mean target"),
     ({'tokenizer': tokenization.ByteTokenizer.Params()}, 'tokenizer: ByteTokenizer belongs to no sequence-to-sequence'),
-    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params()}, "'GPT2Tokenizer' belongs to no sequence-to-sequence")])
+    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params()}, "'GPT2Tokenizer' has no Seq2SeqLMPreprocessor in KerasHub. Set it to 'BartTokenizer'")])
 def test_wrong_fields_are_named(make_input, fields, words):
     with pytest.raises(ValueError, match=words):
         make_input(**fields)

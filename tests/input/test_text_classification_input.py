@@ -84,7 +84,7 @@ def test_byte_pairs_go_through_the_preprocessor_of_roberta(make_input):
     np.testing.assert_array_equal(inputs['token_ids'][0], row + [1] * (8 - len(row)))
     np.testing.assert_array_equal(inputs['padding_mask'][0], np.arange(8) < len(row))
     assert data.tokenizer.decode(row) == 'a b'
-    with pytest.raises(ValueError, match="keras_hub_class='GPT2Tokenizer' belongs to no text classifier"):
+    with pytest.raises(ValueError, match="keras_hub_class='GPT2Tokenizer' has no TextClassifierPreprocessor"):
         make_input(tokenizer=tokenizer.Copy().Set(keras_hub_class='GPT2Tokenizer'))
 
 

@@ -1,12 +1,12 @@
-"""The base class of inputs with classes: classes have the same numbers in training and evaluation."""
+"""The base class of inputs of texts with classes, which have the same numbers in training and evaluation."""
 
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import record_fields, record_input, text_records
+from lingpipe.input import encoder_input, record_fields, text_records
 
 
-class LabelledInput(record_input.RecordInput):
+class LabelledTextInput(encoder_input.EncoderInput):
     """Records whose labels are classes, numbered in the order of their names.
 
     A subclass defines `_labels_of(record)`, calls `_require_class` for each label of a record, and `_numbers` once all
