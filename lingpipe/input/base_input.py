@@ -75,6 +75,7 @@ class BaseInput:
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
     bad_records_rule = ''
     input_spec: Any
+    InputSpec: Callable[[hyperparams.Params], Any]
     TargetSpec: Callable[[hyperparams.Params], tuple]
     training_dataset: Callable[..., tf.data.Dataset]
     evaluation_dataset: Callable[..., tf.data.Dataset]

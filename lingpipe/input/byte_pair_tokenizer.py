@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import hub_tokenizer, text_input
+from lingpipe.input import hub_tokenizer, text_input, tfds_builders
 
 
 class _Kind(NamedTuple):
@@ -94,10 +94,12 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
             raise ValueError("A BytePairTokenizer needs the package tokenizers. Install it by pip install "
                              "'lingpipe[hub]'.") from error
         p = self.params
-        texts = text_input.TfdsText(p.dataset, p.split, p.data_dir, p.text_feature).texts().as_numpy_iterator()
+        feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
+        examples = tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator()
         tokenizer = tokenizers.ByteLevelBPETokenizer()
-        tokenizer.train_from_iterator((text.decode('utf-8', errors='replace') for text in texts), p.vocab_size,
-                                      special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
+        tokenizer.train_from_iterator(
+            (example[feature].decode('utf-8', errors='replace') for example in examples), p.vocab_size,
+            special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
         return tokenizer
 
     @functools.cached_property

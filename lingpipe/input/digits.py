@@ -72,10 +72,9 @@ class DigitsImages:
         self._split, self._images, self._labels = split, images[order], labels[order]
         self.num_examples = len(order)
 
-    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
-                         num_parallel_calls: int | None = None) -> tf.data.Dataset:
+    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Returns the split once, always in stored order; see `TfdsImages.encoded_examples`."""
-        del shuffle_seed, num_parallel_calls
+        del shuffle_seed
         identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
         rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))
         return rows.map(lambda image, label, identifier: (tf.io.encode_png(image), label, identifier))

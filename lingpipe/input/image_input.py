@@ -3,14 +3,12 @@
 import re
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, batch_share, digits, image_augmentation, image_sources
+from lingpipe.input import base_input, batch_share, digits, image_augmentation, image_sources, row_order
 
 _CACHES = ('none', 'encoded', 'decoded')
-_LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 class ImageInput(base_input.BaseInput):
@@ -153,13 +151,8 @@ class ImageInput(base_input.BaseInput):
         """
         self._check_training(position)
         source = self._sources.source(training=True)
-        first_epoch, first_index = divmod(position, self.num_examples)
-
-        def examples_of_epoch(epoch):
-            num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
-            return self._examples_of_epoch(source, epoch).skip(num_skipped)
-
-        examples = tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(examples_of_epoch)
+        examples = row_order.epochs(
+            lambda epoch: self._examples_of_epoch(source, epoch), self.num_examples, position)
         batches = self._batches(
             source, share.of(examples, self.params.batch_size), self._augmentation.train,
             share.size(self.params.batch_size), drop_remainder=True)
@@ -184,9 +177,6 @@ class ImageInput(base_input.BaseInput):
         return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
 
     def _examples_of_epoch(self, source, epoch):
-        # Dataset.shuffle mixes the graph's seed into its own. Setting the graph's seed here, for this one function,
-        # makes the order independent of tf.random.set_seed.
-        tf.compat.v1.get_default_graph().seed = 1
         order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
         seeds = tf.random.stateless_uniform(
             [self.num_examples, image_augmentation.SEED_LENGTH], augmentation_seed, minval=None, maxval=None,

@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, image_augmentation, image_pixels
+from lingpipe.input import base_input, image_augmentation, image_pixels, row_order
 
 # Number of images in one call. With more images, calls cost less; with fewer, threads share the work better.
 _ROWS_PER_CALL = 32
@@ -43,7 +43,7 @@ class MemoryExamples:
         Args:
             order_seed: int64 [2], may be a tensor.
         """
-        return _numbers(len(self._columns[1]), order_seed)
+        return row_order.numbers(len(self._columns[1]), order_seed)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Looks up the pixels of a whole batch at once.
@@ -82,7 +82,7 @@ class MemoryRecords:
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Returns all examples as `MemoryExamples` does."""
-        return _numbers(len(self._columns[1]), order_seed)
+        return row_order.numbers(len(self._columns[1]), order_seed)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Works on some images at a time, in parallel, then batches; see `MemoryExamples.batch`."""
@@ -120,10 +120,7 @@ class StreamedExamples:
         Args:
             order_seed: int64 [2], may be a tensor.
         """
-        if order_seed is None:
-            return self._read(None)
-        seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
-        return self._read(seed).shuffle(self._shuffle_buffer_size, seed=seed, reshuffle_each_iteration=False)
+        return row_order.from_files(self._read, order_seed, self._shuffle_buffer_size)
 
     def batch(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
         """Works on some images at a time, in parallel, then batches; see `MemoryExamples.batch`."""
@@ -146,13 +143,6 @@ def in_memory(batches: tf.data.Dataset, num_examples: int) -> tuple[tf.Tensor, .
     """Returns one tuple of tensors `[num_examples, ...]` with the rows of all batches, on the CPU."""
     with tf.device('CPU:0'):
         return batches.rebatch(num_examples, drop_remainder=True).get_single_element()
-
-
-def _numbers(num_examples, order_seed):
-    numbers = tf.range(num_examples, dtype=tf.int64)
-    if order_seed is not None:
-        numbers = tf.random.experimental.stateless_shuffle(numbers, order_seed)
-    return tf.data.Dataset.from_tensor_slices(numbers)
 
 
 class ImageSources:
@@ -185,15 +175,14 @@ class ImageSources:
             return MemoryRecords(self._kept, reader.from_decoded, p.num_parallel_calls)
         if self._cache == 'decoded':
             return MemoryExamples(self._kept)
-        read = functools.partial(self._data.encoded_examples, num_parallel_calls=p.num_parallel_calls)
         buffer_size = p.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
-        return StreamedExamples(read, reader.from_encoded, buffer_size, p.num_parallel_calls)
+        return StreamedExamples(self._data.encoded_examples, reader.from_encoded, buffer_size, p.num_parallel_calls)
 
     @functools.cached_property
     def _kept(self):
         """The columns in memory: images, labels, and identifiers, or problems of decoded images."""
         logging.info('Loading %d %s images of %s into memory.', self._data.num_examples, self._cache, self._data.name)
-        examples = self._data.encoded_examples(num_parallel_calls=self._params.num_parallel_calls)
+        examples = self._data.encoded_examples()
         if self._cache == 'encoded':
             return in_memory(examples.batch(self._data.num_examples), self._data.num_examples)
         try:

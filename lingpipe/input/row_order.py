@@ -1,9 +1,28 @@
-"""The order in which training visits rows in memory: a pure function of seed and epoch."""
+"""The order in which training visits rows: a pure function of seed and epoch."""
+
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 _LAST_EPOCH = np.iinfo(np.int64).max // 4
+
+
+def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
+    """Returns the rows of one epoch after the other, endlessly.
+
+    Args:
+        rows_of: function from the number of an epoch, an int64 scalar, to the `tf.data.Dataset` of its rows.
+        count: number of rows of an epoch.
+        position: how many rows were visited before, over all epochs.
+    """
+    first_epoch, first_index = divmod(position, count)
+
+    def rest_of(epoch):
+        num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
+        return rows_of(epoch).skip(num_skipped)
+
+    return tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(rest_of)
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
@@ -18,20 +37,41 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
     Returns:
         Endless `tf.data.Dataset` of int64 scalars.
     """
-    first_epoch, first_index = divmod(position, count)
+    def of_epoch(epoch):
+        return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
-    def numbers_of_epoch(epoch):
-        num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
-        return tf.data.Dataset.from_tensor_slices(_order(count, epoch, seed, shuffle)[num_skipped:])
-
-    return tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(numbers_of_epoch)
+    return epochs(of_epoch, count, position)
 
 
-def _order(count, epoch, seed, shuffle):
-    numbers = tf.range(count, dtype=tf.int64)
-    if not shuffle:
-        return numbers
-    return tf.random.experimental.stateless_shuffle(numbers, tf.stack([tf.constant(seed, tf.int64), epoch]))
+def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
+    """Returns the numbers of rows in memory once, as int64 scalars.
+
+    Args:
+        count: number of rows.
+        order_seed: int64 [2], of which their permutation is a function; None: ascending.
+    """
+    found = tf.range(count, dtype=tf.int64)
+    if order_seed is not None:
+        found = tf.random.experimental.stateless_shuffle(found, order_seed)
+    return tf.data.Dataset.from_tensor_slices(found)
+
+
+def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: tf.Tensor | None,
+               buffer_size: int) -> tf.data.Dataset:
+    """Reads files once, and shuffles first the files and then the rows in a buffer.
+
+    Args:
+        read: function from the seed of the order of the files, an int64 scalar or None for the stored order, to rows.
+        order_seed: int64 [2]; None: stored order.
+        buffer_size: number of rows in the buffer.
+    """
+    if order_seed is None:
+        return read(None)
+    # Dataset.shuffle mixes the graph's seed into its own. Setting the graph's seed here, for the function of one epoch,
+    # makes the order independent of tf.random.set_seed.
+    tf.compat.v1.get_default_graph().seed = 1
+    seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
+    return read(seed).shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def padded(count: int, batch_size: int) -> tf.data.Dataset:

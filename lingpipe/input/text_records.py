@@ -84,12 +84,10 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
             raise ValueError(f'dataset: {dataset!r} has no feature {name!r}'
                              f'{spelling.did_you_mean(name, list(features))} Name the feature by the field for it, '
                              'such as text_field.')
-    builder = tfds_builders.prepared_builder(dataset, data_dir)
-    tfds_builders.num_examples(builder, split)
     # A translation is read as a whole, because TFDS cannot read a part of it.
     parts = None if isinstance(features, tfds.features.Translation) else tfds.decode.PartialDecoding(
         dict.fromkeys(wanted, True))
-    examples = builder.as_dataset(split=split, decoders=parts)
+    examples = tfds_builders.Split(dataset, split, data_dir).examples(decoders=parts)
     for number, example in enumerate(examples.as_numpy_iterator()):
         values = {name: _plain_value(features[name], example[name]) for name in wanted}
         yield Record(f'record {number} of split {split!r} of {dataset!r}', values)

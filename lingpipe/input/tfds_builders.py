@@ -1,4 +1,4 @@
-"""Finds datasets of TensorFlow Datasets, prepares them once, and reads images from them."""
+"""Finds datasets of TensorFlow Datasets, prepares them once, and reads their splits."""
 
 import contextlib
 import importlib
@@ -6,6 +6,7 @@ import pathlib
 import pkgutil
 import random
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,6 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import spelling
-from lingpipe.input import base_input
 
 _NUM_SHOWN = 600  # characters of an error message of TFDS
 
@@ -68,28 +68,6 @@ def _prepare(builder):
         random.setstate(state)
 
 
-def num_examples(builder: tfds.core.DatasetBuilder, split: str) -> int:
-    """Returns how many examples a split has.
-
-    Args:
-        builder: TFDS builder of prepared data.
-        split: TFDS split, such as 'train' or 'train[:90%]'.
-
-    Raises:
-        ValueError: there is no such split, or it is empty.
-    """
-    try:
-        count = builder.info.splits[split].num_examples
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f'split: {split!r} is not a split of the dataset {builder.name!r}'
-            f'{spelling.did_you_mean(str(split), list(builder.info.splits), see_all="its info.splits")} '
-            "A part of a split is written as 'train[:90%]'.") from error
-    if count == 0:
-        raise ValueError(f'split: {split!r} of the dataset {builder.name!r} holds no example. Choose a larger part.')
-    return count
-
-
 def _unknown_dataset_message(dataset):
     # Community datasets are left out: listing them would use the network.
     names = tfds.list_builders(with_community_datasets=False)
@@ -125,8 +103,8 @@ def _not_prepared_message(dataset, builder, error):
         f'prepared data (`tfds build {dataset}` prepares them on a machine with a network).')
 
 
-class TfdsImages:
-    """One split of a TFDS dataset with an 'image' and a 'label'.
+class Split:
+    """One split of a TFDS dataset.
 
     All mistakes (name, split, missing data) are found here, before any graph is built.
 
@@ -136,47 +114,83 @@ class TfdsImages:
         data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
 
     Attributes:
-        name: name of the dataset, without version or config.
-        folder: where its files are.
+        builder: TFDS builder of the dataset.
         num_examples: number of examples of the split.
-        num_classes: number of classes.
-        image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
+        num_bytes: size of the split as stored, in bytes.
 
     Raises:
-        ValueError: dataset or split is unknown, or the dataset is not an image classification.
+        ValueError: dataset or split is unknown, or the split is empty.
         RuntimeError: the data do not exist and cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
-        self._builder = prepared_builder(dataset, data_dir)
-        image, label = _image_and_label(self._builder)
-        self.name, self.folder = self._builder.name, self._builder.data_dir
-        self.num_examples = num_examples(self._builder, split)
+        self.builder = prepared_builder(dataset, data_dir)
+        info = _split_info(self.builder, split)
+        self.num_examples, self.num_bytes = info.num_examples, info.num_bytes
         self._split = split
-        self.num_classes = label.num_classes
-        self.image_shape = image.shape
 
-    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None,
-                         num_parallel_calls: int | None = None) -> tf.data.Dataset:
+    def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
         """Reads the split once.
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
-            num_parallel_calls: how many files are read, and records parsed, in parallel; None: tuned by tf.data.
+            decoders: as for `tfds.load`.
 
         Returns:
-            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string, the
-            name of the file and the number of the record in it); its order is always the same.
+            A `tf.data.Dataset` of dictionaries of features, and 'tfds_id', a scalar string: the name of the file and
+            the number of the record in it; its order is always the same.
         """
-        shuffle_files = shuffle_seed is not None and not self._builder.info.disable_shuffling
+        shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(
             shuffle_seed=shuffle_seed, shuffle_reshuffle_each_iteration=False, try_autocache=False, skip_prefetch=True,
-            add_tfds_id=True, num_parallel_calls_for_decode=num_parallel_calls,
-            num_parallel_calls_for_interleave_files=base_input.parallel_calls(num_parallel_calls))
+            add_tfds_id=True)
         with _without_advice():
-            examples = self._builder.as_dataset(
-                split=self._split, shuffle_files=shuffle_files, decoders={'image': tfds.decode.SkipDecoding()},
-                read_config=read_config)
+            return self.builder.as_dataset(
+                split=self._split, shuffle_files=shuffle_files, decoders=decoders, read_config=read_config)
+
+
+def _split_info(builder, split):
+    try:
+        info = builder.info.splits[split]
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f'split: {split!r} is not a split of the dataset {builder.name!r}'
+            f'{spelling.did_you_mean(str(split), list(builder.info.splits), see_all="its info.splits")} '
+            "A part of a split is written as 'train[:90%]'.") from error
+    if info.num_examples == 0:
+        raise ValueError(f'split: {split!r} of the dataset {builder.name!r} holds no example. Choose a larger part.')
+    return info
+
+
+class TfdsImages(Split):
+    """One split of a TFDS dataset with an 'image' and a 'label'; arguments are those of `Split`.
+
+    Attributes:
+        name: name of the dataset, without version or config.
+        folder: where its files are.
+        num_classes: number of classes.
+        image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
+
+    Raises:
+        ValueError: as `Split`, or the dataset is not an image classification.
+    """
+
+    def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
+        image, label = _image_and_label(prepared_builder(dataset, data_dir))
+        super().__init__(dataset, split, data_dir)
+        self.name, self.folder = self.builder.name, self.builder.data_dir
+        self.num_classes, self.image_shape = label.num_classes, image.shape
+
+    def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
+        """Reads the split once.
+
+        Args:
+            shuffle_seed: as for `examples`.
+
+        Returns:
+            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string).
+        """
+        examples = self.examples(shuffle_seed, {'image': tfds.decode.SkipDecoding()})
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 

@@ -132,7 +132,7 @@ def test_evaluation_predicts_every_token_once(data_dir, context):
 @pytest.mark.parametrize(('length', 'context'), [(1, 0), (3, 1), (16, 0), (17, 3), (4, 2)])
 def test_a_text_of_any_length_is_cut_for_evaluation(length, context):
     tokens = np.arange(1, 17)
-    rows, weights = tokenization.evaluation_sequences(tokens, length, context, 0)
+    rows, weights = text_input.evaluation_sequences(tokens, length, context, 0)
     np.testing.assert_array_equal(rows[:, 1:][weights > 0], tokens)
     np.testing.assert_array_equal(rows[:, :-1][weights > 0], tokens - 1)
 
@@ -149,11 +149,11 @@ def test_any_text_dataset_of_tfds_can_be_read(tmp_path):
 
 
 def test_a_text_feature_is_chosen(data_dir):
-    texts = text_input.TfdsText('sentences', 'train', data_dir, 'title').texts().as_numpy_iterator()
-    assert sorted(map(int, texts)) == list(range(200))
+    titles = documents(make_input(data_dir, text_feature='title').tokens)[:-1]
+    assert sorted(map(int, titles)) == list(range(200))
     with pytest.raises(ValueError,
                        match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
-        text_input.TfdsText('sentences', 'train', data_dir, 'texts')
+        make_input(data_dir, text_feature='texts')
 
 
 def test_bytes_go_there_and_back():

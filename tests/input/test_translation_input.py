@@ -119,7 +119,7 @@ def test_any_translation_dataset_of_tfds_can_be_read(tmp_path):
     ({}, ('number', 'letters')), ({'source_language': 'letters'}, ('letters', 'number')),
     ({'target_language': 'number'}, ('letters', 'number'))])
 def test_languages_are_chosen_or_those_of_the_dataset_in_its_order(data_dir, chosen, languages):
-    assert translation_input.TfdsTranslations('doubles', 'train', data_dir, **chosen).languages == languages
+    assert translation_input.chosen_languages('doubles', data_dir, **chosen) == languages
 
 
 @pytest.mark.parametrize(('fields', 'words'), [
