@@ -66,8 +66,7 @@ def images_are_loaded_once(tiny):
     load, known = image_sources.ImageSources._kept.func, tiny.images_in_memory
 
     def kept(self):
-        key = (
-            self._data.folder, str(self._data._split), self._cache, self._size, str(self._cropping), str(self._params))
+        key = self._data.folder, str(self._data._split), self._size, str(self._cropping), str(self._params)
         if key not in known:
             known[key] = load(self)
         return known[key]

@@ -15,37 +15,9 @@ without_autograph = tf.autograph.experimental.do_not_convert
 _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
-def parallel_calls(num_parallel_calls: int | None) -> int | None:
-    """Returns the argument of tf.data's transformations for a field `num_parallel_calls`.
-
-    Args:
-        num_parallel_calls: None: tuned by tf.data; 1: one call after another.
-    """
-    if num_parallel_calls is None:
-        return tf.data.AUTOTUNE
-    return None if num_parallel_calls == 1 else num_parallel_calls
-
-
-def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any],
-                 num_parallel_calls: int | None = None) -> tf.data.Dataset:
-    """Returns `dataset.map(function)` with several parallel calls, and the results in the order of the dataset."""
-    calls = parallel_calls(num_parallel_calls)
-    return dataset.map(function, num_parallel_calls=calls, deterministic=None if calls is None else True)
-
-
-def thread_options(num_threads: int | None, num_parallel_calls: int | None) -> tf.data.Options:
-    """Returns the `tf.data.Options` with which an input uses only the threads that its fields set.
-
-    Args:
-        num_threads: size of the input's own thread pool; None: the threads of TensorFlow.
-        num_parallel_calls: as for `parallel_calls`.
-    """
-    options = tf.data.Options()
-    if num_threads:
-        options.threading.private_threadpool_size = num_threads
-    if num_parallel_calls == 1:
-        options.experimental_optimization.map_parallelization = False  # otherwise tf.data parallelizes calls itself
-    return options
+def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
+    """Returns `dataset.map(function)` with parallel calls, and the results in the order of the dataset."""
+    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 class BaseInput:

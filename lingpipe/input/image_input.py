@@ -8,8 +8,6 @@ import tensorflow as tf
 from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input, batch_share, digits, image_augmentation, image_sources, row_order
 
-_CACHES = ('none', 'encoded', 'decoded')
-
 
 class ImageInput(base_input.BaseInput):
     """Images of a TFDS dataset, augmented, normalised and batched.
@@ -51,20 +49,13 @@ class ImageInput(base_input.BaseInput):
             f'{image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define(
             'cache', None,
-            "What stays in memory: 'none', 'encoded' images as they are stored, or 'decoded' ones; None: decoded ones "
-            'if they are of one size, or resized to one, and take at most '
-            f'{image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
+            'Whether the split stays in memory: as pixels, or as it is stored if the augmentation crops; None: if '
+            f'nothing is cropped and the pixels take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
-        p.Define('fuse_decode_and_crop', True, 'Whether only the part of a JPEG that is cut out is decoded.')
         p.Define(
             'interpolation', None,
             "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the "
             'augmentation does.')
-        p.Define(
-            'vectorize', True, 'Whether normalisation and augmentation work on whole batches, not on single images.')
-        p.Define(
-            'num_parallel_calls', None,
-            'How many files are read, and images worked on, at a time; None: tuned by tf.data; 1: one after another.')
         p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
         p.Define(
             'data_service', None,
@@ -150,12 +141,11 @@ class ImageInput(base_input.BaseInput):
             ValueError: the position is negative, the batch is larger than the dataset, or the shares do not divide it.
         """
         self._check_training(position)
-        source = self._sources.source(training=True)
-        examples = row_order.epochs(
-            lambda epoch: self._examples_of_epoch(source, epoch), self.num_examples, position)
+        size = self.params.batch_size
+        examples = share.of(row_order.epochs(self._examples_of_epoch, self.num_examples, position), size)
         batches = self._batches(
-            source, share.of(examples, self.params.batch_size), self._augmentation.train,
-            share.size(self.params.batch_size), drop_remainder=True)
+            self._sources.batches(examples, share.size(size), drop_remainder=True, training=True),
+            self._augmentation.train)
         if self.params.data_service:
             batches = batches.apply(tf.data.experimental.service.distribute(
                 tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
@@ -169,39 +159,31 @@ class ImageInput(base_input.BaseInput):
             `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is padded with examples of
             weight 0, because an accelerator needs static shapes.
         """
-        source = self._sources.source(training=False)
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
-        examples = tf.data.Dataset.zip((source.references(), no_seeds))
-        batches = self._batches(
-            source, examples, self._plain, self.params.batch_size, drop_remainder=False).map(self._weighted)
-        return self._finish(base_input.parallel_map(batches, self._filled_up, self.params.num_parallel_calls))
+        examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
+        batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)
+        weighted = self._batches(batches, self._plain).map(self._weighted)
+        return self._finish(base_input.parallel_map(weighted, self._filled_up))
 
-    def _examples_of_epoch(self, source, epoch):
+    def _examples_of_epoch(self, epoch):
         order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
         seeds = tf.random.stateless_uniform(
             [self.num_examples, image_augmentation.SEED_LENGTH], augmentation_seed, minval=None, maxval=None,
             dtype=tf.int32)
-        references = source.references(order_seed if self.params.shuffle else None)
+        references = self._sources.references(order_seed if self.params.shuffle else None)
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
-    def _batches(self, source, examples, augment, batch_size, drop_remainder):
-        """Returns batches of (images float32, labels, problems) as of `image_sources`."""
+    def _batches(self, batches, augment):
+        """Returns (images float32, labels, problems) of batches of `ImageSources`."""
 
         def augmented(images, labels, seeds, problems):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
-                images = augment(images, seeds, p.image_size)
+                images = augment(images, seeds, self.params.image_size)
                 return image_augmentation.normalize(images, self._data.name), labels, problems
             images = image_augmentation.normalize(images, self._data.name)
-            return augment(images, seeds, p.image_size), labels, problems
+            return augment(images, seeds, self.params.image_size), labels, problems
 
-        p = self.params
-        if p.vectorize:
-            batches = source.batch(examples, batch_size, drop_remainder)
-            return base_input.parallel_map(batches, augmented, p.num_parallel_calls)
-        singles = base_input.parallel_map(
-            source.batch(examples, 1, True), lambda *parts: [part[0] for part in augmented(*parts)],
-            p.num_parallel_calls)
-        return singles.batch(batch_size, drop_remainder)
+        return base_input.parallel_map(batches, augmented)
 
     def _plain(self, images, seeds, image_size):
         del seeds
@@ -225,7 +207,9 @@ class ImageInput(base_input.BaseInput):
         return tuple(map(filled_up, parts))
 
     def _finish(self, batches):
-        options = base_input.thread_options(self.params.num_threads, self.params.num_parallel_calls)
+        options = tf.data.Options()
+        if self.params.num_threads:
+            options.threading.private_threadpool_size = self.params.num_threads
         return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
@@ -249,7 +233,7 @@ class ImageInput(base_input.BaseInput):
                 f'num_channels: {p.num_channels!r} is not allowed. '
                 'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
         self._check_at_least(image_size=1, label_offset=0)
-        optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'num_parallel_calls': 1, 'max_bad_records': 0}
+        optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'max_bad_records': 0}
         self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
         self._check_cache()
 
@@ -265,12 +249,11 @@ class ImageInput(base_input.BaseInput):
 
     def _check_cache(self):
         p = self.params
-        if p.cache not in (None, *_CACHES):
-            raise ValueError(f'cache: {p.cache!r} is not allowed. Choose one of {_CACHES}, or None.')
-        if p.data_service and p.cache not in (None, 'none'):
-            raise ValueError(
-                f'cache: {p.cache!r} keeps images in this process, but data_service has others read them. '
-                "Set cache to 'none'.")
+        if p.cache not in (None, True, False):
+            raise ValueError(f'cache: {p.cache!r} is not allowed. Choose True, False or None.')
+        if p.data_service and p.cache:
+            raise ValueError('cache: True keeps images in this process, but data_service has others read them. Set '
+                             'cache to False.')
 
 
 def _described_image_shape(p):

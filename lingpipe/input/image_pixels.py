@@ -8,24 +8,15 @@ import tensorflow as tf
 from lingpipe.input import base_input, image_augmentation
 
 
-def decode_image(encoded: tf.Tensor, num_channels: int, choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None,
-                 fused: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes a PNG, JPEG, GIF or BMP image, or a part of it.
-
-    ```
-                         fused: shape -> box -> decode only the box
-    encoded -> is JPEG? <
-                         else: decode -> box -> cut it out
-    ```
-
-    Both ways give the same pixels.
+def decode_image(encoded: tf.Tensor, num_channels: int,
+                 choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes a PNG, JPEG, GIF or BMP image, or a part of it; of a JPEG only that part is decoded.
 
     Args:
         encoded: scalar string.
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
         choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
             that is wanted; None: the whole image.
-        fused: whether only the box of a JPEG is decoded.
 
     Returns:
         Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
@@ -34,32 +25,21 @@ def decode_image(encoded: tf.Tensor, num_channels: int, choose_box: Callable[[tf
         tf.errors.InvalidArgumentError: the image is truncated or damaged, or the string is not an image.
     """
 
-    def cut(image):
-        return image if choose_box is None else cut_out(image, choose_box)
-
     def of_jpeg():
         shape = tf.io.extract_jpeg_shape(encoded)
-        if fused and choose_box is not None:
-            return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels), shape[2]
-        return cut(tf.io.decode_jpeg(encoded, channels=num_channels)), shape[2]
+        if choose_box is None:
+            return tf.io.decode_jpeg(encoded, channels=num_channels), shape[2]
+        return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels), shape[2]
 
     def of_others():
         image, stored_channels = _decode_with_channels(encoded, num_channels)
-        return cut(image), stored_channels
+        if choose_box is None:
+            return image, stored_channels
+        row, column, height, width = tf.unstack(choose_box(tf.shape(image)))
+        return image[row:row + height, column:column + width], stored_channels
 
     image, stored_channels = tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others)
     return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
-
-
-def cut_out(image: tf.Tensor, choose_box: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Returns the part of an image that `choose_box` chooses for its shape.
-
-    Args:
-        image: uint8 [height, width, channels].
-        choose_box: as in `decode_image`.
-    """
-    row, column, height, width = tf.unstack(choose_box(tf.shape(image)))
-    return image[row:row + height, column:column + width]
 
 
 def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
@@ -148,23 +128,18 @@ class PixelReader:
         cropping: `Cropping`, or None for whole images.
         resizes: whether whole images are resized; otherwise they already have that size.
         training: whether images are cropped at random; otherwise from the middle.
-        fused: whether only the cropped part is decoded.
-        trusts: whether images are not checked.
-        guarded: whether an image that cannot be decoded counts as bad, and is not an error.
+        trusts: whether images are not checked, and one that cannot be decoded is an error.
     """
 
     def __init__(self, size: tuple[int, int, int], cropping: image_augmentation.Cropping | None, resizes: bool,
-                 training: bool, fused: bool, trusts: bool, guarded: bool) -> None:
+                 training: bool, trusts: bool) -> None:
         self._size = size
         self._cropping = cropping
         self._resizes = resizes
         self._training = training
-        self._fused = fused
         self._trusts = trusts
-        self._guarded = guarded
 
-    def from_encoded(self, images: tf.Tensor, identifiers: tf.Tensor,
-                     seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, images: tf.Tensor, identifiers: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Reads encoded images.
 
         Args:
@@ -175,39 +150,24 @@ class PixelReader:
         Returns:
             Tuple of uint8 [n, *size], and the problem of each, string [n]: empty, or as from `base_input.describe`.
         """
+        if seeds is None:
+            seeds = tf.zeros([tf.size(images), 2], tf.int32)
+        no_problems, black = tf.fill(tf.shape(images), ''), tf.zeros(self._size, tf.uint8)
+        if self._trusts:
+            return map_rows(self._pixels, (images, seeds))[0], no_problems
+        found, num_channels = map_rows(self._pixels, (images, seeds), (black, tf.constant(0)))
+        is_good = (num_channels == 1) | (num_channels == 3)
 
-        def pixels(encoded, seed):
-            image, num_channels = decode_image(encoded, self._size[2], self._box(seed), self._fused)
-            return self._resized(image), num_channels
+        def with_problems():
+            problems = base_input.describe(identifiers, _reasons(images, num_channels))
+            return tf.where(is_good[:, tf.newaxis, tf.newaxis, tf.newaxis], found, black), tf.where(
+                is_good, '', problems)
 
-        return self._checked(pixels, images, identifiers, seeds, tf.zeros(self._size, tf.uint8))
+        return tf.cond(tf.reduce_all(is_good), lambda: (found, no_problems), with_problems)
 
-    def whole(self, images: tf.Tensor, identifiers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Decodes images for memory, from which `from_decoded` reads them.
-
-        Args:
-            images: string [n].
-            identifiers: string [n], TFDS's identifiers of the examples.
-
-        Returns:
-            Tuple of the serialized images, and their problems, both string [n].
-        """
-
-        def pixels(encoded, unused_seed):
-            image, num_channels = decode_image(encoded, self._size[2])
-            return tf.io.serialize_tensor(image), num_channels
-
-        black = tf.io.serialize_tensor(tf.zeros([1, 1, self._size[2]], tf.uint8))
-        return self._checked(pixels, images, identifiers, None, black)
-
-    def from_decoded(self, serialized: tf.Tensor, problems: tf.Tensor, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads the results of `whole`; other arguments and results are those of `from_encoded`."""
-
-        def pixels(serialized, seed):
-            image = tf.ensure_shape(tf.io.parse_tensor(serialized, tf.uint8), [None, None, self._size[2]])
-            return self._resized(cut_out(image, self._box(seed)))
-
-        return map_rows(pixels, (serialized, seeds)), problems
+    def _pixels(self, encoded, seed):
+        image, num_channels = decode_image(encoded, self._size[2], self._box(seed))
+        return self._resized(image), num_channels
 
     def _box(self, seed):
         """Returns the function that chooses the box, or None for the whole image."""
@@ -223,23 +183,6 @@ class PixelReader:
         elif self._resizes:
             image = resize(image, self._size[0])
         return tf.ensure_shape(image, self._size)
-
-    def _checked(self, pixels, images, identifiers, seeds, black):
-        if seeds is None:
-            seeds = tf.zeros([tf.size(images), 2], tf.int32)
-        fallback = (black, tf.constant(0)) if self._guarded else None
-        found, num_channels = map_rows(pixels, (images, seeds), fallback)
-        no_problems = tf.fill(tf.shape(images), '')
-        if self._trusts:
-            return found, no_problems
-        is_good = (num_channels == 1) | (num_channels == 3)
-        is_shown = tf.reshape(is_good, [-1] + [1] * black.shape.rank)
-
-        def with_problems():
-            problems = base_input.describe(identifiers, _reasons(images, num_channels))
-            return tf.where(is_shown, found, black), tf.where(is_good, '', problems)
-
-        return tf.cond(tf.reduce_all(is_good), lambda: (found, no_problems), with_problems)
 
 
 def _reasons(images, num_channels):

@@ -38,8 +38,8 @@ def names_of_bad_records(data_dir):
 
 
 @pytest.mark.parametrize('fields', [
-    {'cache': 'none', 'num_threads': 1, 'num_parallel_calls': 1, 'prefetch': 0, 'fuse_decode_and_crop': False},
-    {'cache': 'encoded', 'vectorize': False}, {'augmentation': 'crop_flip', 'cache': 'decoded'}], ids=str)
+    {'cache': False, 'num_threads': 1, 'prefetch': 0}, {'cache': True}, {'augmentation': 'crop_flip', 'cache': True}],
+    ids=str)
 def test_each_kind_of_bad_record_is_named_and_skipped(data_dir, fields):
     photos = make_input(data_dir, **fields)
     images, labels, weights = columns(photos.training_dataset().take(10))

@@ -12,21 +12,19 @@ GOOD = {'JPEG': {'quality': 98}, 'PNG': {}}
 @pytest.mark.parametrize(('mode', 'subsampling'), [('RGB', 0), ('RGB', 1), ('RGB', 2), ('L', 0)])
 def test_decoding_a_part_gives_the_pixels_that_decoding_and_cutting_gives(mode, subsampling):
     encoded = photographs.encoded(photographs.photograph(61, 83), mode=mode, subsampling=subsampling)
-    decode = tf.function(lambda box, fused: image_pixels.decode_image(encoded, 3, lambda shape: box, fused)[0])
+    decode = tf.function(lambda box: image_pixels.decode_image(encoded, 3, lambda shape: box)[0])
     whole = image_pixels.decode_image(encoded, 3)[0].numpy()
     generator = np.random.default_rng(0)
     for _ in range(60):
         (row, row_end), (column, column_end) = (sorted(generator.choice(n + 1, 2, replace=False)) for n in (61, 83))
         box = tf.constant([row, column, row_end - row, column_end - column])
-        for fused in (True, False):
-            np.testing.assert_array_equal(decode(box, fused), whole[row:row_end, column:column_end])
+        np.testing.assert_array_equal(decode(box), whole[row:row_end, column:column_end])
 
 
-@pytest.mark.parametrize('fused', [True, False])
-def test_parts_of_what_is_no_jpeg_are_exact(fused):
+def test_parts_of_what_is_no_jpeg_are_exact():
     image = photographs.photograph()
     encoded = photographs.encoded(image, 'PNG')
-    part, _ = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]), fused)
+    part, _ = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]))
     np.testing.assert_array_equal(part, image[5:25, 7:38])
 
 

@@ -37,7 +37,7 @@ def test_where_it_was_not_measured_nothing_changes():
 def test_only_a_large_wait_for_input_brings_advice():
     told = trace_breakdown.input_advice(steps_that_waited(34.0))
     assert told.startswith('Devices wait for input in 50 % of the step: ')
-    for field in ('prefetch', 'num_parallel_calls', 'cache', 'data_service', 'multi_worker'):
+    for field in ('prefetch', 'cache', 'data_service', 'multi_worker'):
         assert field in told
     assert trace_breakdown.input_advice(steps_that_waited(0.5)) is None
 

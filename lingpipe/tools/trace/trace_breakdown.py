@@ -39,9 +39,8 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
-    return (f'Devices wait for input in {waited:.0f} % of the step: make batches ahead and in parallel (prefetch and '
-            "num_parallel_calls at None), keep images in memory (cache='encoded' or 'decoded'), or share the work out "
-            '(data_service, or --cluster=multi_worker).')
+    return (f'Devices wait for input in {waited:.0f} % of the step: make batches ahead (prefetch at None), keep '
+            'the data in memory (cache=True), or share the work out (data_service, or --cluster=multi_worker).')
 
 
 @dataclasses.dataclass(frozen=True)
