@@ -24,9 +24,14 @@ class BaseInput:
     """Batches of a TFDS dataset.
 
     A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
-    prepare no data, the attribute `input_spec`, and the methods `training_dataset(position, share)` and
-    `evaluation_dataset()`. `training_dataset` makes the rows of a `batch_share.Share` of each batch, and does as little
-    work as possible for other rows.
+    return the nest and the tuple of the `tf.TensorSpec`s of a batch and prepare no data, the attribute `input_spec`,
+    and two methods that return a `tf.data.Dataset` of (inputs, *targets):
+
+    * `training_dataset(position, share)`: endless batches from the example on before which `position` were seen, over
+      all epochs, bit for bit those of an uninterrupted run for every earlier batch size. It makes the rows of a
+      `batch_share.Share` of each batch, and does as little work as possible for other rows. It raises ValueError if the
+      position is negative, no batch can be made, or the shares do not divide it.
+    * `evaluation_dataset()`: every example once, in stored order; what fills the last batch up has weight 0.
 
     Args:
         params: `Params()` of the subclass.
@@ -69,11 +74,7 @@ class BaseInput:
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
-        """Returns the layer that makes the model's input of plain data, for an exported model; None: nothing is needed.
-
-        Args:
-            params: `Params()` of the subclass.
-        """
+        """Returns the layer that makes the input of an exported model of plain data; None: nothing is needed."""
         del params
         return None
 

@@ -57,9 +57,6 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
         """Returns the names of the tensors that classifiers with this tokenizer take; learns no vocabulary.
 
-        Args:
-            params: `BytePairTokenizer.Params()`.
-
         Raises:
             ValueError: the vocabulary is not for a text classifier.
         """

@@ -43,13 +43,7 @@ def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
-    """Returns whether `DigitsImages` has a split of a dataset.
-
-    Args:
-        dataset: TFDS name.
-        split: TFDS split.
-        data_dir: directory of prepared data, which is read instead; or None.
-    """
+    """Returns whether `DigitsImages` has a split of a TFDS dataset; data in `data_dir` are read instead."""
     return dataset == NAME and split in _SPLITS and data_dir is None
 
 

@@ -20,9 +20,6 @@ class EncoderInput(record_input.RecordInput):
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
         """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
 
-        Args:
-            params: `Params()` of the class.
-
         Raises:
             ValueError: the tokenizer does not belong to an encoder.
         """

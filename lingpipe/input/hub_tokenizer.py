@@ -47,11 +47,7 @@ class KerasHubTokenizer:
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Returns the names of the tensors that classifiers of the preset take.
-
-        Args:
-            params: `KerasHubTokenizer.Params()`.
-        """
+        """Returns the names of the tensors that classifiers of the preset take."""
         return sorted(KerasHubTokenizer(params).classifier_preprocessor(8)(tf.constant(['a'])))
 
     @functools.cached_property

@@ -69,26 +69,18 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images without preparing any data.
-
-        Args:
-            params: `ImageInput.Params()`.
-        """
+        """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepares no data."""
         channels = params.num_channels or _described_image_shape(params)[-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`, without preparing any data."""
+        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; prepares no data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
-        """Returns the layer that normalises pixels from 0 to 255 as training does.
-
-        Args:
-            params: `ImageInput.Params()`.
-        """
+        """Returns the layer that normalises pixels from 0 to 255 as training does."""
         dataset, num_channels = re.split('[:/]', params.dataset)[0], ImageInput.InputSpec(params).shape[-1]
         lowest, highest = image_augmentation.pixel_range(dataset, num_channels)
         return keras.layers.Rescaling(
@@ -125,20 +117,12 @@ class ImageInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from example number `position` on.
 
-        They equal, bit for bit, those of an uninterrupted run from there on, for every earlier batch size. Batches
-        continue across the ends of epochs. Data in memory start at any position at once; data in files are read, but
-        not decoded, from the start of the epoch.
-
-        Args:
-            position: number of examples seen before, over all epochs.
-            share: which rows of each batch are made.
+        Data in memory start at any position at once; data in files are read, but not decoded, from the start of the
+        epoch. See `BaseInput`.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
             [batch], 0 for bad records and those without a label, and 1 for all others), with static shapes.
-
-        Raises:
-            ValueError: the position is negative, the batch is larger than the dataset, or the shares do not divide it.
         """
         self._check_training(position)
         size = self.params.batch_size
@@ -153,12 +137,7 @@ class ImageInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every example once, in stored order, without augmentation.
-
-        Returns:
-            `tf.data.Dataset` of (images, labels, weights) as in training; the last batch is padded with examples of
-            weight 0, because an accelerator needs static shapes.
-        """
+        """Returns every example once, in stored order, without augmentation; see `BaseInput`."""
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
         batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)

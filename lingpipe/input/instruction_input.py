@@ -1,12 +1,10 @@
 """Batches of prompts with their responses, or of plain texts, for fine-tuning language models."""
 
-from typing import Any
-
 import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_fields, record_input
+from lingpipe.input import record_fields, record_input, text_input
 
 _PROMPT = '{prompt}'
 
@@ -47,23 +45,8 @@ class InstructionInput(record_input.RecordInput):
                                            'models of KerasHub take them.')
         return p
 
-    @staticmethod
-    def InputSpec(params: hyperparams.Params) -> Any:
-        """Returns the `tf.TensorSpec` of a batch of tokens, or the dictionary with that of its mask; reads no records.
-
-        Args:
-            params: `InstructionInput.Params()`.
-        """
-        tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
-        if not params.has_padding_mask:
-            return tokens
-        return {'token_ids': tokens, 'padding_mask': tf.TensorSpec(tokens.shape, tf.bool)}
-
-    @staticmethod
-    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Returns the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; reads no records."""
-        shape = [params.batch_size, params.sequence_length]
-        return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
+    InputSpec = staticmethod(text_input.TextInput.InputSpec)
+    TargetSpec = staticmethod(text_input.TextInput.TargetSpec)
 
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)

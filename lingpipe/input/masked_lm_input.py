@@ -41,11 +41,7 @@ class MaskedLMInput(encoder_input.EncoderInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` of a batch; reads no records.
-
-        Args:
-            params: `MaskedLMInput.Params()`.
-        """
+        """Returns the dictionary of the `tf.TensorSpec` of a batch; reads no records."""
         positions = tf.TensorSpec([params.batch_size, _num_masks(params)], tf.int32)
         return {**encoder_input.EncoderInput.InputSpec(params), 'mask_positions': positions}
 

@@ -1,4 +1,8 @@
-"""Checked values of a record's fields; error messages name the field."""
+"""Checked values of a record's fields.
+
+Each function takes a `text_records.Record` and the name of a field, and raises `BadRecord`, which names the field, if
+it is missing, empty, or not what is wanted; for text also if it was not stored as UTF-8.
+"""
 
 import json
 import math
@@ -12,15 +16,7 @@ class BadRecord(ValueError):
 
 
 def text(record: text_records.Record, field: str) -> str:
-    """Returns a text that is not empty.
-
-    Args:
-        record: the record.
-        field: name of the field.
-
-    Raises:
-        BadRecord: it is missing, not a text, empty, or was not stored as UTF-8.
-    """
+    """Returns a text that is not empty."""
     value = _value(record, field)
     if not isinstance(value, str):
         raise BadRecord(f'field {field!r}: {_shown(value)} is no text.')
@@ -30,41 +26,17 @@ def text(record: text_records.Record, field: str) -> str:
 
 
 def label(record: text_records.Record, field: str) -> str:
-    """Returns the name of a class: a text unchanged, an integer or a boolean as in JSON.
-
-    Args:
-        record: the record.
-        field: name of the field.
-
-    Raises:
-        BadRecord: it is missing, or something else.
-    """
+    """Returns the name of a class: a text unchanged, an integer or a boolean as in JSON."""
     return _label(field, _value(record, field))
 
 
 def labels(record: text_records.Record, field: str) -> list[str]:
-    """Returns the names of classes, as from `label`, in a list or in a text with spaces between them.
-
-    Args:
-        record: the record.
-        field: name of the field.
-
-    Raises:
-        BadRecord: it is missing, something else, or empty.
-    """
+    """Returns the names of classes, as from `label`, in a list or in a text with spaces between them."""
     return [_label(field, value) for value in _list(record, field, 'labels')]
 
 
 def words(record: text_records.Record, field: str) -> list[str]:
-    """Returns texts that are not empty, from a list or from a text with spaces between them.
-
-    Args:
-        record: the record.
-        field: name of the field.
-
-    Raises:
-        BadRecord: it is missing, something else, empty, or was not stored as UTF-8.
-    """
+    """Returns texts that are not empty, from a list or from a text with spaces between them."""
     found = _list(record, field, 'texts')
     for value in found:
         if not isinstance(value, str) or not value.strip():
@@ -73,15 +45,7 @@ def words(record: text_records.Record, field: str) -> list[str]:
 
 
 def weight(record: text_records.Record, field: str | None) -> float:
-    """Returns a sample weight; 1 if there is no field for it.
-
-    Args:
-        record: the record.
-        field: name of the field, or None.
-
-    Raises:
-        BadRecord: it is missing, negative, or not a number.
-    """
+    """Returns a sample weight; 1 if there is no field for it."""
     if field is None:
         return 1.0
     value = _value(record, field)

@@ -1,4 +1,4 @@
-"""The base class of inputs of text records: reading records, skipping bad records, making batches."""
+"""The base class of inputs of text records: reading records, and skipping bad records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -8,12 +8,11 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, batch_share, hub_tokenizer, record_fields, row_order, text_records
+from lingpipe.input import base_input, hub_tokenizer, memory_input, record_fields, text_records
 
 _ON_BAD_RECORDS = ('raise', 'skip')
 _NUM_NAMED = 5
 _ROWS_AT_ONCE = 1024
-_LAST_POSITION = np.iinfo(np.int64).max
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
@@ -37,20 +36,15 @@ def filled(parts: Sequence[Sequence[int]], length: int, padding: int) -> np.ndar
     return rows
 
 
-class RecordInput(base_input.BaseInput):
+class RecordInput(memory_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row, visits)`, which
-    makes a batch from the columns of some rows. Visits are their positions over all epochs, negative in evaluation.
-    The row at a position of training is a pure function of (seed, position).
+    A subclass defines `_columns` and `_batch`, as of every `MemoryInput`.
 
     Attributes:
         tokenizer: the tokenizer.
-        num_examples: number of rows in an epoch.
         bad_records: as in `BaseInput`, if bad records are skipped.
     """
-
-    _columns: tuple[tf.Tensor, ...] = ()
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -74,50 +68,10 @@ class RecordInput(base_input.BaseInput):
             self.bad_records = {}
         self.tokenizer = params.tokenizer.Instantiate()
 
-    @base_input.without_autograph
-    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
-        """Returns endless batches from row number `position` on, without delay; they continue across ends of epochs.
-
-        Args:
-            position: number of rows seen before, over all epochs.
-            share: which rows of each batch are made.
-
-        Returns:
-            `tf.data.Dataset` of (inputs, *targets) with the specs of `InputSpec` and `TargetSpec`.
-
-        Raises:
-            ValueError: the position is negative, or the shares do not divide the batch.
-        """
-        self._check_position(position)
-        p = self.params
-        numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
-        rows = share.of(tf.data.Dataset.zip((numbers, tf.data.Dataset.range(position, _LAST_POSITION))), p.batch_size)
-        return self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True))
-
-    @base_input.without_autograph
-    def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every row once, in stored order; the last batch is padded with rows of weight 0."""
-        numbers = row_order.padded(self.num_examples, self.params.batch_size)
-        return self._batches(numbers.map(lambda numbers: (numbers, -1 - numbers)))
-
     @property
     def bad_records_rule(self) -> str:
         """Words that name the data and say that any number of bad records may be skipped."""
         return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
-
-    @property
-    def num_examples(self) -> int:
-        """Number of rows in an epoch."""
-        return len(self._columns[0])
-
-    def _batches(self, rows):
-        count = self.num_examples
-
-        def batch(numbers, visits):
-            known = tf.minimum(numbers, count - 1)
-            return self._batch([tf.gather(column, known) for column in self._columns], numbers < count, visits)
-
-        return self._finish(base_input.parallel_map(rows, batch))
 
     def _records(self, fields):
         """Reads the records; from TFDS only these fields."""

@@ -69,11 +69,7 @@ class TextInput(tokenized_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` of a batch of tokens, or the dictionary with that of its mask; prepares no data.
-
-        Args:
-            params: `TextInput.Params()`.
-        """
+        """Returns the `tf.TensorSpec` of tokens, or the dictionary with that of the mask; prepares no data."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens

@@ -195,15 +195,7 @@ class TfdsImages(Split):
 
 
 def described_image_shape(dataset: str, data_dir: str | None = None) -> tuple[int | None, int | None, int]:
-    """Returns (height, width, channels) of a dataset's images from its description, without preparing any data.
-
-    Args:
-        dataset: TFDS name.
-        data_dir: directory of prepared data.
-
-    Raises:
-        ValueError: the dataset is unknown, or not an image classification.
-    """
+    """Returns the `TfdsImages.image_shape` of a dataset from its description, without preparing any data."""
     image, _ = _image_and_label(find_builder(dataset, data_dir))
     return image.shape
 

@@ -56,19 +56,9 @@ class TokenizedInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Returns endless batches from row number `position` on.
 
-        They equal those of an uninterrupted run from there on, for every earlier batch size. Data in memory start at
-        any position at once; data in files are read again from the start of the training run. With files, where a row
-        begins is known only when everything before it is tokenized, so every share tokenizes all texts.
-
-        Args:
-            position: number of rows seen before, over all epochs.
-            share: which rows of each batch are made.
-
-        Returns:
-            `tf.data.Dataset` of (inputs, *targets) with the specs of `InputSpec` and `TargetSpec`.
-
-        Raises:
-            ValueError: the position is negative, no row can be made, or the shares do not divide the batch.
+        Data in memory start at any position at once; data in files are read again from the start of the training run.
+        With files, where a row begins is known only when everything before it is tokenized, so every share tokenizes
+        all texts. See `BaseInput`.
         """
         self._check_position(position)
         size = self.params.batch_size

@@ -84,11 +84,7 @@ class TranslationInput(tokenized_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data.
-
-        Args:
-            params: `TranslationInput.Params()`.
-        """
+        """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data."""
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
