@@ -17,14 +17,6 @@ in 'train', however indented, and of those in 'test' every one that stands in ei
 The text belongs to the Python version: results compare within one configuration only.
 """
 
-_CITATION = """\
-@misc{python-documentation,
-  author = {{Python Software Foundation}},
-  title  = {The Python Language Reference and The Python Standard Library},
-  url    = {https://docs.python.org/3/}
-}
-"""
-
 _PYTHON = f'python{sys.version_info.major}_{sys.version_info.minor}'
 
 
@@ -42,7 +34,6 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
             description=_DESCRIPTION,
             features=tfds.features.FeaturesDict({'name': tfds.features.Text(), 'text': tfds.features.Text()}),
             homepage='https://docs.python.org/3/library/pydoc.html',
-            citation=_CITATION,
             license='Python Software Foundation License Version 2',
         )
 

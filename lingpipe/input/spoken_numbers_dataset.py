@@ -13,8 +13,6 @@ Which numbers of a length are drawn, and which of them are 'test' (one in 32), d
 alone: no number is in both splits.
 """
 
-_CITATION = '@misc{spoken-numbers, title = {Spoken numbers, made by rule}}'
-
 _NUM_DIGITS = 6
 _NUM_OF_A_KIND = 8_000
 _TEST_DIVISOR = 32
@@ -37,7 +35,6 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
             description=_DESCRIPTION,
             features=tfds.features.Translation(languages=('words', 'digits')),
             supervised_keys=('words', 'digits'),
-            citation=_CITATION,
         )
 
     def _split_generators(self, dl_manager):

@@ -24,15 +24,12 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
     """
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
-    if wanted is None and (len(names) == 1 or 'text' in names):
-        return names[0] if len(names) == 1 else 'text'
-    if wanted in names:
-        return wanted
-    if not names:
-        raise ValueError(f'dataset: {dataset!r} has no feature that is a tfds.features.Text; '
-                         f'{spelling.what_there_is("text", features)}. Choose a dataset of texts.')
-    raise ValueError(f'text_feature: {wanted!r} is none of the texts of the dataset {dataset!r}; '
-                     f'{spelling.what_there_is(str(wanted), names)}. Set it to one.')
+    chosen = wanted or (names[0] if len(names) == 1 else 'text')
+    if chosen not in names:
+        raise ValueError(f'text_feature: {chosen!r} is no tfds.features.Text of the dataset {dataset!r}; '
+                         f'{spelling.what_there_is(chosen, names or features)}. Set it to one, or choose a dataset of '
+                         'texts.')
+    return chosen
 
 
 class TextInput(tokenized_input.TokenizedInput):

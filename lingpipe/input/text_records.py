@@ -20,7 +20,6 @@ _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'cs
 _DELIMITERS = {'csv': ',', 'tsv': '\t'}
 FORMATS = sorted(set(_FORMATS.values()))
 _NUM_SHOWN = 60
-_BEGINNINGS_OF_JSON = ('[', '{')  # of a file that is one JSON value over many lines
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LARGEST_CSV_FIELD = 2**26  # characters, for which csv needs four bytes each; Python's own limit is 2**17
 
@@ -138,13 +137,12 @@ def _json_record(place, line):
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
-        more = '; each line must be one object' if line.strip() in _BEGINNINGS_OF_JSON else ''
-        return Record(place, {}, f'is no JSON ({error.msg} at column {error.colno}{more}): {_shown(line)}.')
+        reason = f'{error.msg} at column {error.colno}'
+        return Record(place, {}, f'is no JSON, but each line must be one object ({reason}): {_shown(line)}.')
     except (ValueError, RecursionError) as error:
         return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
     if not isinstance(fields, dict):
-        what = 'is a JSON array, but each line must be one object' if isinstance(fields, list) else 'is no JSON object'
-        return Record(place, {}, f'{what}: {_shown(line)}.')
+        return Record(place, {}, f'is no JSON object, but each line must be one: {_shown(line)}.')
     return Record(place, fields)
 
 

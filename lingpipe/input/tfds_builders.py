@@ -54,7 +54,9 @@ def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown_dataset_message(dataset)) from error
     except Exception as error:  # TFDS may raise anything for a damaged description
-        raise ValueError(_unknown_variant_message(dataset, error)) from error
+        reason = ' '.join(str(error).split())[:_NUM_SHOWN]
+        raise ValueError(f'dataset: {dataset!r} cannot be read by TFDS ({reason}). Choose another version or '
+                         'configuration.') from error
 
 
 def _prepare(builder):
@@ -76,21 +78,6 @@ def _unknown_dataset_message(dataset):
         f'{spelling.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} '
         'For a dataset of your own, import the module that defines its tfds.core.GeneratorBasedBuilder in your params '
         'file, or set data_dir to the directory where it is prepared.')
-
-
-def _unknown_variant_message(dataset, error):
-    """Returns a message that says what TFDS does not know about a known dataset: the configuration or the version."""
-    name, _, config = str(dataset).partition(':')[0].partition('/')
-    try:
-        configs = tfds.builder_cls(name).builder_configs
-    except tfds.core.DatasetNotFoundError:  # its prepared data exist, but not its code
-        configs = None
-    if config and configs is not None and config not in configs:
-        nearest = spelling.did_you_mean(
-            config, configs, f'{name}/', see_all=f'tfds.builder_cls({name!r}).builder_configs')
-        return f'dataset: {name!r} has no configuration {config!r}{nearest}'
-    reason = ' '.join(str(error).split())[:_NUM_SHOWN]
-    return f'dataset: {dataset!r} cannot be read by TFDS ({reason}). Choose another version or configuration.'
 
 
 def _not_prepared_message(dataset, builder, error):

@@ -28,27 +28,14 @@ def chosen_languages(dataset: str, data_dir: str | None = None, source_language:
     if not isinstance(info.features, tfds.features.Translation):
         raise ValueError(f'dataset: {dataset!r} has no feature that is a tfds.features.Translation; '
                          f'{spelling.what_there_is("translation", info.features)}. Choose a dataset of translations.')
-    return _languages(_known_languages(info), source_language, target_language)
-
-
-def _known_languages(info):
-    """Returns the languages; TFDS sorts them by name, and only the supervised keys give the direction."""
-    languages = list(info.features.languages)
-    keys = [key for key in info.supervised_keys or () if key in languages]
-    return keys + [language for language in languages if language not in keys]
-
-
-def _languages(known, source, target):
-    """Returns the pair of languages; either may be None in the arguments."""
-    for field, language in (('source_language', source), ('target_language', target)):
-        if language is not None and language not in known:
-            raise ValueError(
-                f'{field}: {language!r} is not one of the languages {known} of the dataset. Set it to one.')
-    source = source or next(language for language in known if language != target)
-    target = target or next(language for language in known if language != source)
-    if source == target:
-        raise ValueError(
-            f'source_language and target_language are both {source!r}. Set one of them to another of {known}.')
+    # TFDS sorts the languages by name, and only the supervised keys give the direction.
+    names, keys = list(info.features.languages), info.supervised_keys or ()
+    known = [key for key in keys if key in names] + [language for language in names if language not in keys]
+    source = source_language or next(language for language in known if language != target_language)
+    target = target_language or next(language for language in known if language != source)
+    if source == target or source not in known or target not in known:
+        raise ValueError(f'source_language and target_language: {source!r} and {target!r} are not two of the languages '
+                         f'{known} of the dataset. Set them to two of these.')
     return source, target
 
 

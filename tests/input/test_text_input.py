@@ -152,7 +152,7 @@ def test_a_text_feature_is_chosen(data_dir):
     titles = documents(make_input(data_dir, text_feature='title').tokens)[:-1]
     assert sorted(map(int, titles)) == list(range(200))
     with pytest.raises(ValueError,
-                       match="text_feature: 'texts' is none of the texts of .*; there are: text, title. Set"):
+                       match="text_feature: 'texts' is no tfds.features.Text of .*; there are: text, title. Set"):
         make_input(data_dir, text_feature='texts')
 
 

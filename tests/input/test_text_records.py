@@ -59,10 +59,9 @@ def test_columns_may_be_named_for_files_without_a_header(tmp_path):
 
 
 @pytest.mark.parametrize(('name', 'content', 'line', 'words'), [
-    ('a.jsonl', '{"text": "a"}\n{"text":', 2, 'is no JSON (Expecting value at column 9): {"text":'),
-    ('a.jsonl', '"a"', 1, 'is no JSON object: "a"'),
-    ('a.jsonl', '[{"text": "a"}, {"text": "b"}]', 1, 'is a JSON array, but each line must be one object: [{"text'),
-    ('a.jsonl', '[\n', 1, 'is no JSON (Expecting value at column 1; each line must be one object): ['),
+    ('a.jsonl', '{"text": "a"}\n{"text":', 2, 'is no JSON, but each line must be one object (Expecting value at column 9): {"text":'),
+    ('a.jsonl', '"a"', 1, 'is no JSON object, but each line must be one: "a"'),
+    ('a.jsonl', '[{"text": "a"}, {"text": "b"}]', 1, 'is no JSON object, but each line must be one: [{"text'),
     ('a.jsonl', '[' * 10**5, 1, 'cannot be read (maximum recursion depth exceeded'),
     ('a.jsonl', '9' * 5000, 1, 'cannot be read (Exceeds the limit (4300 digits)'),
     ('a.csv', 'text,label\na,b,c\n', 2, "has 3 columns, not the 2 of ['text', 'label']: ['a', 'b', 'c']"),

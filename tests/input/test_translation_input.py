@@ -127,7 +127,7 @@ def test_languages_are_chosen_or_those_of_the_dataset_in_its_order(data_dir, cho
     ({'target_length': 1}, ['target_length', '1', 'at least 2']),
     ({'dataset': 'mnist'}, ['mnist', 'image, label', 'Translation']),
     ({'source_language': 'fr'}, ['source_language', "'fr'", "['number', 'letters']"]),
-    ({'source_language': 'number', 'target_language': 'number'}, ['both', "'number'"]),
+    ({'source_language': 'number', 'target_language': 'number'}, ["'number' and 'number' are not two of"]),
 ])
 def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
     with pytest.raises(ValueError) as error:
