@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import image_augmentation, image_input, tfds_builders
+from tests.input import exact_order, published
 
 NUM_DIGITS = 1437
 
@@ -80,12 +81,6 @@ def make_sharded_input(sharded_dir, **fields):
     return make_input(sharded_dir, **{**defaults, 'shuffle_buffer_size': 10, **fields})
 
 
-@functools.cache
-def evaluated(data_dir, cache):
-    """All examples of the test split, in batches."""
-    return list(make_input(data_dir, split='test', cache=cache).evaluation_dataset())
-
-
 def examples(dataset, count):
     """The first `count` examples as (images, labels)."""
     parts, seen = [], 0
@@ -103,36 +98,14 @@ def assert_equal_examples(actual, expected):
     np.testing.assert_array_equal(actual[0], expected[0])
 
 
-def write_metadata(dataset, data_dir, num_examples):
-    """Leaves in `data_dir` what tfds.testing.mock_data needs to know the number of examples."""
-    builder = tfds.builder(dataset, data_dir=data_dir)
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')
-    split = tfds.core.SplitInfo(name='train', shard_lengths=[num_examples], num_bytes=0, filename_template=template)
-    builder.info.set_splits(tfds.core.splits.SplitDict([split]))
-    builder.data_path.mkdir(parents=True)
-    builder.info.write_to_directory(builder.data_dir)
-
-
 def test_digits_are_prepared_and_described_without_reading_them(data_dir):
     digits = make_input(data_dir, split='test', label_offset=1)
     assert (digits.num_examples, digits.num_classes, digits.input_shape) == (360, 11, (50, 32, 32, 1))
 
 
-def test_batches_have_static_shapes(data_dir):
-    for dataset in (shared_input(data_dir).training_dataset(), shared_input(data_dir).evaluation_dataset()):
-        images, labels, weights = dataset.element_spec
-        assert (images.shape, images.dtype) == ((50, 32, 32, 1), tf.float32)
-        assert (labels.shape, labels.dtype) == ((50,), tf.int32)
-        assert (weights.shape, weights.dtype) == ((50,), tf.float32)
-
-
 def test_training_resumes_bit_for_bit_from_any_position(data_dir):
-    whole = examples(shared_input(data_dir).training_dataset(), 3 * NUM_DIGITS)
-    resumed = make_input(data_dir, batch_size=37)
-    for position in (1, NUM_DIGITS - 20, NUM_DIGITS, 2 * NUM_DIGITS + 123):
-        rest = examples(resumed.training_dataset(position), 150)
-        assert_equal_examples(rest, [part[position:position + 150] for part in whole])
+    exact_order.assert_training_is_exact(
+        shared_input(data_dir), 3 * NUM_DIGITS, (NUM_DIGITS - 20, 1, NUM_DIGITS, 2 * NUM_DIGITS + 123))
 
 
 @pytest.mark.parametrize('cache', [True, False])
@@ -143,23 +116,6 @@ def test_the_seed_of_tensorflow_does_not_matter(sharded_dir, cache):
         mixed = make_sharded_input(sharded_dir, augmentation='crop_flip', cache=cache)
         results.append(examples(mixed.training_dataset(), 60))
     assert_equal_examples(*results)
-
-
-@pytest.fixture(scope='module')
-def plain_digits(data_dir):
-    """Input of the digits as they are stored, and two epochs of it as (images, labels)."""
-    plain = make_input(data_dir, augmentation='none', image_size=8)
-    return plain, examples(plain.training_dataset(), 2 * NUM_DIGITS)
-
-
-def test_every_epoch_shows_each_digit_once_in_a_new_order_and_jitter(plain_digits):
-    plain, (images, labels) = plain_digits
-    stored, stored_labels = examples(plain.evaluation_dataset(), NUM_DIGITS)
-    keys = [image.tobytes() for image in images]
-    expected = {image.tobytes(): label for image, label in zip(stored, stored_labels)}
-    assert set(keys[:NUM_DIGITS]) == set(keys[NUM_DIGITS:]) == set(expected)
-    assert [expected[key] for key in keys] == labels.tolist()
-    assert np.mean(np.equal(keys[:NUM_DIGITS], keys[NUM_DIGITS:])) < 0.01
 
 
 @pytest.mark.parametrize('cache', [True, False])
@@ -200,7 +156,7 @@ def test_two_seeds_give_two_orders_and_two_jitters(data_dir):
 
 @pytest.mark.parametrize('cache', [True, False])
 def test_evaluation_fills_the_last_batch_with_examples_of_weight_zero(data_dir, cache):
-    batches = evaluated(data_dir, cache)
+    batches = list(make_input(data_dir, split='test', cache=cache).evaluation_dataset())
     weights = np.concatenate([batch[2] for batch in batches])
     assert len(batches) == 8
     np.testing.assert_array_equal(weights, [1] * 360 + [0] * 40)
@@ -227,17 +183,6 @@ def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir)
     assert_equal_examples(examples(digits.evaluation_dataset(), 360), (images, labels))
 
 
-def test_training_digits_are_normalised(plain_digits):
-    _, (images, _) = plain_digits
-    assert abs(images.mean()) < 1e-3
-    assert abs(images.std() - 1) < 1e-3
-
-
-def test_memory_and_files_evaluate_alike(data_dir):
-    in_memory, streamed = (examples(evaluated(data_dir, cache), 360) for cache in (True, False))
-    assert_equal_examples(in_memory, streamed)
-
-
 def test_a_part_of_a_split_is_a_split(data_dir):
     parts = [make_input(data_dir, split=split) for split in ('train[:90%]', 'train[90%:]')]
     assert [part.num_examples for part in parts] == [1293, 144]
@@ -257,7 +202,7 @@ def test_gray_images_come_as_rgb_if_asked_for(data_dir):
     ({'dataset': 'imagenet2012', 'augmentation': 'none', 'image_size': 24}, 1000),
 ])
 def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_classes):
-    write_metadata(fields['dataset'], tmp_path, num_examples=20)
+    published.write_metadata(fields['dataset'], tmp_path, num_examples=20)
     with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
         dataset = make_input(None, batch_size=8, **fields)
         assert dataset.num_classes == num_classes
@@ -316,12 +261,7 @@ def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypat
 
 
 def test_datasets_without_classes_are_refused(tmp_path):
-    write_metadata('coco', tmp_path, num_examples=1)
+    published.write_metadata('coco', tmp_path, num_examples=1)
     with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there "
                                          "are: "):
         tfds_builders.TfdsImages('coco', 'train', tmp_path)
-
-
-def test_targets_are_described_without_preparing_them(data_dir):
-    examples = shared_input(data_dir)
-    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

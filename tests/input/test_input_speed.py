@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.input import batch_share, image_input, image_pixels
-from tests.input import photographs, shares
+from tests.input import exact_order, photographs
 
 WAYS = [{'cache': False}, {'cache': True}, {'cache': True, 'augmentation': 'none'}]
 
@@ -70,23 +70,16 @@ def test_bilinear_interpolation_changes_pixels_only_slightly(data_dir):
 
 
 @pytest.mark.parametrize('fields', WAYS, ids=str)
-def test_training_resumes_bit_for_bit_whatever_is_cached(data_dir, fields):
-    whole, rest = training_examples(data_dir, **fields), training_examples(data_dir, 45, 48, **fields)
-    assert_equal_examples(rest, [column[45:93] for column in whole])
-    assert sorted(whole[1][:40]) == list(range(40))
+def test_training_resumes_bit_for_bit_and_is_shared_whatever_is_cached(data_dir, fields):
+    """The batches go on across the end of an epoch of 40 examples."""
+    exact_order.assert_training_is_exact(make_input(data_dir, **fields), 96, (45, 1, 40), num_shares=3)
+    assert sorted(training_examples(data_dir, **fields)[1][:40]) == list(range(40))
 
 
 def test_evaluation_is_alike_from_memory_and_from_files(data_dir):
     files, memory = (columns(make_input(data_dir, cache=cache).evaluation_dataset()) for cache in (False, True))
     assert_equal_examples(files, memory)
     assert files[2].sum() == 40 and len(files[2]) == 42
-
-
-@pytest.mark.parametrize('fields', WAYS, ids=str)
-@pytest.mark.parametrize('position', [0, 45])
-def test_shares_are_rows_of_the_same_batches(data_dir, fields, position):
-    """The batches go on across the end of an epoch of 40 examples."""
-    shares.assert_shares_are_the_batch(make_input(data_dir, **fields).training_dataset, 8, position, count=3)
 
 
 @pytest.mark.parametrize('cache', [True, False])
@@ -109,7 +102,7 @@ def test_a_share_decodes_its_rows_alone(data_dir, cache, monkeypatch):
 def test_a_data_service_gives_the_same_batches_from_any_position_and_shares(data_dir, data_service):
     found = training_examples(data_dir, 4, 54, data_service=data_service)
     assert_equal_examples(found, [column[4:58] for column in training_examples(data_dir)])
-    shares.assert_shares_are_the_batch(make_input(data_dir, data_service=data_service).training_dataset, 4)
+    exact_order.assert_shares_are_the_batch(make_input(data_dir, data_service=data_service).training_dataset, 4)
 
 
 def test_the_pipeline_has_the_threads_it_asks_for(data_dir):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lingpipe.input import linear_input
-from tests.input import shares
+from tests.input import exact_order
 
 
 def make_input(**fields):
@@ -34,13 +34,8 @@ def test_every_epoch_has_every_example_once_in_an_order_of_its_own():
     assert (rows(make_input(seed=2).training_dataset(), 5)[:10] != first).any()
 
 
-def test_training_resumes_from_any_position_as_if_never_stopped():
-    data = make_input()
-    np.testing.assert_array_equal(rows(data.training_dataset(position=13), 3), rows(data.training_dataset(), 7)[13:25])
-
-
-def test_shares_are_rows_of_the_same_batches():
-    shares.assert_shares_are_the_batch(make_input().training_dataset, 7, position=3)
+def test_training_resumes_and_is_shared():
+    exact_order.assert_training_is_exact(make_input(), 28, (13, 3))
 
 
 def test_what_fills_the_last_batch_of_an_evaluation_up_has_no_weight():

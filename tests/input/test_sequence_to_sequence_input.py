@@ -5,7 +5,7 @@ import pytest
 
 from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, sequence_to_sequence_input, tokenization
 from tests import needs
-from tests.input import hub_presets
+from tests.input import exact_order, hub_presets
 
 pytestmark = needs.keras_hub
 PAIRS = [('abc', 'cb', 2.0), ('a a', 'd', 1.0), ('abcdabcd', 'abcda', 0.5), ('d', 'abcd', 0.0), ('bb', 'abc', 1.0)]
@@ -51,13 +51,9 @@ def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, capl
 
 def test_training_visits_all_pairs_and_resumes(make_input):
     data = make_input(shuffle=True, seed=1, target_length=None)
-    whole, resumed = (data.training_dataset(position) for position in (0, 5))
-    assert whole.element_spec == (data.input_spec, *data.TargetSpec(data.params))
-    whole, resumed = columns(whole.take(10)), columns(resumed.take(7))
-    order = [row.tobytes() for row in whole[3]]
-    assert sorted(order[:5]) == sorted(order[5:10]) and order[:5] != order[5:10]
-    for part, other in zip(whole, resumed):
-        np.testing.assert_array_equal(part[5:19], other)
+    order = [row.tobytes() for row in columns(data.training_dataset().take(5))[3]]
+    assert sorted(order[:5]) == sorted(order[5:]) and order[:5] != order[5:]
+    exact_order.assert_training_is_exact(data, 20, (5, 3))
 
 
 def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, text_classification_input
 from tests import needs
-from tests.input import hub_presets, shares
+from tests.input import exact_order, hub_presets
 
 pytestmark = needs.keras_hub
 ROWS = [('a b', 'good', 2), ('c', 'bad', 1), ('b b b', 'good', 0.5), ('a', 'fair', 0), ('c c', 'bad', 3)]
@@ -64,13 +64,9 @@ def test_evaluation_does_not_number_classes_by_itself(make_input):
 
 def test_training_visits_all_texts_resumes_and_is_shared(make_input):
     data = make_input(shuffle=True, seed=1)
-    whole, resumed = (columns(data.training_dataset(position).take(10)) for position in (0, 5))
-    order = [row.tobytes() for row in whole[2]]  # of token_ids
-    assert sorted(order[:5]) == sorted(order[5:10]) == sorted(order[10:15]) and order[:5] != order[5:10]
-    for part, other in zip(whole, resumed):
-        np.testing.assert_array_equal(part[5:20], other[:15])
-    shares.assert_shares_are_the_batch(data.training_dataset, 5, position=3)
-    assert data.training_dataset().element_spec == (data.input_spec, *data.TargetSpec(data.params))
+    order = [row.tobytes() for row in columns(data.training_dataset().take(5))[2]]  # of token_ids
+    assert sorted(order[:5]) == sorted(order[5:]) and order[:5] != order[5:]
+    exact_order.assert_training_is_exact(data, 20, (3, 5))
 
 
 def test_byte_pairs_go_through_the_preprocessor_of_roberta(make_input):

@@ -1,13 +1,11 @@
-import pathlib
 import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import spoken_numbers_dataset, translation_input
-from tests.input import shares
+from tests.input import exact_order, published
 
 NUM_PAIRS = 100
 
@@ -53,11 +51,6 @@ def sources(dataset, count):
 
 
 @pytest.mark.parametrize('cache', [True, False])
-def test_shares_are_rows_of_the_same_batches(data_dir, cache):
-    shares.assert_shares_are_the_batch(make_input(data_dir, cache=cache).training_dataset, 30, position=5)
-
-
-@pytest.mark.parametrize('cache', [True, False])
 def test_training_resumes_with_another_order_in_every_epoch(data_dir, cache):
     def pairs():
         return make_input(data_dir, cache=cache, shuffle_buffer_size=30)
@@ -67,8 +60,7 @@ def test_training_resumes_with_another_order_in_every_epoch(data_dir, cache):
     epochs = [whole[start:start + len(fitting)] for start in range(0, len(whole), len(fitting))]
     assert [sorted(epoch) for epoch in epochs] == [fitting] * 3
     assert len(set(map(tuple, epochs))) == 3
-    for position in (0, 7, len(fitting) + 1, 200):
-        assert sources(pairs().training_dataset(position), 9) == whole[position:position + 9]
+    exact_order.assert_training_is_exact(pairs(), 260, (5, 0, len(fitting) + 1, 200))
 
 
 def test_a_target_is_shifted_ended_and_filled_up(data_dir):
@@ -93,21 +85,8 @@ def test_an_evaluation_leaves_nothing_out_and_fills_up_with_weight_zero(data_dir
     assert sorted(set(sums[:NUM_PAIRS])) == [1, 3, 5, 7, 8]  # an empty target is its end; one that is cut has none
 
 
-def test_batches_are_as_the_input_spec_says(data_dir):
-    pairs = make_input(data_dir)
-    (inputs, labels, weights) = pairs.training_dataset().element_spec
-    assert inputs == pairs.input_spec == pairs.InputSpec(pairs.params)
-    assert (labels, weights) == (tf.TensorSpec([4, 8], tf.int32), tf.TensorSpec([4, 8], tf.float32))
-
-
 def test_any_translation_dataset_of_tfds_can_be_read(tmp_path):
-    builder = tfds.builder('wmt14_translate/de-en', data_dir=str(tmp_path))
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')
-    split = tfds.core.SplitInfo(name='train', shard_lengths=[20], num_bytes=0, filename_template=template)
-    builder.info.set_splits(tfds.core.splits.SplitDict([split]))
-    pathlib.Path(builder.data_path).mkdir(parents=True)
-    builder.info.write_to_directory(builder.data_dir)
+    published.write_metadata('wmt14_translate/de-en', tmp_path, num_examples=20)
     with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
         pairs = make_input(None, dataset='wmt14_translate/de-en', cache=False, source_length=40, target_length=40)
         assert len(list(pairs.evaluation_dataset())) == 5
@@ -162,8 +141,3 @@ def test_numbers_of_all_lengths_are_split_without_one_in_common():
     spoken = [spoken_numbers_dataset.spoken(number) for number in [*splits['test'], 777_777]]
     assert max(map(len, spoken)) <= 80
     assert len(set(spoken)) == len(spoken) and all(re.fullmatch('[a-z -]+', text) for text in spoken)
-
-
-def test_targets_are_described_without_preparing_them(data_dir):
-    examples = make_input(data_dir)
-    assert examples.training_dataset().element_spec[1:] == examples.TargetSpec(examples.params)

@@ -1,0 +1,47 @@
+"""What every input promises of its order: training resumes bit for bit, and shares of a batch are its rows."""
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.input import batch_share
+
+
+def columns(batches, count):
+    """Returns the first `count` rows of a dataset of batches, one array for each tensor."""
+    parts, seen = [], 0
+    while seen < count:
+        parts.append([part.numpy() for part in tf.nest.flatten(next(batches))])
+        seen += len(parts[-1][-1])
+    return [np.concatenate(column)[:count] for column in zip(*parts)]
+
+
+def assert_training_is_exact(data, num_rows, positions, num_shares=2):
+    """Compares a whole training run of `num_rows` with those that start at other positions, and with their shares."""
+    whole = columns(iter(data.training_dataset()), num_rows)
+    assert data.training_dataset().element_spec == data.batch_spec
+    for position in positions:
+        count = min(num_rows - position, 3 * data.params.batch_size)
+        for part, other in zip(columns(iter(data.training_dataset(position)), count), whole, strict=True):
+            np.testing.assert_array_equal(part, other[position:position + count])
+    assert_shares_are_the_batch(data.training_dataset, num_rows // data.params.batch_size, positions[0], num_shares)
+
+
+def assert_shares_are_the_batch(make_dataset, num_batches, position=0, count=2):
+    """Compares all parts of some batches with those of `count` shares.
+
+    Args:
+        make_dataset: function that makes an input's `training_dataset` from a position and a `Share`.
+        num_batches: number of batches to compare.
+        position: number of examples seen before.
+        count: number of shares.
+    """
+    whole = _batches(make_dataset(position, batch_share.WHOLE), num_batches)
+    shares = [_batches(make_dataset(position, batch_share.Share(index, count)), num_batches) for index in range(count)]
+    for batch, *parts in zip(whole, *shares, strict=True):
+        for column, *columns in zip(batch, *parts, strict=True):
+            assert all(len(rows) == len(column) // count for rows in columns)
+            assert np.concatenate(columns).tobytes() == column.tobytes()
+
+
+def _batches(dataset, count):
+    return [[part.numpy() for part in tf.nest.flatten(batch)] for batch in dataset.take(count)]
