@@ -10,11 +10,7 @@ from lingpipe.input import record_input
 
 
 class EncoderInput(record_input.RecordInput):
-    """Records of texts as the tensors that an encoder takes.
-
-    Attributes:
-        input_spec: dictionary of the `tf.TensorSpec` of the tensors that the model takes.
-    """
+    """Records of texts as the tensors that an encoder takes."""
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
@@ -30,10 +26,6 @@ class EncoderInput(record_input.RecordInput):
         shape = [params.batch_size, params.sequence_length]
         return {name: tf.TensorSpec(shape, tf.bool if name == 'padding_mask' else tf.int32)
                 for name in cls.ClassifierFeatures(params.tokenizer)}
-
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
-        self.input_spec = self.InputSpec(self.params)
 
     @property
     def _room(self):

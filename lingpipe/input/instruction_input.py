@@ -1,5 +1,6 @@
 """Batches of prompts with their responses, or of plain texts, for fine-tuning language models."""
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -25,8 +26,6 @@ class InstructionInput(record_input.RecordInput):
     Everything is tokenized when the input is created.
 
     Attributes:
-        input_spec: `{'token_ids', 'padding_mask'}`, `tf.TensorSpec` `[batch_size, sequence_length]`, int32 and bool, or
-            only that of the tokens.
         example_name: word for an example.
     """
 
@@ -48,34 +47,29 @@ class InstructionInput(record_input.RecordInput):
     InputSpec = staticmethod(text_input.TextInput.InputSpec)
     TargetSpec = staticmethod(text_input.TextInput.TargetSpec)
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
+    @property
+    def _fields(self):
+        return ('text_field',) if self.params.text_field else ('prompt_field', 'response_field')
+
+    def _row(self, record):
+        """Returns prompt and response; a plain text is a response without a prompt."""
         p = self.params
-        self.input_spec = self.InputSpec(p)
-        fields = [p.text_field] if p.text_field else [p.prompt_field, p.response_field]
-        places, texts = zip(*self._read([*fields, p.weight_field], self._text_of))
-        prompts, responses, sample_weights = map(list, zip(*texts))
-        self._num_cut = 0
+        if p.text_field:
+            return '', record_fields.text(record, p.text_field)
+        prompt = p.prompt_template.replace(_PROMPT, record_fields.text(record, p.prompt_field))
+        return prompt, record_fields.text(record, p.response_field)
+
+    def _arrays(self, rows):
+        p, self._num_cut = self.params, 0
+        places, prompts, responses, sample_weights = zip(*rows)
         tokens = self._tokenized(prompts), self._tokenized(responses)
         records = self._good(zip(places, *tokens, sample_weights, strict=True), self._rows_of)
-        self._warn_of_bad_records()
         if self._num_cut:
             logging.warning('%d responses of %s are cut, since they do not fit into sequence_length=%d.', self._num_cut,
                             p.files or p.dataset, p.sequence_length)
         rows, num_shown, weights = zip(*(row for rows_of_record in records for row in rows_of_record))
-        with tf.device('CPU:0'):
-            self._columns = (
-                tf.constant(record_input.filled(rows, p.sequence_length + 1, self.tokenizer.pad_id)),
-                tf.constant(list(map(len, rows))), tf.constant(num_shown), tf.constant(weights, tf.float32))
-
-    def _text_of(self, record):
-        """Returns prompt, response and sample weight; a plain text is a response without a prompt."""
-        p = self.params
-        weight = record_fields.weight(record, p.weight_field)
-        if p.text_field:
-            return '', record_fields.text(record, p.text_field), weight
-        prompt = p.prompt_template.replace(_PROMPT, record_fields.text(record, p.prompt_field))
-        return prompt, record_fields.text(record, p.response_field), weight
+        return (record_input.filled(rows, p.sequence_length + 1, self.tokenizer.pad_id),
+                np.array(list(map(len, rows)), np.int32), np.array(num_shown, np.int32), np.array(weights, np.float32))
 
     def _rows_of(self, prompt, response, weight):
         """Returns the tokens of each row of a record, the number of those that are only shown, and the weight."""

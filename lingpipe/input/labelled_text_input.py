@@ -9,8 +9,8 @@ from lingpipe.input import encoder_input, record_fields, text_records
 class LabelledTextInput(encoder_input.EncoderInput):
     """Records whose labels are classes, numbered in the order of their names.
 
-    A subclass defines `_labels_of(record)`, calls `_require_class` for each label of a record, and `_numbers` once all
-    are read.
+    A subclass defines `_labels_of(record)`, calls `_require_class` for each label in `_row`, and `_numbers` in
+    `_arrays`.
 
     Attributes:
         class_names: names of the classes in the order of their numbers.
@@ -30,8 +30,7 @@ class LabelledTextInput(encoder_input.EncoderInput):
                                       'alone. Evaluation needs the files of the training run.')
         return p
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
+    def _prepare(self):
         self.class_names = self._given_class_names()
         self._has_own_classes = self.class_names is None
 

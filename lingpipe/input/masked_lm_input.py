@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
@@ -30,6 +31,7 @@ class MaskedLMInput(encoder_input.EncoderInput):
     """
 
     example_name = 'rows'
+    _fields = 'text_field',
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -51,24 +53,19 @@ class MaskedLMInput(encoder_input.EncoderInput):
         shape = [params.batch_size, _num_masks(params)]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
-        p, room = self.params, self._room
+    def _prepare(self):
         special = self.tokenizer.keras_hub_tokenizer()
         self._mask_id, self._special_ids = special.mask_token_id, tf.constant(special.special_token_ids)
-        places, texts = zip(*self._read([p.text_field, p.weight_field], self._text))
-        tokens = self._tokenized([text for text, _ in texts])
-        kept = self._good(zip(places, tokens, (weight for _, weight in texts)), self._checked)
-        self._warn_of_bad_records()
-        pieces = [(tokens[start:start + room], weight) for tokens, weight in kept
-                  for start in range(0, len(tokens), room)]
-        parts, weights = zip(*pieces)
-        with tf.device('CPU:0'):
-            self._columns = (*map(tf.constant, self._token_rows(parts)), tf.constant(weights, tf.float32))
 
-    def _text(self, record):
-        p = self.params
-        return record_fields.text(record, p.text_field), record_fields.weight(record, p.weight_field)
+    def _row(self, record):
+        return record_fields.text(record, self.params.text_field),
+
+    def _arrays(self, rows):
+        places, texts, weights = zip(*rows)
+        room, kept = self._room, self._good(zip(places, self._tokenized(texts), weights), self._checked)
+        parts, weights = zip(*((tokens[start:start + room], weight) for tokens, weight in kept
+                               for start in range(0, len(tokens), room)))
+        return *self._token_rows(parts), np.array(weights, np.float32)
 
     def _checked(self, tokens, weight):
         if not len(tokens):

@@ -39,12 +39,19 @@ def filled(parts: Sequence[Sequence[int]], length: int, padding: int) -> np.ndar
 class RecordInput(memory_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
-    A subclass defines `_columns` and `_batch`, as of every `MemoryInput`.
+    A subclass defines `_fields`, the names of the fields of Params that name a record's fields, `_row(record)`, which
+    checks them and returns a tuple, `_arrays(rows)`, which returns the columns of tuples (place, *row, sample weight),
+    and `_batch`, as of every `MemoryInput`. `_prepare()` is called before any record is read.
 
     Attributes:
         tokenizer: the tokenizer.
+        input_spec: nest of the `tf.TensorSpec` of the inputs of a batch.
         bad_records: as in `BaseInput`, if bad records are skipped.
     """
+
+    _fields: tuple[str, ...] = ()
+    _row: Callable[[text_records.Record], tuple]
+    _arrays: Callable[[list[tuple]], tuple]
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -67,28 +74,38 @@ class RecordInput(memory_input.MemoryInput):
         if params.bad_records == 'skip':
             self.bad_records = {}
         self.tokenizer = params.tokenizer.Instantiate()
+        self.input_spec = self.InputSpec(self.params)
+        self._prepare()
+        arrays = self._arrays(self._read())
+        self._warn_of_bad_records()
+        with tf.device('CPU:0'):
+            self._columns = tuple(map(tf.constant, arrays))
+
+    def _prepare(self) -> None:
+        """Makes what reading records needs."""
 
     @property
     def bad_records_rule(self) -> str:
         """Words that name the data and say that any number of bad records may be skipped."""
         return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
 
-    def _records(self, fields):
-        """Reads the records; from TFDS only these fields."""
+    def _records(self):
+        """Reads the records; from TFDS only the fields that are named."""
         p = self.params
         if p.files is not None:
             return text_records.from_files(p.files, p.format, p.csv_columns)
-        return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in fields if name])
+        names = [p.Get(field) for field in (*self._fields, 'weight_field')]
+        return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in names if name])
 
-    def _read(self, fields: list[str | None], row_of: Callable[[text_records.Record], Any]) -> list:
-        """Returns pairs of the place of each good record and `row_of` of it."""
+    def _read(self):
+        """Returns (place, *row, sample weight) of each good record."""
 
         def checked(record):
             if record.problem:
                 raise record_fields.BadRecord(record.problem)
-            return record.place, row_of(record)
+            return record.place, *self._row(record), record_fields.weight(record, self.params.weight_field)
 
-        return self._good(((record.place, record) for record in self._records(fields)), checked)
+        return self._good(((record.place, record) for record in self._records()), checked)
 
     def _good(self, rows: Iterable[tuple], checked: Callable[..., Any]) -> list:
         """Returns `checked(*row)` of all `(place, *row)`, but for those for which it raises `BadRecord`."""
@@ -102,9 +119,9 @@ class RecordInput(memory_input.MemoryInput):
             raise ValueError(self._nothing_left())
         return kept
 
-    def _tokenized(self, texts: list[str]) -> Iterable[np.ndarray]:
+    def _tokenized(self, texts: Iterable[str]) -> Iterable[np.ndarray]:
         """Returns the tokens of each text."""
-        dataset = tf.data.Dataset.from_tensor_slices(texts)
+        dataset = tf.data.Dataset.from_tensor_slices(list(texts))
         return base_input.parallel_map(dataset, self.tokenizer.encode).as_numpy_iterator()
 
     def _refuse(self, place, reason):
@@ -114,7 +131,7 @@ class RecordInput(memory_input.MemoryInput):
         self.bad_records[place] = reason
 
     def _warn_of_bad_records(self):
-        """Warns of the number of records that are left out; a subclass calls it when all are read."""
+        """Warns of the number of records that are left out."""
         if self.bad_records:
             first = [f'{place}, {reason}' for place, reason in list(self.bad_records.items())[:_NUM_NAMED]]
             logging.warning('Left out %d bad records of %s; the first:\n%s', len(self.bad_records),

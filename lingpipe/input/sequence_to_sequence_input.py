@@ -22,11 +22,11 @@ class SequenceToSequenceInput(record_input.RecordInput):
     input is created.
 
     Attributes:
-        input_spec: dictionary of the `tf.TensorSpec` of the tensors that the preprocessor makes.
         example_name: word for an example.
     """
 
     example_name = 'pairs'
+    _fields = 'source_field', 'target_field'
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -50,15 +50,6 @@ class SequenceToSequenceInput(record_input.RecordInput):
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
-        p = self.params
-        self.input_spec = self.InputSpec(p)
-        pairs = [pair for _, pair in self._read([p.source_field, p.target_field, p.weight_field], self._pair)]
-        self._warn_of_bad_records()
-        with tf.device('CPU:0'):
-            self._columns = tuple(map(tf.constant, self._arrays(*map(list, zip(*pairs)))))
-
     def _preprocessor(self):
         if not hasattr(self.tokenizer, 'seq_2_seq_preprocessor'):
             raise ValueError(f'tokenizer: {type(self.tokenizer).__name__} belongs to no sequence-to-sequence model of '
@@ -66,16 +57,16 @@ class SequenceToSequenceInput(record_input.RecordInput):
                              "keras_hub_class='BartTokenizer'.")
         return self.tokenizer.seq_2_seq_preprocessor(*_lengths(self.params))
 
-    def _pair(self, record):
+    def _row(self, record):
         p = self.params
-        return (record_fields.text(record, p.source_field), record_fields.text(record, p.target_field),
-                record_fields.weight(record, p.weight_field))
+        return record_fields.text(record, p.source_field), record_fields.text(record, p.target_field)
 
-    def _arrays(self, sources, targets, weights):
+    def _arrays(self, rows):
         """Returns the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
+        _, sources, targets, weights = map(list, zip(*rows))
         preprocessor = self._preprocessor()
-        inputs, labels, mask = record_input.by_pieces(lambda rows: preprocessor(
-            {'encoder_text': sources[rows], 'decoder_text': targets[rows]}), len(sources))
+        inputs, labels, mask = record_input.by_pieces(lambda some: preprocessor(
+            {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(sources))
         for side, is_token in (('sources', inputs['encoder_padding_mask']), ('targets', mask)):
             num_full = np.count_nonzero(is_token.all(1))
             if num_full:

@@ -1,5 +1,6 @@
 """Batches of texts and their classes for KerasHub's text classifiers."""
 
+import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
@@ -20,6 +21,7 @@ class TextClassificationInput(labelled_text_input.LabelledTextInput):
     """
 
     example_name = 'texts'
+    _fields = 'text_field', 'label_field'
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -33,27 +35,21 @@ class TextClassificationInput(labelled_text_input.LabelledTextInput):
         """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; reads no records."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
-        p = self.params
-        records = self._read([p.text_field, p.label_field, p.weight_field], self._row)
-        self._warn_of_bad_records()
-        texts, labels, weights = map(list, zip(*(row for _, row in records)))
-        preprocessor = self.tokenizer.classifier_preprocessor(p.sequence_length)
-        features = record_input.by_pieces(lambda rows: preprocessor(texts[rows]), len(texts))
+    def _arrays(self, rows):
+        _, texts, labels, weights = map(list, zip(*rows))
+        preprocessor = self.tokenizer.classifier_preprocessor(self.params.sequence_length)
+        features = record_input.by_pieces(lambda some: preprocessor(texts[some]), len(texts))
         numbers = self._numbers(labels)
-        with tf.device('CPU:0'):
-            self._columns = (
-                *(tf.cast(features[name], spec.dtype) for name, spec in self.input_spec.items()),
-                tf.constant([numbers[label] for label in labels], tf.int32), tf.constant(weights, tf.float32))
+        return (*(features[name].astype(spec.dtype.as_numpy_dtype) for name, spec in self.input_spec.items()),
+                np.array([numbers[label] for label in labels], np.int32), np.array(weights, np.float32))
 
     def _labels_of(self, record):
         return [record_fields.label(record, self.params.label_field)]
 
     def _row(self, record):
-        p, (label,) = self.params, self._labels_of(record)
+        label, = self._labels_of(record)
         self._require_class(label)
-        return record_fields.text(record, p.text_field), label, record_fields.weight(record, p.weight_field)
+        return record_fields.text(record, self.params.text_field), label
 
     def _batch(self, columns, is_row, visits):
         *features, labels, weights = columns

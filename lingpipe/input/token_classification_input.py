@@ -30,6 +30,7 @@ class TokenClassificationInput(labelled_text_input.LabelledTextInput):
     """
 
     example_name = 'rows'
+    _fields = 'tokens_field', 'label_field'
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -44,18 +45,15 @@ class TokenClassificationInput(labelled_text_input.LabelledTextInput):
         shape = [params.batch_size, params.sequence_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
-    def __init__(self, params: hyperparams.Params) -> None:
-        super().__init__(params)
-        p = self.params
-        records = self._read([p.tokens_field, p.label_field, p.weight_field], self._row)
-        parts = self._parts_of_all(records)
-        kept = self._good(records, lambda record: self._checked(*record, parts))
-        self._warn_of_bad_records()
+    def _arrays(self, rows):
+        parts = self._parts_of_all(rows)
+        kept = self._good(rows, lambda *row: self._checked(*row, parts))
         numbers = self._numbers(label for _, labels, _ in kept for label in labels)
-        rows = [(*piece, weight) for parts, labels, weight in kept
-                for piece in self._pieces(parts, [numbers[label] for label in labels])]
-        with tf.device('CPU:0'):
-            self._columns = tuple(map(tf.constant, self._arrays(*zip(*rows))))
+        pieces = [(*piece, weight) for found, labels, weight in kept
+                  for piece in self._pieces(found, [numbers[label] for label in labels])]
+        tokens, labels, weights = zip(*pieces)
+        classes = record_input.filled([[_NO_LABEL, *row] for row in labels], self.params.sequence_length, _NO_LABEL)
+        return *self._token_rows(tokens), classes, np.array(weights, np.float32)
 
     def _labels_of(self, record):
         return record_fields.labels(record, self.params.label_field)
@@ -67,11 +65,11 @@ class TokenClassificationInput(labelled_text_input.LabelledTextInput):
             raise record_fields.BadRecord(f'field {p.label_field!r}: {len(labels)} labels for {len(tokens)} tokens.')
         for label in labels:
             self._require_class(label)
-        return tokens, labels, record_fields.weight(record, p.weight_field)
+        return tokens, labels
 
-    def _parts_of_all(self, records):
+    def _parts_of_all(self, rows):
         """Returns a dictionary from each token, with the blank before it, to its parts by the tokenizer."""
-        texts = sorted({text for _, (tokens, _, _) in records for text in _spaced(tokens)})
+        texts = sorted({text for _, tokens, *_ in rows for text in _spaced(tokens)})
         return dict(zip(texts, self._tokenized(texts), strict=True))
 
     def _checked(self, tokens, labels, weight, parts):
@@ -94,11 +92,6 @@ class TokenClassificationInput(labelled_text_input.LabelledTextInput):
             tokens = [*tokens, *part[:room]]
             labels = [*labels, number, *itertools.repeat(_NO_LABEL, len(tokens) - len(labels) - 1)]
         yield tokens, labels
-
-    def _arrays(self, tokens, labels, weights):
-        """Returns tokens `[n, length]`, their numbers `[n]`, classes `[n, length]`, and sample weights `[n]`."""
-        classes = record_input.filled([[_NO_LABEL, *row] for row in labels], self.params.sequence_length, _NO_LABEL)
-        return *self._token_rows(tokens), classes, np.array(weights, np.float32)
 
     def _batch(self, columns, is_row, visits):
         tokens, lengths, labels, weights = columns

@@ -104,8 +104,8 @@ def test_digits_are_prepared_and_described_without_reading_them(data_dir):
 
 
 def test_training_resumes_bit_for_bit_from_any_position(data_dir):
-    exact_order.assert_training_is_exact(
-        shared_input(data_dir), 3 * NUM_DIGITS, (NUM_DIGITS - 20, 1, NUM_DIGITS, 2 * NUM_DIGITS + 123))
+    exact_order.assert_training_is_exact(  # shares of 25 rows: the last bits of a cosine depend on the place in a vector
+        shared_input(data_dir), 3 * NUM_DIGITS, (NUM_DIGITS - 20, 1, NUM_DIGITS, 2 * NUM_DIGITS + 123), num_shares=1)
 
 
 @pytest.mark.parametrize('cache', [True, False])
