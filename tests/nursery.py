@@ -23,7 +23,7 @@ import tensorflow_datasets as tfds
 
 from lingpipe.cluster import child_process
 from lingpipe.command_line import cluster_modes  # noqa: F401
-from lingpipe.placements import worker_training  # noqa: F401
+from lingpipe.placements import multi_worker_training  # noqa: F401
 
 _LONGEST_REQUEST = 2**16
 _HANDLERS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}

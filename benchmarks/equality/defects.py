@@ -94,8 +94,8 @@ DEFECTS = [Defect(*each) for each in (
     ('the last batch of an evaluation is dropped', 'input/row_order.py',
      '-(-count // batch_size) * batch_size', 'count // batch_size * batch_size', 'input/test_row_order.py'),
     # Several processes, and one program for all cores.
-    ('a sum of changes over workers counts the state before for each', 'placements/workers.py',
-     'before + self.sum(device, after - before)', 'self.sum(device, after)', 'placements/test_workers.py'),
+    ('a sum of changes over workers counts the state before for each', 'placements/multi_worker.py',
+     'before + self.sum(device, after - before)', 'self.sum(device, after)', 'placements/test_multi_worker.py'),
     ('idle cores of the bubble count in batch norm', 'spmd/spmd_pipeline.py',
      'tf.where(items == index - cores, items // count, -1)', 'items // count', 'spmd/test_spmd_step_state.py'),
 )]

@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from lingpipe import spelling
@@ -20,6 +20,8 @@ JOBS = ('chief', 'worker', 'ps', 'evaluator')
 _MASTER = 'master'  # what some services call the chief
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
+_EXPECTED = ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": '
+             '"worker", "index": 0}}; see docs/many_machines.md.')
 _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
 
@@ -63,15 +65,23 @@ class ClusterConfig(NamedTuple):
         """Whether this process leads: it is the chief, or worker 0 of a cluster without a chief."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
-    def tasks(self, *jobs: str) -> list[tuple[str, int]]:
-        """Returns the list of pairs (job, index) of all processes of some jobs that take part."""
-        return [(job, index) for job in jobs for index in range(len(self.jobs.get(job, ())))
-                if f'{job}:{index}' not in self.left_out]
+    def tasks(self, *jobs: str) -> list[str]:
+        """Returns the names of all processes of some jobs that take part, such as 'worker:1'."""
+        names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
+        return [name for name in names if name not in self.left_out]
+
+    def others(self) -> list[str]:
+        """Returns the names of all other processes that take part."""
+        return [name for name in self.tasks('chief', 'worker', 'ps') if name != self.task]
 
     def address_of(self, name: str) -> str:
         """Returns the 'host:port' of a process such as 'worker:1'."""
         job, _, index = name.partition(':')
         return self.jobs[job][int(index)]
+
+    def in_words(self, names: Iterable[str]) -> str:
+        """Returns the names of some processes with their addresses."""
+        return ', '.join(f'{name} ({self.address_of(name)})' for name in names)
 
     def to_json(self) -> str:
         """Returns the text of TF_CONFIG for this process."""
@@ -97,33 +107,20 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
     Raises:
         ValueError: the cluster is missing or wrong; the message says where, and what to do.
     """
-    variable = _parse(environment['TF_CONFIG'], 'TF_CONFIG') if environment.get('TF_CONFIG') else {}
+    variable = _parse(environment.get('TF_CONFIG') or '{}', 'TF_CONFIG')
     source, config = 'TF_CONFIG', variable
     if cluster_spec_path:
         source = f'--cluster_spec={cluster_spec_path}'
         config = _parse(_text_of(cluster_spec_path, source), source)
     jobs = _jobs(config, source)
-    if mode:
-        _check_mode(jobs, mode, source)
-    if task:
-        kind, index = _parse_task(task)
-        return _config_of(jobs, kind, index, mode, f'--task={task}')
-    for place, settings in ((source, config), ('TF_CONFIG', variable)):
-        if 'task' in settings:
-            kind, index = _task_fields(settings['task'], place)
-            return _config_of(jobs, kind, index, mode, place)
-    raise ValueError(f"{source} does not say which process this one is. Give --task=TYPE:INDEX, such as "
-                     "--task=worker:0.")
-
-
-def _config_of(jobs, kind, index, mode, source):
-    """Returns the `ClusterConfig` of a task; in multi_worker a chief is the first worker."""
-    kind, index = _checked_task('chief' if kind == _MASTER else kind, index, jobs, source)
-    if mode != MULTI_WORKER or 'chief' not in jobs:
-        return ClusterConfig(jobs, kind, index)
-    jobs = {**jobs, 'worker': jobs['chief'] + jobs.get('worker', [])}
-    del jobs['chief']
-    return ClusterConfig(jobs, 'worker', index + (kind == 'worker'))
+    kind, index = _task(jobs, *_given_task(task, {source: config, 'TF_CONFIG': variable}))
+    if mode == MULTI_WORKER and 'chief' in jobs:  # as Vertex AI and Kubeflow call the first worker
+        jobs['worker'] = jobs.pop('chief') + jobs.get('worker', [])
+        kind, index = 'worker', index + (kind == 'worker')
+    if mode and set(jobs) - {'evaluator'} != set(_JOBS_OF_MODES[mode]):
+        raise ValueError(f'{source} lists {", ".join(jobs)}, but --cluster={mode} needs '
+                         f'{" and ".join(_JOBS_OF_MODES[mode])}. List these.')
+    return ClusterConfig(jobs, kind, index)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -132,14 +129,13 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip('[]'), int(port)
 
 
+def device_of(name: str) -> str:
+    """Returns TensorFlow's name of a process such as 'worker:1'."""
+    return f'/job:{name.replace(":", "/task:")}'
+
+
 def free_addresses(count: int) -> list[str]:
-    """Returns a list of loopback addresses with free ports.
-
-    All ports are reserved before any is released, else two could be the same.
-
-    Args:
-        count: number of addresses.
-    """
+    """Returns a list of loopback addresses with free ports, reserved together, so that no two are the same."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
         return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
@@ -154,36 +150,23 @@ def _text_of(path, source):
 
 def _parse(text, source):
     try:
-        config = json.loads(text, object_pairs_hook=_without_duplicates)
+        config = json.loads(text)
     except ValueError as error:
-        raise ValueError(f'{source} is not valid JSON ({error}). {_expected()}') from error
+        raise ValueError(f'{source} is not valid JSON ({error}). {_EXPECTED}') from error
     if not isinstance(config, dict):
-        raise ValueError(f'{source} holds {_shown(config)}. {_expected()}')
+        raise ValueError(f'{source} holds {_shown(config)}. {_EXPECTED}')
     return config
-
-
-def _without_duplicates(pairs):
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError(f'a name occurs twice in {_shown(names)}')
-    return dict(pairs)
-
-
-def _expected():
-    return ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": '
-            '"worker", "index": 0}}; see docs/many_machines.md.')
 
 
 def _jobs(config, source):
     """Returns the checked {job: list of addresses}."""
     if 'cluster' not in config:
         missing = 'is not set and no --cluster_spec=FILE was given' if not config else "has no entry 'cluster'"
-        raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_expected()}')
+        raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_EXPECTED}')
     jobs = config['cluster']
     if not isinstance(jobs, dict) or not jobs:
-        raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_expected()}")
-    if _MASTER in jobs and 'chief' not in jobs:
-        jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
+        raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_EXPECTED}")
+    jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
     seen = {}
     for job, addresses in jobs.items():
         if job not in JOBS:
@@ -195,7 +178,7 @@ def _jobs(config, source):
             _check_address(address, f'{job}:{index}', seen, source)
     if len(jobs.get('chief', ())) > 1:
         raise ValueError(f'{source} names {len(jobs["chief"])} chiefs. Give one.')
-    return {job: list(addresses) for job, addresses in jobs.items()}
+    return jobs
 
 
 def _check_address(address, task, seen, source):
@@ -208,43 +191,33 @@ def _check_address(address, task, seen, source):
         raise ValueError(f'{source} gives {address} to both {other} and {task}. Give each process a port of its own.')
 
 
-def _check_mode(jobs, mode, source):
-    needed = _JOBS_OF_MODES[mode]
-    may_lead = mode == MULTI_WORKER  # Vertex AI and Kubeflow call the first worker the chief
-    for job in needed:
-        if job not in jobs and not (may_lead and 'chief' in jobs):
-            raise ValueError(f"{source} has no job '{job}', which --cluster={mode} needs. Give {' and '.join(needed)}.")
-    for job in jobs:
-        if job not in (*needed, 'evaluator') and not (may_lead and job == 'chief'):
-            raise ValueError(f"{source} has a job '{job}', which --cluster={mode} does not know. Give "
-                             f"{' and '.join(needed)}.")
+def _given_task(task, configs):
+    """Returns where this process is named, and its name there, such as 'worker:1'."""
+    if task:
+        return f'--task={task}', task
+    for source, config in configs.items():
+        given = config.get('task')
+        if isinstance(given, dict):
+            return f"'task' of {source}", f'{given.get("type")}:{given.get("index", 0)}'
+    raise ValueError(f"{next(iter(configs))} does not say which process this one is. Give --task=TYPE:INDEX, such as "
+                     "--task=worker:0.")
 
 
-def _parse_task(task):
-    match = _TASK.fullmatch(task)
+def _task(jobs, source, name):
+    """Returns the checked job and index of a name."""
+    match = _TASK.fullmatch(name)
     if not match:
-        raise ValueError(f'--task={task} is not possible. Give TYPE:INDEX, such as --task=worker:0.')
-    return match[1], int(match[2])
-
-
-def _task_fields(task, source):
-    kind, index = (task.get('type'), task.get('index', 0)) if isinstance(task, dict) else (None, None)
-    if isinstance(index, str) and re.fullmatch('[0-9]{1,6}', index):
-        index = int(index)  # some services write it so
-    if not isinstance(kind, str) or type(index) is not int:
-        raise ValueError(f"'task' of {source} is {_shown(task)}. Give {{\"type\": \"worker\", \"index\": 0}}.")
-    return kind, index
-
-
-def _checked_task(kind, index, jobs, source):
+        raise ValueError(f'{source} is {_shown(name)}. Give a job and its index, such as --task=worker:0 or {{"type": '
+                         '"worker", "index": 0}.')
+    kind, index = 'chief' if match[1] == _MASTER else match[1], int(match[2])
     if kind not in jobs:
         raise ValueError(f'{source}: the cluster has no job {_shown(kind)}{spelling.did_you_mean(kind, jobs)}')
     if kind == 'evaluator':
         raise ValueError(f'{source}: an evaluator takes no part in a cluster. Start it with --mode=eval --follow, '
                          'without --cluster.')
-    if not 0 <= index < len(jobs[kind]):
-        raise ValueError(f'{source}: there is no {kind}:{index}. Give an index from 0 to {len(jobs[kind]) - 1}, one '
-                         'for each address.')
+    if index >= len(jobs[kind]):
+        raise ValueError(f'{source}: there is no {name}. Give an index from 0 to {len(jobs[kind]) - 1}, one for each '
+                         'address.')
     return kind, index
 
 

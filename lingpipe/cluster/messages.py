@@ -34,7 +34,7 @@ def send_to_all(config: cluster_config.ClusterConfig, word: str, code: int = 0) 
         word: ENDED or STOP.
         code: the exit code with which they are to end.
     """
-    threads = [_start(_send, config, *task, word, code) for task in config.tasks('worker', 'ps')]
+    threads = [_start(_send, config, name, word, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
@@ -49,38 +49,23 @@ def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str],
         jobs: the jobs to listen to, of 'worker' and 'ps'.
         heard: function of the name of the task, such as 'worker:1'.
     """
-    for job, index in config.tasks(*jobs):
-        address = config.jobs[job][index]
+    for name in config.tasks(*jobs):
+        address = config.address_of(name)
         with _lock:
             is_listened_to = (word, address) in _hearers
             _hearers[word, address] = heard
         if not is_listened_to:
-            _start(_hear, word, job, index, address)
+            _start(_hear, word, name, address)
 
 
 def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> int:
-    """Waits until the chief sends a word to the server of this process, and returns the code that comes with it.
-
-    Args:
-        config: `ClusterConfig`.
-        word: ENDED or STOP.
-        target: TensorFlow's name of the server.
-    """
-    return _receive(word, config.task_type, config.task_index, target)
+    """Waits until the chief sends a word to the server `target` of this process; returns its code."""
+    return _receive(word, config.task, target)
 
 
 def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> bool:
-    """Sends a word to the chief.
-
-    Args:
-        config: `ClusterConfig`.
-        word: ENDED or STOP.
-        target: TensorFlow's name of the server of this process.
-
-    Returns:
-        Whether a chief listens.
-    """
-    with _session(word, config.task_type, config.task_index, target) as (session, queue):
+    """Sends a word to the chief, through the server `target` of this process; returns whether a chief listens."""
+    with _session(word, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
@@ -88,15 +73,15 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
     return not is_unheard
 
 
-def _hear(word, job, index, address):
+def _hear(word, name, address):
     is_heard = False
     with contextlib.suppress(tf.errors.OpError):  # the server has ended; the step that needs it will fail
-        _receive(word, job, index, f'grpc://{address}')
+        _receive(word, name, f'grpc://{address}')
         is_heard = True
     with _lock:
         heard = _hearers.pop((word, address))
     if is_heard:
-        heard(f'{job}:{index}')
+        heard(name)
 
 
 def _start(function, *arguments):
@@ -105,27 +90,27 @@ def _start(function, *arguments):
     return thread
 
 
-def _send(config, job, index, word, code):
+def _send(config, name, word, code):
     try:
-        with _session(word, job, index, f'grpc://{config.jobs[job][index]}') as (session, queue):
+        with _session(word, name, f'grpc://{config.address_of(name)}') as (session, queue):
             session.run(queue.enqueue(code))
     except tf.errors.OpError as error:
-        logging.info('%s:%d did not get %s: %s', job, index, word, error)
+        logging.info('%s did not get %s: %s', name, word, error)
 
 
-def _receive(word, job, index, target):
-    with _session(word, job, index, target) as (session, queue):
+def _receive(word, name, target):
+    with _session(word, name, target) as (session, queue):
         return int(session.run(queue.dequeue()))
 
 
 @contextlib.contextmanager
-def _session(word, job, index, target):
+def _session(word, name, target):
     """Opens a session at one server, and the queue of a word there.
 
     It is a session because sessions share the queues of a server, and eager code does not. The device filter keeps it
     from waiting for other servers.
     """
-    device = f'/job:{job}/task:{index}'
+    device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
         queue = tf.queue.FIFOQueue(1, tf.int32, shapes=[()], shared_name=word)

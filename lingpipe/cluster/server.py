@@ -12,7 +12,6 @@ import time
 from typing import NoReturn
 
 import tensorflow as tf
-from absl import logging
 
 from lingpipe.cluster import child_process, cluster_config, messages, ports
 
@@ -22,9 +21,6 @@ _SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_BETWEEN_LOOKS = 1
 _SECONDS_TO_CLOSE = 1  # for the chief to close its session, which it cannot do once the server has ended
 _SECONDS_TO_LEAVE = 25  # Kubernetes and Slurm kill a process 30 s after they have asked it to stop
-_DANGER = ('The servers of TensorFlow have no passwords and no encryption, and listen on every network of a machine: '
-           'anyone who can reach a port can run any code there as you. ')
-_ADVICE = 'Let only the machines of the cluster reach these ports (NetworkPolicy, firewall, WireGuard)'
 
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
@@ -82,8 +78,8 @@ def _after_signal(config, target, is_replaceable, events):
 
 def _has_others(config):
     """Returns whether another worker serves, over which training can continue."""
-    others = [config.jobs['worker'][index] for job, index in config.tasks('worker') if index != config.task_index]
-    return any(map(ports.is_open, others))
+    others = [name for name in config.tasks('worker') if name != config.task]
+    return any(ports.is_open(config.address_of(name)) for name in others)
 
 
 def _catch_signals(events):
@@ -120,28 +116,20 @@ def _await_end(config, target, events):
         events.put(code)
 
 
-def check_addresses(config: cluster_config.ClusterConfig, is_trusted: bool) -> None:
-    """Refuses a server that other machines can reach, unless --trusted_network was given; warns of public addresses.
-
-    Args:
-        config: `ClusterConfig`.
-        is_trusted: whether --trusted_network was given.
-
-    Raises:
-        ValueError: it was not given, and other machines can reach this process.
-    """
+def check_addresses(config: cluster_config.ClusterConfig) -> None:
+    """Raises ValueError if other machines can reach this process; --trusted_network skips this."""
     who = _reachable(config, [name for _, name in socket.if_nameindex()])
-    if who and not is_trusted:
-        raise ValueError(f'{who}. {_DANGER}{_ADVICE}, and give --trusted_network. See docs/many_machines.md.')
-    public = [address for job in config.jobs.values() for address in job if _is_public(address)]
-    if public:
-        logging.warning('%s: an address of the public Internet. %s%s; see docs/many_machines.md.', _listed(public),
-                        _DANGER, _ADVICE)
+    if who:
+        raise ValueError(
+            f'{who}. The servers of TensorFlow have no passwords and no encryption, and listen on every network of a '
+            'machine: anyone who can reach a port can run any code there as you. Let only the machines of the cluster '
+            'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network. See '
+            'docs/many_machines.md.')
 
 
 def _reachable(config, interfaces):
     """Says why other machines can reach this process; None: they cannot."""
-    outside = [address for job in config.jobs.values() for address in job if not is_loopback(address)]
+    outside = [address for job in config.jobs.values() for address in job if not _is_loopback(address)]
     if outside:
         return f'{_listed(outside)}: an address that is not only of this machine'
     others = [name for name in interfaces if name not in ('lo', 'lo0')]
@@ -151,27 +139,13 @@ def _reachable(config, interfaces):
     return None
 
 
-def is_loopback(address: str) -> bool:
+def _is_loopback(address):
     """Returns whether 'host:port' can be reached only from its own machine, as far as the name shows."""
-    host = _host(address)
-    ip = _ip(host)
-    return ip.is_loopback if ip else host.lower() == 'localhost'
-
-
-def _is_public(address):
-    ip = _ip(_host(address))
-    return ip is not None and ip.is_global
-
-
-def _host(address):
-    return cluster_config.host_and_port(address)[0]
-
-
-def _ip(host):
+    host, _ = cluster_config.host_and_port(address)
     try:
-        return ipaddress.ip_address(host)
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return None
+        return host.lower() == 'localhost'
 
 
 def _listed(addresses):

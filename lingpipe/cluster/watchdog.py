@@ -1,4 +1,4 @@
-"""Limits of steps, and which tasks of a cluster do not answer.
+"""Limits of steps.
 
     dog = watchdog.Watchdog(seconds=600, config=config)
     while ...:
@@ -9,89 +9,12 @@
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
+from lingpipe.cluster import answers, cluster_config, messages, waits
 
-from lingpipe.cluster import cluster_config, messages, waits
-
-SECONDS_TO_CONNECT = 300
-_SECONDS = 5
 _FIRST_CALL_FACTOR = 10
-
-
-def find_silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
-    """Asks all other tasks whether they answer, all at once.
-
-    Args:
-        config: `ClusterConfig` of this process.
-        seconds: how long to wait.
-
-    Returns:
-        List of the tasks that do not answer, such as 'worker:1'.
-    """
-    others = _others(config)
-    answers: dict[tuple[str, int], bool] = {}
-    threads = [threading.Thread(target=_ask, args=(config, *task, seconds, answers), daemon=True) for task in others]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds + 1)
-    return [f'{job}:{index}' for job, index in others if not answers.get((job, index))]
-
-
-def _others(config):
-    return [task for task in config.tasks('chief', 'worker', 'ps') if task != (config.task_type, config.task_index)]
-
-
-def silence_in_words(config: cluster_config.ClusterConfig) -> str:
-    """Returns a sentence that says which other tasks do not answer.
-
-    Args:
-        config: `ClusterConfig` of this process.
-    """
-    silent = find_silent_tasks(config)
-    return f'No answer came from {", ".join(silent)}.' if silent else 'All other tasks answer.'
-
-
-def _ask(config, job, index, seconds, answers):
-    device = f'/job:{job}/task:{index}'
-    settings = tf.compat.v1.ConfigProto(device_filters=[device], operation_timeout_in_ms=int(1000 * seconds))
-    target = f'grpc://{config.jobs[job][index]}'
-    try:
-        with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
-            one = tf.random.uniform([])  # a constant would be computed here
-            with tf.compat.v1.Session(target, config=settings) as session:
-                session.run(one)
-                answers[job, index] = True
-    except tf.errors.OpError:
-        answers[job, index] = False
-
-
-def missing_workers(names: str, num_workers: int, seconds: float) -> ConnectionError:
-    """Returns an error that names workers that cannot be reached.
-
-    Args:
-        names: their names and addresses.
-        num_workers: number of all workers.
-        seconds: how long they were waited for.
-    """
-    return ConnectionError(
-        f'After {seconds:.0f} s there is no answer from {names}, of {num_workers} workers. Check that each is running '
-        'the same command with its own task, that the addresses are right, and that no firewall blocks them.')
-
-
-def connecting(config: cluster_config.ClusterConfig, seconds: float = SECONDS_TO_CONNECT) -> waits.Wait:
-    """Returns the scope in which this process connects to others; TensorFlow itself would wait for them without end.
-
-    Args:
-        config: `ClusterConfig` of this process.
-        seconds: how long the others may take to start.
-    """
-    addresses = [f'{job}:{index} ({config.jobs[job][index]})' for job, index in _others(config)]
-    return waits.Wait(f'connections to {", ".join(addresses)}', seconds, details=lambda: silence_in_words(config))
 
 
 class Watchdog:
@@ -155,4 +78,4 @@ class Watchdog:
 
     def silence_in_words(self) -> str:
         """Returns a sentence that says which other tasks do not answer; '' without others."""
-        return silence_in_words(self._config) if self._config else ''
+        return answers.silence_in_words(self._config) if self._config else ''

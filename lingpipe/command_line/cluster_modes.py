@@ -40,7 +40,8 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
     if given.tpu == tpu_slice.SLICE:
         return _run_on_slice(params, datasets, given, started)
     config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
-    server.check_addresses(config, given.trusted_network)
+    if not given.trusted_network:
+        server.check_addresses(config)
     if given.cluster == cluster_config.MULTI_WORKER:
         return _train_as_worker(params, datasets, given, config, started)
     if not config.is_chief:
@@ -89,10 +90,10 @@ def _kind(given):
 
 
 def _train_pipeline(params, datasets, given, config, started, reached):
-    from lingpipe.placements import hosts
+    from lingpipe.placements import pipeline_hosts
     from lingpipe.tools.trace import trace
     from lingpipe.training import trainer
-    params, placement = hosts.place(params, config, _kind(given))
+    params, placement = pipeline_hosts.place(params, config, _kind(given))
     reached()
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, placement.devices).run(given.steps)
@@ -121,7 +122,6 @@ def _run_on_slice(params, datasets, given, started):
     from lingpipe.placements import tpu_system
     tpu_system.validate(params.task.body, given.mode)
     config = tpu_slice.read(given.task)
-    server.check_addresses(config, is_trusted=True)  # Google's network of the slice
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
     with _ending_though_others_wait(), _server_of_host(config):
@@ -146,9 +146,9 @@ def _server_of_host(config):
 
 
 def _train_on_slice(params, datasets, given, config, started, reached):
-    from lingpipe.placements import hosts, tpu_system
+    from lingpipe.placements import pipeline_hosts, tpu_system
     from lingpipe.training import trainer
-    hosts.wait_for_all(config)
+    pipeline_hosts.wait_for_all(config)
     reached()
     params, placement = tpu_system.start_and_place(params, given.mode, tpu_slice.target(config), config.address)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
@@ -156,11 +156,11 @@ def _train_on_slice(params, datasets, given, config, started, reached):
 
 
 def _train_as_worker(params, datasets, given, config, started):
-    from lingpipe.placements import worker_training
+    from lingpipe.placements import multi_worker_training
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
-    with _ending_though_others_wait(), worker_training.losses_in_words():
-        params, workers = worker_training.join(params, config, _kind(given), dog)
-        return worker_training.train(params, datasets, given.logdir, workers, started)
+    with _ending_though_others_wait(), multi_worker_training.losses_in_words():
+        params, workers = multi_worker_training.join(params, config, _kind(given), dog)
+        return multi_worker_training.train(params, datasets, given.logdir, workers, started)
 
 
 @contextlib.contextmanager

@@ -19,10 +19,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.cluster import waits
+from lingpipe.cluster import answers, waits
 from lingpipe.devices import device_kinds
 from lingpipe.pipeline import validation
-from lingpipe.placements import hosts, roster
+from lingpipe.placements import pipeline_hosts, roster
 from lingpipe.planner import resolution
 from lingpipe.training import checkpoints, errors, logdir, placement, planning, state_mirror
 
@@ -68,7 +68,7 @@ class ElasticHosts:
         device_kinds.configure_graph_optimizer()
         device_kinds.use_virtual_devices(1)
         self._roster.gather()
-        hosts.connect(self._roster.config)
+        pipeline_hosts.connect(self._roster.config)
         self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
@@ -93,7 +93,7 @@ class ElasticHosts:
             gc.collect()  # objects on the workers
             started = time.time()
             self._roster.gather()
-            hosts.reconnect(self._roster.config)
+            pipeline_hosts.reconnect(self._roster.config)
             self._record_connection()
             # Layers without a name then get the same generated names. Before `reconnect`, it could wait forever for the
             # lost worker.
@@ -117,7 +117,7 @@ class ElasticHosts:
 
     def _record_connection(self):
         with self._waiting_for_files():
-            self._roster.has_connected(hosts.count())
+            self._roster.has_connected(pipeline_hosts.count())
 
     def _can_continue(self, error):
         with self._waiting_for_files():
@@ -125,21 +125,22 @@ class ElasticHosts:
         self._num_losses = 1 + (self._num_losses if newest == self._newest else 0)
         self._newest = newest
         return self._num_losses <= self._roster.config.num_workers and (
-            errors.is_lost_machine(error) or hosts.silent_workers(self._roster.config))
+            errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
         """Returns params and `Placement`, in which devices of available workers replace those of lost ones."""
         params = params.Copy()
         body = params.task.body
         body.num_partitions = self._num_partitions(body)
-        found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind, hosts.PROCESSES)
+        found = device_kinds.stage_devices(
+            body.num_replicas * body.num_partitions, self._kind, pipeline_hosts.PROCESSES)
         if body.devices:
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
         return params, placement.Placement(body.devices or found)
 
     def _num_partitions(self, body):
         """Returns into how many partitions the model is cut while workers are left out."""
-        fewer = hosts.count() // body.num_replicas
+        fewer = pipeline_hosts.count() // body.num_replicas
         is_given = body.devices or body.memory_limit or not isinstance(body.partition_by, str)
         is_possible = self._roster.config.left_out and 0 < fewer < body.num_partitions and not is_given
         return fewer if is_possible and _has_schedule(body.Copy().Set(num_partitions=fewer)) else body.num_partitions

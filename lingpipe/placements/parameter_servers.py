@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import child_process, cluster_config, ports, watchdog
+from lingpipe.cluster import answers, child_process, cluster_config, ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.optimizers import training_optimizer
@@ -76,7 +76,7 @@ class ParameterServers(placement.Placement):
         self.devices = None
         cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(config.jobs), task_type=config.task_type, task_id=config.task_index, rpc_layer='grpc')
-        with watchdog.connecting(config):
+        with answers.connecting(config):
             strategy = tf.distribute.ParameterServerStrategy(cluster)
         self._coordinator = _immortal(tf.distribute.coordinator.ClusterCoordinator(strategy))
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
@@ -144,7 +144,7 @@ class ParameterServers(placement.Placement):
 
     def silent_tasks(self) -> list:
         """Returns the list of the tasks that do not answer, such as 'worker:1'."""
-        return watchdog.find_silent_tasks(self._config)
+        return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> server_program.RemoteCalls:
         """Returns the `RemoteCalls` of a function, with up to two current calls for each worker.

@@ -8,11 +8,11 @@
     a thread asks the workers that are left out ─> one answers ─> next checkpoint ─> training continues with it too
 """
 
+import functools
 import threading
 import time
 
-from lingpipe.cluster import cluster_config, waits, watchdog
-from lingpipe.placements import hosts
+from lingpipe.cluster import answers, cluster_config, ports
 from lingpipe.training import logdir
 
 _SECONDS_BETWEEN_LOOKS = 1.
@@ -37,7 +37,7 @@ class Roster:
                  files: logdir.LogDir) -> None:
         self._all, self._patience, self._files = config, replace_after_seconds, files
         left_out, self.num_devices = files.read_left_out() or ([], None)
-        self.config = config._replace(left_out=frozenset(_names(config)).intersection(left_out))
+        self.config = config._replace(left_out=frozenset(config.tasks('worker')).intersection(left_out))
         self._is_back = threading.Event()
         self._has_gathered = False
 
@@ -49,17 +49,11 @@ class Roster:
         Raises:
             ConnectionError: no worker answers, or one is missing at the beginning of the training run.
         """
-        silent, begin, is_told = self._silent(), time.monotonic(), False
-        with waits.Wait('the workers', 0, details=lambda: f'No answer came from {hosts.in_words(self._all, silent)}.'):
-            while not self._is_enough(silent, time.monotonic() - begin):
-                if not is_told:
-                    self._tell_wait(silent)
-                    is_told = True
-                if time.monotonic() - begin > watchdog.SECONDS_TO_CONNECT:
-                    raise watchdog.missing_workers(
-                        hosts.in_words(self._all, silent), self._all.num_workers, watchdog.SECONDS_TO_CONNECT)
-                time.sleep(hosts.SECONDS_BETWEEN_TRIES)
-                silent = self._silent()
+        silent = answers.silent_tasks(self._all)
+        if not self._is_enough(silent, 0):
+            self._tell_wait(silent)
+            silent = answers.await_workers(
+                self._all, functools.partial(answers.silent_tasks, self._all), self._is_enough)
         self._tell_change(silent)
         self._has_gathered = True
         self.config = self._all._replace(left_out=frozenset(silent))
@@ -79,9 +73,6 @@ class Roster:
         """Returns whether a worker that is left out answers again."""
         return self._is_back.is_set()
 
-    def _silent(self):
-        return hosts.silent_workers(self._all)
-
     def _is_enough(self, silent, seconds):
         """Returns whether training can continue without the silent workers."""
         awaited = set(silent) - self.config.left_out
@@ -91,22 +82,22 @@ class Roster:
     def _tell_wait(self, silent):
         is_patience = self.num_devices is not None and len(silent) < self._all.num_workers
         limit = (f' for {self._patience:g} s (--replace_after_seconds)' if is_patience else
-                 f', for {watchdog.SECONDS_TO_CONNECT} s at most')
-        _say(f'No answer from {hosts.in_words(self._all, silent)}: waiting{limit}.')
+                 f', for {ports.SECONDS_TO_WAIT} s at most')
+        _say(f'No answer from {self._all.in_words(silent)}: waiting{limit}.')
 
     def _tell_change(self, silent):
         lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
         absent = self.config.left_out.intersection(silent)
-        remaining = [name for name in _names(self._all) if name not in silent]
+        remaining = [name for name in self._all.tasks('worker') if name not in silent]
         if lost:
             _say(f'{_listed(self._all, lost)} not answered for {self._patience:g} s (--replace_after_seconds): '
                  f'training continues over {", ".join(remaining)}. A worker that answers again takes part from the '
                  'next checkpoint on.')
         if absent and not self._has_gathered:
-            _say(f'No answer from {hosts.in_words(self._all, sorted(absent))}, left out before: training is over '
+            _say(f'No answer from {self._all.in_words(sorted(absent))}, left out before: training is over '
                  f'{", ".join(remaining)}.')
         if returned:
-            _say(f'{hosts.in_words(self._all, sorted(returned))} answers again: training continues over '
+            _say(f'{self._all.in_words(sorted(returned))} answers again: training continues over '
                  f'{", ".join(remaining)}.')
 
     def _watch_those_left_out(self):
@@ -117,20 +108,16 @@ class Roster:
 
     def _watch(self, left_out, is_back):
         """Waits until one answers; the next checkpoint then decides which workers take part."""
-        others = frozenset(_names(self._all)) - left_out
-        while len(hosts.silent_workers(self._all._replace(left_out=others))) == len(left_out):
+        others = frozenset(self._all.tasks('worker')) - left_out
+        while len(answers.silent_tasks(self._all._replace(left_out=others))) == len(left_out):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
             if is_back is not self._is_back:
                 return  # the list has changed, and has a thread of its own
         is_back.set()
 
 
-def _names(config):
-    return [f'{job}:{index}' for job, index in config.tasks('worker')]
-
-
 def _listed(config, names):
-    return f'{hosts.in_words(config, sorted(names))} {"has" if len(names) == 1 else "have"}'
+    return f'{config.in_words(sorted(names))} {"has" if len(names) == 1 else "have"}'
 
 
 def _say(sentence: str) -> None:

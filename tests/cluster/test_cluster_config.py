@@ -68,11 +68,11 @@ def test_a_wrong_cluster_is_refused(cluster, sentence):
 
 @pytest.mark.parametrize('task, sentence', [
     ({'type': 'worker', 'index': 2}, 'there is no worker:2. Give an index from 0 to 1'),
-    ({'type': 'worker', 'index': -1}, 'there is no worker:-1'),
+    ({'type': 'worker', 'index': -1}, "'task' of TF_CONFIG is 'worker:-1'. Give a job and its index"),
     ({'type': 'worker', 'index': True}, "'task' of TF_CONFIG is"),
     ({'type': 'worker', 'index': 0.0}, "'task' of TF_CONFIG is"),
     ({'type': ['worker'], 'index': 0}, "'task' of TF_CONFIG is"),
-    ({'index': 0}, "'task' of TF_CONFIG is"),
+    ({'index': 0}, "the cluster has no job 'None'"),
     ({'type': 'evaluator'}, "the cluster has no job 'evaluator'; there are: chief, ps, worker."),
     ({'type': 'woker'}, 'did you mean worker?')])
 def test_a_wrong_task_is_refused(task, sentence):
@@ -81,8 +81,8 @@ def test_a_wrong_task_is_refused(task, sentence):
 
 
 @pytest.mark.parametrize('task, sentence', [
-    ('worker', 'Give TYPE:INDEX'), ('worker:x', 'Give TYPE:INDEX'), ('worker:2', 'there is no worker:2'),
-    ('__import__("os"):0', 'Give TYPE:INDEX')])
+    ('worker', 'Give a job and its index'), ('worker:x', 'Give a job'), ('worker:2', 'there is no worker:2'),
+    ('__import__("os"):0', 'Give a job')])
 def test_a_wrong_flag_is_refused(task, sentence):
     with pytest.raises(ValueError, match=f'--task=.*{sentence}'):
         cluster_config.read(environment=environment(), task=task)
@@ -92,7 +92,6 @@ def test_a_wrong_flag_is_refused(task, sentence):
     ('', 'TF_CONFIG is not set and no --cluster_spec=FILE was given'),
     ('{', 'is not valid JSON'), ('[]', r'TF_CONFIG holds \[\]'), ('"x"', "holds 'x'"),
     ('{"task": {"type": "worker"}}', "has no entry 'cluster'"),
-    ('{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}}', 'a name occurs twice'),
     ("{'cluster': __import__('os').system('true')}", 'is not valid JSON')])
 def test_other_texts_are_refused(text, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -108,10 +107,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.parametrize('mode, jobs, sentence', [
-    ('pipeline', ['worker'], "no job 'chief', which --cluster=pipeline needs. Give chief and worker."),
-    ('pipeline', ['chief', 'worker', 'ps'], "a job 'ps', which --cluster=pipeline does not know"),
-    ('parameter_server', ['chief', 'worker'], "no job 'ps', which --cluster=parameter_server needs"),
-    ('multi_worker', ['ps'], "no job 'worker'")])
+    ('pipeline', ['worker'], 'lists worker, but --cluster=pipeline needs chief and worker. List these.'),
+    ('pipeline', ['chief', 'worker', 'ps'], 'lists chief, worker, ps, but --cluster=pipeline needs chief and worker'),
+    ('parameter_server', ['chief', 'worker'], 'needs chief and worker and ps'),
+    ('multi_worker', ['ps'], 'lists ps, but --cluster=multi_worker needs worker')])
 def test_each_mode_needs_its_jobs(mode, jobs, sentence):
     with pytest.raises(ValueError, match=sentence):
         cluster_config.read(environment=environment({job: JOBS[job] for job in jobs}, type=jobs[-1]), mode=mode)
@@ -150,11 +149,3 @@ def test_other_entries_of_services_pass():
 def test_who_can_reach_a_server_is_said(address, interfaces, words):
     said = server._reachable(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0), interfaces)
     assert said is None if words is None else words in said
-
-
-@pytest.mark.parametrize('address', ['8.8.8.8:1', '[2001:4860::8888]:1'])
-def test_public_addresses_are_warned_of(address, monkeypatch):
-    told = []
-    monkeypatch.setattr(server.logging, 'warning', lambda *texts: told.append(texts))
-    server.check_addresses(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0), is_trusted=True)
-    assert told[0][1] == address and 'anyone who can reach a port can run any code' in told[0][2]

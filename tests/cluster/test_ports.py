@@ -19,18 +19,20 @@ def taken_fixture():
         yield taken, cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0)
 
 
-def test_a_port_is_used_once_it_is_free(taken, caplog):
+def test_a_port_is_used_once_it_is_free(taken, caplog, monkeypatch):
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 30)
     holder, config = taken
     threading.Timer(.5, holder.close).start()
-    with caplog.at_level(logging.WARNING), ports.listening(config, seconds=30) as listener:
+    with caplog.at_level(logging.WARNING), ports.listening(config) as listener:
         assert f'127.0.0.1:{listener.getsockname()[1]}' == config.address
     [record] = caplog.records
     assert 'worker:0 cannot serve at port' in record.getMessage() and 'waits, 30 s at most' in record.getMessage()
 
 
-def test_a_port_that_stays_taken_is_an_error(taken):
+def test_a_port_that_stays_taken_is_an_error(taken, monkeypatch):
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', .1)
     with pytest.raises(RuntimeError, match='Address already in use.*or give this task another port'):
-        ports.check(taken[1], seconds=.1)
+        ports.check(taken[1])
 
 
 def test_other_errors_are_not_waited_for(taken, monkeypatch):

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from lingpipe.cluster import child_process, cluster_config, server, watchdog
+from lingpipe.cluster import answers, child_process, cluster_config, server
 from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
@@ -74,12 +74,12 @@ def test_stopped_and_killed_servers_are_found_silent(start):
     for worker in workers:
         worker.stdout.readline()
     config = cluster_config.ClusterConfig(start.jobs, 'chief', 0)
-    assert watchdog.find_silent_tasks(config) == []
+    assert answers.silent_tasks(config) == []
     workers[1].send_signal(signal.SIGSTOP)
-    assert watchdog.find_silent_tasks(config, seconds=1) == ['worker:1']
+    assert answers.silent_tasks(config, seconds=1) == ['worker:1']
     workers[0].kill()
     workers[0].wait()
-    assert watchdog.find_silent_tasks(config, seconds=1) == ['worker:0', 'worker:1']
+    assert answers.silent_tasks(config, seconds=1) == ['worker:0', 'worker:1']
 
 
 def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
@@ -147,11 +147,10 @@ def test_a_cluster_that_others_can_reach_needs_a_trusted_network(chief, interfac
     monkeypatch.setattr(socket, 'if_nameindex', lambda: list(enumerate(interfaces)))
     config = cluster_config.ClusterConfig({'chief': [chief], 'worker': ['127.0.0.1:2222']}, 'worker', 0)
     with pytest.raises(ValueError, match=f'{reason}. .* have no passwords .* --trusted_network'):
-        server.check_addresses(config, is_trusted=False)
-    server.check_addresses(config, is_trusted=True)
+        server.check_addresses(config)
 
 
 def test_a_cluster_that_nobody_else_can_reach_needs_no_flag(monkeypatch):
     monkeypatch.setattr(socket, 'if_nameindex', lambda: [(1, 'lo')])
     jobs = {'worker': ['127.0.0.1:2222', 'localhost:1']}
-    server.check_addresses(cluster_config.ClusterConfig(jobs, 'worker', 0), is_trusted=False)
+    server.check_addresses(cluster_config.ClusterConfig(jobs, 'worker', 0))

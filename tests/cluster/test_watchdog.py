@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lingpipe.cluster import cluster_config, waits, watchdog
+from lingpipe.cluster import waits, watchdog
 
 
 @pytest.fixture(name='told')
@@ -86,12 +86,3 @@ def test_a_process_that_hangs_exits_with_the_code_for_a_restart():
     outcome = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)
     assert outcome.returncode == 75
     assert 'Error: Waited 0.1 s for the first step to end' in outcome.stderr
-
-
-def test_connections_that_do_not_come_are_named(told, monkeypatch):
-    monkeypatch.setattr(watchdog, 'find_silent_tasks', lambda config: ['worker:1'])
-    jobs = {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4']}
-    with watchdog.connecting(cluster_config.ClusterConfig(jobs, 'chief', 0), .2):
-        assert told.event.wait(30)
-    assert told[0].startswith('Waited 0.2 s for connections to worker:0 (b:2), worker:1 (c:3), ps:0 (d:4). '
-                              'No answer came from worker:1. See that ')

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from lingpipe.cluster import cluster_config, waits, watchdog
-from lingpipe.placements import hosts, roster
+from lingpipe.cluster import answers, cluster_config, ports, waits
+from lingpipe.placements import roster
 from lingpipe.training import logdir
 
 CONFIG = cluster_config.ClusterConfig({'chief': ['a:1'], 'worker': ['b:2', 'c:3', 'd:4']}, 'chief', 0)
 
 
 class Answers:
-    """Stands in for `hosts.silent_workers`: of each time that all are asked, the names of those that do not answer."""
+    """Stands in for `answers.silent_tasks`: of each time that all are asked, the names of those that do not answer."""
 
     def __init__(self):
         self.silent = []
@@ -22,23 +22,23 @@ class Answers:
         return [name for name in silent if name not in config.left_out]
 
 
-@pytest.fixture(name='answers')
-def answers_fixture(monkeypatch):
-    answers = Answers()
-    monkeypatch.setattr(hosts, 'silent_workers', answers)
-    monkeypatch.setattr(hosts, 'SECONDS_BETWEEN_TRIES', 0)
+@pytest.fixture(name='asked')
+def asked_fixture(monkeypatch):
+    asked = Answers()
+    monkeypatch.setattr(answers, 'silent_tasks', asked)
+    monkeypatch.setattr(answers, 'SECONDS_BETWEEN_TRIES', 0)
     monkeypatch.setattr(roster, '_SECONDS_BETWEEN_LOOKS', 0.01)
-    return answers
+    return asked
 
 
 @pytest.fixture(name='make')
-def make_fixture(tmp_path, answers):
+def make_fixture(tmp_path, asked):
     """Returns a function that makes the roster of a chief of one training run, with all others to begin with."""
     files = logdir.LogDir(tmp_path)
     files.create()
 
     def make(*silent, replace_after_seconds=0.0):
-        answers.silent = list(silent)
+        asked.silent = list(silent)
         made = roster.Roster(CONFIG, replace_after_seconds, files)
         made.gather()
         made.has_connected(6 - 2 * len(made.config.left_out))
@@ -52,32 +52,32 @@ def test_a_run_begins_only_once_all_workers_are_there(make):
 
 
 def test_a_worker_that_never_came_is_named(make, monkeypatch):
-    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0)
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0)
     with pytest.raises(ConnectionError, match=r'^After 0 s there is no answer from worker:1 \(c:3\), of 3 workers\.'):
         make(['worker:1'])
 
 
-def test_a_lost_worker_is_left_out_once_it_has_been_gone_for_too_long(make, answers, capsys):
+def test_a_lost_worker_is_left_out_once_it_has_been_gone_for_too_long(make, asked, capsys):
     made = make([])
-    answers.silent = [['worker:0', 'worker:2']]
+    asked.silent = [['worker:0', 'worker:2']]
     made.gather()
     assert made.config.left_out == {'worker:0', 'worker:2'}
-    assert made.config.tasks('worker') == [('worker', 1)]
+    assert made.config.tasks('worker') == ['worker:1']
     assert ('worker:0 (b:2), worker:2 (d:4) have not answered for 0 s (--replace_after_seconds): training continues '
             'over worker:1.') in capsys.readouterr().out
 
 
-def test_a_lost_worker_that_returns_in_time_is_waited_for(make, answers, capsys):
+def test_a_lost_worker_that_returns_in_time_is_waited_for(make, asked, capsys):
     made = make([], replace_after_seconds=1000)
-    answers.silent = [['worker:0'], ['worker:0'], []]
+    asked.silent = [['worker:0'], ['worker:0'], []]
     made.gather()
     assert made.config == CONFIG
     assert 'No answer from worker:0 (b:2): waiting for 1000 s (--replace_after_seconds).' in capsys.readouterr().out
 
 
-def test_a_chief_that_restarts_does_not_wait_for_whom_it_left_out(make, answers, capsys):
+def test_a_chief_that_restarts_does_not_wait_for_whom_it_left_out(make, asked, capsys):
     first = make([])
-    answers.silent = [['worker:1']]
+    asked.silent = [['worker:1']]
     first.gather()
     first.has_connected(4)
     restarted = make(['worker:1'], replace_after_seconds=1000)
@@ -87,12 +87,12 @@ def test_a_chief_that_restarts_does_not_wait_for_whom_it_left_out(make, answers,
     assert restarted.num_devices == 6  # as when the training run began, so that 'auto' means the same
 
 
-def test_a_worker_left_out_takes_part_again_once_it_answers(make, answers, capsys):
+def test_a_worker_left_out_takes_part_again_once_it_answers(make, asked, capsys):
     made = make([])
-    answers.silent = [['worker:1']]
+    asked.silent = [['worker:1']]
     made.gather()
     assert not made.is_worker_back()
-    answers.silent = [[]]
+    asked.silent = [[]]
     assert made._is_back.wait(60)
     assert made.is_worker_back()
     made.gather()
@@ -100,10 +100,10 @@ def test_a_worker_left_out_takes_part_again_once_it_answers(make, answers, capsy
     assert 'worker:1 (c:3) answers again: training continues over worker:0, worker:1, worker:2.' in capsys.readouterr().out
 
 
-def test_nobody_is_left_out_where_nobody_would_remain(make, answers, monkeypatch, capsys):
+def test_nobody_is_left_out_where_nobody_would_remain(make, asked, monkeypatch, capsys):
     made = make([])
-    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0)
-    answers.silent = [['worker:0', 'worker:1', 'worker:2']]
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0)
+    asked.silent = [['worker:0', 'worker:1', 'worker:2']]
     with pytest.raises(ConnectionError, match='worker:0.*worker:1.*worker:2'):
         made.gather()
     assert 'worker:2 (d:4): waiting, for 0 s at most.' in capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_nobody_is_left_out_where_nobody_would_remain(make, answers, monkeypatch
 
 def test_a_wait_for_workers_is_warned_of_by_name(make, monkeypatch, caplog):
     monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
-    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', .5)
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', .5)
     with pytest.raises(ConnectionError):
         make(['worker:1'])
     assert re.match(r'Still waiting for the workers after 0.\d+ s. No answer came from worker:1 \(c:3\)\.$',

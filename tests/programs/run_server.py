@@ -10,11 +10,11 @@ import threading
 
 import tensorflow as tf
 
-from lingpipe.cluster import cluster_config, messages, server, watchdog
+from lingpipe.cluster import answers, cluster_config, messages, server
 
 
 def lead(config):
-    while watchdog.find_silent_tasks(config):  # they may start later
+    while answers.silent_tasks(config):  # they may start later
         pass
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec({'worker': config.jobs['worker']}))
     names = [device.name for device in tf.config.list_logical_devices('CPU')]

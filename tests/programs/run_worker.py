@@ -11,7 +11,7 @@ sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
 import numpy as np
 
-from lingpipe.placements import worker_training
+from lingpipe.placements import multi_worker_training
 
 
 def _keep_weights(run):
@@ -24,5 +24,5 @@ def _keep_weights(run):
 
 
 if 'WEIGHTS' in os.environ:
-    worker_training.Follower.run = _keep_weights(worker_training.Follower.run)
+    multi_worker_training.Follower.run = _keep_weights(multi_worker_training.Follower.run)
 runpy.run_path(str(ROOT / 'run.py'), run_name='__main__')

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import cluster_config, messages, server
 from lingpipe.devices import collectives
-from lingpipe.placements import hosts
+from lingpipe.placements import pipeline_hosts
 
 SHAPES = [[3, 5], [7], [], [2, 2, 2]]
 
@@ -25,7 +25,7 @@ def sums(method, parts, devices, owners):
 
 
 def lead(config):
-    hosts.connect(config)
+    pipeline_hosts.connect(config)
     devices = [f'/job:worker/replica:0/task:{task}/device:CPU:0' for task in range(2)]
     parts = [parts_of(device, replica) for replica, device in enumerate(devices)]
     owners = [devices[place % 2] for place in range(len(SHAPES))]

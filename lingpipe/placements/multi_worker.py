@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.cluster import waits, watchdog
+from lingpipe.cluster import answers, waits, watchdog
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.input import batch_share
 from lingpipe.placements import graph_digest
@@ -135,7 +135,7 @@ class Workers(collectives.Group, placement.Placement):
             rpc_layer='grpc')
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.RING)
-        with watchdog.connecting(config):
+        with answers.connecting(config):
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 

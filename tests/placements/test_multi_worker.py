@@ -3,12 +3,12 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.placements import workers
+from lingpipe.placements import multi_worker
 
 BEFORE, AFTER = 10.0, [13.0, 15.0]
 
 
-class TwoWorkers(workers.Workers):
+class TwoWorkers(multi_worker.Workers):
     """Two workers in one process: all give their parts of a sum before any of them gets it."""
 
     def __init__(self):

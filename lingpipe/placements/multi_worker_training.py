@@ -2,30 +2,20 @@
 
 import contextlib
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process, cluster_config, ports, waits, watchdog
+from lingpipe.cluster import answers, child_process, cluster_config, ports
 from lingpipe.partition import balancing
-from lingpipe.placements import local, workers
-from lingpipe.training import (
-    errors,
-    experiment,
-    interruption,
-    planning,
-    progress,
-    train_program,
-    trainer,
-)
+from lingpipe.placements import local, multi_worker
+from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
               tf.errors.DeadlineExceededError,
               tf.errors.AlreadyExistsError, tf.errors.InternalError)
-_SECONDS_BETWEEN_LOOKS = .2
 
 
 class Follower:
@@ -41,7 +31,7 @@ class Follower:
         ValueError: a field of `train` or `eval` cannot work.
     """
 
-    def __init__(self, params: Any, workers: workers.Workers) -> None:
+    def __init__(self, params: Any, workers: multi_worker.Workers) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._workers = workers
@@ -110,7 +100,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     validate(params)
     num_devices, on_cpu = local.set_up(body, kind)
     _meet(config)
-    joined = workers.Workers(config, dog)
+    joined = multi_worker.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
     joined.choose_devices(body.num_replicas * body.num_partitions, kind, body.devices)
@@ -129,19 +119,18 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
         ConnectionError: workers are missing for 300 seconds; the message names them.
         RuntimeError: the port of this worker stays taken.
     """
-    missing = [f'{job}:{index}' for job, index in config.tasks('worker') if index != config.task_index]
+    missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
-    end = time.monotonic() + watchdog.SECONDS_TO_CONNECT
-    with ports.listening(config), waits.Wait(
-            'the other workers', 0, details=lambda: f'No answer came from {", ".join(missing)}.'):
-        while missing := [name for name in missing if not ports.is_open(config.address_of(name))]:
-            if time.monotonic() > end:
-                names = ', '.join(f'{name} ({config.address_of(name)})' for name in missing)
-                raise watchdog.missing_workers(names, config.num_workers, watchdog.SECONDS_TO_CONNECT)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def find_missing():
+        missing[:] = [name for name in missing if not ports.is_open(config.address_of(name))]
+        return list(missing)
+
+    with ports.listening(config):
+        answers.await_workers(config, find_missing)
 
 
-def train(params: Any, evaluation_inputs: Any, logdir: str, joined: workers.Workers, started: Any = None) -> int:
+def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker.Workers, started: Any = None) -> int:
     """Trains up to the last step, or until a signal asks any of the workers to stop; returns the exit code.
 
     Args:

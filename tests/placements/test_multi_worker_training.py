@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config, ports, waits, watchdog
+from lingpipe.cluster import answers, cluster_config, ports, waits, watchdog
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import worker_training, workers
+from lingpipe.placements import multi_worker, multi_worker_training
 from lingpipe.training import errors, train_program, trainer
 from tests import forked_programs
 
@@ -162,16 +162,16 @@ def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
     with pytest.raises(ValueError, match="partition_by='time' measures layers on each worker, which may then cut the "
                                          "model differently"):
-        worker_training.join(tiny.params(task__body__partition_by='time'), config)
+        multi_worker_training.join(tiny.params(task__body__partition_by='time'), config)
 
 
 def test_workers_that_are_missing_are_named_and_the_others_are_met(monkeypatch):
-    monkeypatch.setattr(watchdog, 'SECONDS_TO_CONNECT', 0.1)
+    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0.1)
     config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
     with pytest.raises(ConnectionError, match=r'no answer from worker:1 \(127.0.0.1:\d+\), of 2 workers'):
-        worker_training._meet(config)
+        multi_worker_training._meet(config)
     with ports.listening(config._replace(task_index=1)):
-        worker_training._meet(config)
+        multi_worker_training._meet(config)
 
 
 def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
@@ -180,7 +180,7 @@ def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
     monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
     monkeypatch.setattr(train_program.TrainProgram, 'run', lambda program, iterator, num_steps: num_steps)
-    program = object.__new__(workers.WorkerTrainProgram)
+    program = object.__new__(multi_worker.WorkerTrainProgram)
     program._workers = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
     program._num_calls, program._awaits_chief = 0, False
     program._of_chief = lambda number: 3 if warned.wait(60) else 0
@@ -193,7 +193,7 @@ def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
 def test_an_evaluation_of_a_chief_that_hangs_is_ended(monkeypatch):
     told = queue.SimpleQueue()
     monkeypatch.setattr(waits, 'end_process', told.put)
-    monkeypatch.setattr(watchdog, 'silence_in_words', lambda config: f'{config.jobs["worker"][1]} does not answer.')
+    monkeypatch.setattr(answers, 'silence_in_words', lambda config: f'{config.jobs["worker"][1]} does not answer.')
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 0)
     with watchdog.Watchdog(.01, config).watch(kind='batch of an evaluation'):
         assert told.get(timeout=60).startswith(

@@ -8,8 +8,8 @@ import threading
 import pytest
 import tensorflow as tf
 
-from lingpipe.cluster import cluster_config, waits, watchdog
-from lingpipe.placements import hosts
+from lingpipe.cluster import answers, cluster_config, waits
+from lingpipe.placements import pipeline_hosts
 from tests import forked_programs
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
@@ -90,13 +90,13 @@ def test_training_continues_without_a_lost_worker_until_it_is_back(run, tmp_path
 def test_reconnecting_without_end_ends_the_process(monkeypatch):
     sentences, has_ended = [], threading.Event()
     definition = tf.train.ServerDef()
-    monkeypatch.setattr(hosts.eager_context, 'get_server_def', lambda: definition)
-    monkeypatch.setattr(hosts.eager_context, 'update_server_def', lambda unused: has_ended.wait(60))
-    monkeypatch.setattr(hosts, '_SECONDS_TO_RECONNECT', 0.1)
-    monkeypatch.setattr(watchdog, 'silence_in_words', lambda config: 'All answer.')
+    monkeypatch.setattr(pipeline_hosts.eager_context, 'get_server_def', lambda: definition)
+    monkeypatch.setattr(pipeline_hosts.eager_context, 'update_server_def', lambda unused: has_ended.wait(60))
+    monkeypatch.setattr(pipeline_hosts, '_SECONDS_TO_RECONNECT', 0.1)
+    monkeypatch.setattr(answers, 'silence_in_words', lambda config: 'All answer.')
     monkeypatch.setattr(waits, 'end_process', lambda sentence: (sentences.append(sentence), has_ended.set()))
     jobs = {'chief': ['127.0.0.1:1'], 'worker': ['127.0.0.1:2', '127.0.0.1:3']}
-    hosts.reconnect(cluster_config.ClusterConfig(jobs, 'chief', 0, left_out=frozenset(['worker:0'])))
+    pipeline_hosts.reconnect(cluster_config.ClusterConfig(jobs, 'chief', 0, left_out=frozenset(['worker:0'])))
     assert sentences[0].startswith('Waited 0.1 s for connections to worker:1 (127.0.0.1:3). All answer.')
 
 

@@ -1,0 +1,97 @@
+"""Which other processes of a cluster answer, and waits until they do.
+
+TensorFlow itself would wait for a missing process without end, without its name, and deaf to signals.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from lingpipe.cluster import cluster_config, ports, waits
+
+SECONDS_BETWEEN_TRIES = .2
+_SECONDS = 5
+
+
+def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
+    """Asks all other tasks whether they compute, all at once.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        seconds: how long to wait.
+
+    Returns:
+        List of the tasks that do not answer, such as 'worker:1'.
+    """
+    others = config.others()
+    answering: set[str] = set()
+    threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds + 1)
+    return [name for name in others if name not in answering]
+
+
+def _ask(config, name, seconds, answering):
+    address = config.address_of(name)
+    if not ports.is_open(address):
+        return
+    device = cluster_config.device_of(name)
+    settings = tf.compat.v1.ConfigProto(device_filters=[device], operation_timeout_in_ms=int(1000 * seconds))
+    try:
+        with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
+            one = tf.random.uniform([])  # a constant would be computed here
+            with tf.compat.v1.Session(f'grpc://{address}', config=settings) as session:
+                session.run(one)
+                answering.add(name)
+    except tf.errors.OpError:
+        pass
+
+
+def silence_in_words(config: cluster_config.ClusterConfig) -> str:
+    """Returns a sentence that says which other tasks do not answer."""
+    silent = silent_tasks(config)
+    return f'No answer came from {", ".join(silent)}.' if silent else 'All other tasks answer.'
+
+
+def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
+                  is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
+    """Waits until enough workers answer, for at most `ports.SECONDS_TO_WAIT`.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        find_missing: function that returns the names of the workers that do not answer now.
+        is_enough: function of these names, and of the seconds waited so far.
+
+    Returns:
+        The names of the workers that did not answer at the end.
+
+    Raises:
+        ConnectionError: workers cannot be reached; the message names them.
+    """
+    begin, missing = time.monotonic(), find_missing()
+    with waits.Wait('the workers', 0, details=lambda: f'No answer came from {config.in_words(missing)}.'):
+        while not is_enough(missing, time.monotonic() - begin):
+            if time.monotonic() - begin > ports.SECONDS_TO_WAIT:
+                raise ConnectionError(
+                    f'After {ports.SECONDS_TO_WAIT:.0f} s there is no answer from {config.in_words(missing)}, of '
+                    f'{config.num_workers} workers. Check that each is running the same command with its own task, '
+                    'that the addresses are right, and that no firewall blocks them.')
+            time.sleep(SECONDS_BETWEEN_TRIES)
+            missing = find_missing()
+    return missing
+
+
+def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
+    """Returns the scope in which TensorFlow connects this process to the others.
+
+    Args:
+        config: `ClusterConfig` of this process.
+        seconds: the limit; None: `ports.SECONDS_TO_WAIT`.
+    """
+    limit = ports.SECONDS_TO_WAIT if seconds is None else seconds
+    return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
+                      details=lambda: silence_in_words(config))
