@@ -18,7 +18,7 @@ class XlaReplicas(collectives.Group):
     def __init__(self, num_replicas):
         self.count = num_replicas
 
-    def sum_over_replicas(self, tensors):
+    def sum(self, device, tensors):
         return tf.nest.map_structure(lambda tensor: _sum(tensor, self.count, self.count), tensors)
 
     def sum_inside_program(self, tensor, group_size):
@@ -28,7 +28,7 @@ class XlaReplicas(collectives.Group):
 
         return total(tensor)
 
-    def replica_index(self):
+    def index_on(self, device):
         return tf.cast(gen_xla_ops.xla_replica_id(), tf.int64)
 
 

@@ -29,10 +29,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 1    core 0    core 1    core 2         the replicas, slice by slice
 
     Args:
-        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
-        topology: its `tf.tpu.experimental.Topology`.
-        num_stages: K.
-        make_assignment: the function `make` of `tpu_replicas.assign_cores`.
+        resolver, topology, num_stages, make_assignment: as in `tpu_replicas.TpuReplicas`.
 
     Attributes:
         grid: for each replica the list of the names of its K cores.
@@ -93,8 +90,8 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         """Assigns its slice of a new value to every core, inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
-    def sum_over_replicas(self, tensors: Any) -> Any:
-        """Sums a nest of tensors over all replicas, inside a program."""
+    def sum(self, device: str, tensors: Any) -> Any:
+        """Sums a nest of tensors over all replicas, inside a program; each core sums its slices."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
@@ -105,8 +102,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
     def count(self) -> int:
         return self.num_replicas
 
-    def replica_index(self) -> int:
-        """Returns the number of the running replica, an int64 scalar."""
+    def index_on(self, device: str) -> tf.Tensor:
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
 
@@ -177,11 +173,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
 
 def validate(body_params: hyperparams.Params) -> None:
-    """Raises ValueError if params ask for what one program for all cores does not support.
-
-    Args:
-        body_params: `GPipeLayer.Params()`.
-    """
+    """Raises ValueError if params ask for what one program for all cores does not support."""
     p = body_params
     if p.schedule != ('gpipe' if p.num_virtual_stages == 1 else 'circular'):
         raise ValueError(

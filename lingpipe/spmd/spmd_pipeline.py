@@ -24,7 +24,7 @@ import tensorflow as tf
 from lingpipe.partition import layer_analysis
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import layer_calls, stage_map, tick_statistics, validation
-from lingpipe.spmd.spmd_values import SpmdStatistics, SpmdValues
+from lingpipe.spmd.spmd_values import SpmdValues
 from lingpipe.spmd.stage_map import StageMap, recomputing
 from lingpipe.stages import batch_statistics, random_seeds, stage_layers
 
@@ -136,7 +136,7 @@ class SpmdPipeline:
         return sizes.index(max(sizes))
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
-                seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], SpmdStatistics]:
+                seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], tuple[list, list]]:
         """Runs a mini-batch through the pipeline, as in training.
 
         Args:
@@ -147,7 +147,8 @@ class SpmdPipeline:
             seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
 
         Returns:
-            Dictionary from name to the pair (sum, weight) over the mini-batch, and the `SpmdStatistics` of batch norms.
+            Dictionary from name to the pair (sum, weight) over the mini-batch, and a pair of the statistics of batch
+            norm, lists of one tensor, or of none: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
         """
         values = self.place(values)
         variables = [*self.outer_variables, *self.outer_state]
@@ -158,8 +159,7 @@ class SpmdPipeline:
         leaving, of_stages = self._shift_register(values, entering, seeds, seed_and_step[1])
         sums, after = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
         of_outer = [tf.concat([*before, *after], 1)] if self.outer_statistics.norms else []
-        return (tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums),
-                SpmdStatistics(of_stages, of_outer))
+        return tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums), (of_stages, of_outer)
 
     def _cut(self, tensor):
         rows, count = tensor.shape[0], self._num_micro_batches
@@ -175,12 +175,7 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Runs layers outside the stages, and the loss if given, for one micro-batch after the other.
-
-        Returns:
-            Nest of tensors `[M, ...]`, outputs or metrics, and the list of the statistics `[3, channels]` of batch norm
-            over the mini-batch, which is empty if there is none.
-        """
+        """Runs layers outside the stages, and the loss if given; returns a nest `[M, ...]`, and statistics."""
         if not part.layers and loss is None:
             return inputs, []
         variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
@@ -197,12 +192,7 @@ class SpmdPipeline:
         return nest, [functools.reduce(self.outer_statistics.merge, tf.unstack(each)) for each in statistics]
 
     def _shift_register(self, values, entering, seeds, step):
-        """Runs the identical stages.
-
-        Returns:
-            Nest like `entering`, `[M, micro_batch, ...]`, and the list of the statistics `[3, K, V, channels]` of batch
-            norm over the mini-batch, which is empty if there is none.
-        """
+        """Runs the identical stages; returns a nest like `entering`, `[M, micro_batch, ...]`, and statistics."""
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -246,17 +236,7 @@ class SpmdPipeline:
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Gives the first core an entering micro-batch, and later those that came back and waited in its queue.
-
-        Args:
-            index: number of the tick.
-            arrived: tensor `[K, ...]`, what each core received from the previous one.
-            entering: tensor `[...]`, the micro-batch that enters.
-            queue: tensor `[K, M - K, ...]`.
-
-        Returns:
-            Pair of the inputs of the cores in this tick, and the new queue.
-        """
+        """Gives the first core what enters, later what waited in its queue `[K, M - K, ...]`, others what arrived."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -321,11 +301,8 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 
 @tf.custom_gradient
 def _of_round(weights, round_):
-    """Returns the entry of one round of tensors `[V, ...]`.
-
-    Its gradient is a choice, not a scatter, which a TPU would compute one element after the other.
-    """
-    def gradient(upstream):
+    """Returns the entry of one round of tensors `[V, ...]`."""
+    def gradient(upstream):  # a choice, not a scatter, which a TPU would compute one element after the other
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
         return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None
 

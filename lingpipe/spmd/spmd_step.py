@@ -1,5 +1,6 @@
 """Training step of an SPMD pipeline as one function of tensors."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from lingpipe.optimizers import global_norm, pure_optimizer
 from lingpipe.spmd import spmd_pipeline
 from lingpipe.spmd.spmd_values import SpmdValues
 from lingpipe.stages import batch_statistics, losses
+
+_CORES = ''  # no device: all cores of a replica work together
 
 
 class SpmdState(NamedTuple):
@@ -34,16 +37,6 @@ class SpmdState(NamedTuple):
 NO_AVERAGES = SpmdValues([], [], [], [])
 
 
-class OneReplica:
-    """The replicas of a step if there is only one."""
-
-    def sum_over_replicas(self, tensors: Any) -> Any:
-        return tensors
-
-    def replica_index(self) -> int:
-        return 0
-
-
 class SpmdStep:
     """Trains all stages in one program; everything of a stage stays on its core, including slots and update.
 
@@ -53,7 +46,7 @@ class SpmdStep:
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
-        replicas: the replicas that run the step, each on its own rows, such as `SpmdCores` or `OneReplica`.
+        replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: there is one.
         moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there
             are no averages.
     """
@@ -64,7 +57,7 @@ class SpmdStep:
         self._pipeline, self._loss, self._seed = pipeline, loss, seed
         self._results = losses.results_of(loss)
         self._limit = clip_gradient_norm_to_value
-        self._replicas, self._moved = replicas or OneReplica(), moved
+        self._replicas, self._moved = replicas or collectives.Group(), moved
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
@@ -127,18 +120,15 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Returns metric sums, each replica's statistics of batch norm, and gradients of the mean loss.
-
-        Sums and gradients are those over all replicas, each with its own random numbers.
-        """
-        seed = tf.cast(self._seed + self._replicas.replica_index() * 2**32, tf.int64)
+        """Returns sums of metrics, each replica's statistics of batch norm, and gradients of the mean over replicas."""
+        seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             sums, statistics = self._pipeline.metrics(
                 self._loss, state.values, x, targets, tf.stack([seed, state.step]))
         gradients = tape.gradient(sums['loss'][0], weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        sums, gradients = self._replicas.sum_over_replicas((sums, self._placed_gradients(gradients)))
+        sums, gradients = self._replicas.sum(_CORES, (sums, self._placed_gradients(gradients)))
         weight = sums['loss'][1]
         stages, outer = self._placed_gradients(tf.nest.map_structure(
             lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
@@ -177,15 +167,16 @@ class SpmdStep:
         """Returns the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
         pipeline = self._pipeline
         firsts = [row[0][0] for row in pipeline.stage_state]
-        parts = [(pipeline.stage_statistics, statistics.stages, firsts, values.stage_state),
-                 (pipeline.outer_statistics, statistics.outer, pipeline.outer_state, values.outer_state)]
+        of_stages, of_outer = statistics
+        parts = [(pipeline.stage_statistics, of_stages, firsts, values.stage_state),
+                 (pipeline.outer_statistics, of_outer, pipeline.outer_state, values.outer_state)]
         return [self._move_statistics(*part) for part in parts]
 
     def _move_statistics(self, norms, statistics, variables, values):
         value_of = dict(zip(map(id, variables), values))
         averages = [variable for variable in variables if id(variable) in norms.averages]
         for of_replica in statistics:
-            whole = batch_statistics.of_all_replicas(of_replica, self._replicas.sum_over_replicas)
+            whole = batch_statistics.of_all_replicas(of_replica, functools.partial(self._replicas.sum, _CORES))
             before = [value_of[id(variable)] for variable in averages]
             value_of.update(zip(map(id, averages), norms.step(averages, before, whole)))
         return [value_of[id(variable)] for variable in variables]

@@ -1,4 +1,4 @@
-"""The variables that the layers of an SPMD pipeline read, and their statistics of a mini-batch."""
+"""The variables that the layers of an SPMD pipeline read."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,15 +24,3 @@ class SpmdValues(NamedTuple):
         """Returns the same lists with one function applied to values of stages, and another to the rest."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
-
-
-class SpmdStatistics(NamedTuple):
-    """Statistics of batch norm over a mini-batch; the lists are empty if there is none.
-
-    Attributes:
-        stages: list of one tensor `[3, K, V, channels]`.
-        outer: list of one tensor `[3, channels]`, of the layers before and after the stages.
-    """
-
-    stages: list
-    outer: list

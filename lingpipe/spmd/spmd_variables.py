@@ -8,6 +8,8 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.spmd.spmd_step import SpmdState
 
+_HOST = 'CPU:0'
+
 
 class SlicedVariable:
     """A tensor of which every core of a replica holds a slice, or the whole, in its own variable.
@@ -91,12 +93,12 @@ class SpmdVariables:
 
     @property
     def entries(self) -> list:
-        """List of all tensors of the state, each with `sliced`, its `SlicedVariable`."""
+        """List of the `SlicedVariable`s of all tensors of the state."""
         return tf.nest.flatten(self._state)
 
     def joined(self) -> list:
         """Returns the handles by which the next program can `read` and `assign` the state."""
-        return [entry.sliced.joined() for entry in self.entries]
+        return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
         """Returns the `SpmdState` of tensors inside a program.
@@ -105,7 +107,7 @@ class SpmdVariables:
             handles: what `joined` returned before the program began.
             step: int64 scalar, the number of steps done.
         """
-        values = [self._cores.read(handle, entry.sliced.dtype) for handle, entry in zip(handles, self.entries)]
+        values = [self._cores.read(handle, entry.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
     def assign(self, handles: list, state: SpmdState) -> None:
@@ -114,24 +116,20 @@ class SpmdVariables:
             self._cores.assign(handle, value)
 
 
-class _Entry:
+class _Entry(SlicedVariable):
     """A tensor of the state on the host and on the cores."""
 
     def __init__(self, cores, dimension):
         self._num_cores = cores.num_stages
-        self.sliced = SlicedVariable(cores, self._host_parts(), dimension)
+        super().__init__(cores, self._host_parts(), dimension)
 
     def to_cores(self):
-        self.sliced.assign(self._host_parts())
+        self.assign(self._host_parts())
 
     def to_host(self):
-        parts = self.sliced.parts()
-        with tf.device('CPU:0'):
-            self._assign(parts)
-
-    def _host_parts(self):
-        with tf.device('CPU:0'):
-            return self._parts()
+        parts = self.parts()
+        with tf.device(_HOST):
+            self._assign_host(parts)
 
 
 class _Row(_Entry):
@@ -141,11 +139,12 @@ class _Row(_Entry):
         self._variables = row
         super().__init__(cores, 0)
 
-    def _parts(self):
-        return [tf.stack([variable_placement.native(variable).read_value() for variable in row])[tf.newaxis]
-                for row in self._variables]
+    def _host_parts(self):
+        with tf.device(_HOST):
+            return [tf.stack([variable_placement.native(variable).read_value() for variable in row])[tf.newaxis]
+                    for row in self._variables]
 
-    def _assign(self, parts):
+    def _assign_host(self, parts):
         for row, part in zip(self._variables, parts):
             for variable, value in zip(row, tf.unstack(part[0])):
                 variable.assign(value)
@@ -158,13 +157,14 @@ class _Whole(_Entry):
         self._variable, self._dimension = variable, dimension
         super().__init__(cores, dimension)
 
-    def _parts(self):
-        value = variable_placement.native(self._variable).read_value()
-        if self._dimension is None:
-            return [value] * self._num_cores
-        return tf.split(value, self._num_cores, self._dimension)
+    def _host_parts(self):
+        with tf.device(_HOST):
+            value = variable_placement.native(self._variable).read_value()
+            if self._dimension is None:
+                return [value] * self._num_cores
+            return tf.split(value, self._num_cores, self._dimension)
 
-    def _assign(self, parts):
+    def _assign_host(self, parts):
         self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
 
 

@@ -7,15 +7,9 @@ from lingpipe.stages import batch_statistics
 
 
 class TickStatistics:
-    """Joins what the ticks tell about a mini-batch, for every stage on its core.
+    """Joins what the ticks tell about a mini-batch, for every stage on its core, in lists of at most one tensor.
 
-    Only the forward loop joins: what the backward loop recomputes comes to nothing. The lists are empty if there
-    is no batch norm.
-
-    Args:
-        statistics: the `BatchStatistics` of a stage.
-        stages: the `StageMap`.
-        num_rounds: V.
+    Only the forward loop joins: what the backward loop recomputes comes to nothing.
     """
 
     def __init__(self, statistics: batch_statistics.BatchStatistics, stages: stage_map.StageMap,
@@ -29,15 +23,12 @@ class TickStatistics:
         return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
 
     def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
-        """Combines the statistics of a tick with those of earlier ticks, each in its round.
+        """Combines the statistics `[K, 3, channels]` of a tick with those of earlier ticks `[3, K, V, channels]`.
 
         Args:
-            before: list of one tensor `[3, K, V, channels]`.
-            new: list of one tensor `[K, 3, channels]`.
+            before: those of earlier ticks.
+            new: those of the tick.
             rounds: int32 tensor `[K]`, the round of each core; -1: it has no micro-batch.
-
-        Returns:
-            List like `before`.
         """
         is_round = (tf.range(self._num_rounds) == rounds[:, tf.newaxis])[..., tf.newaxis]
         return [self._joined(*pair, is_round) for pair in zip(before, new)]

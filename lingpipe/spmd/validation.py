@@ -7,15 +7,7 @@ from lingpipe.stages import batch_statistics, stage_layers
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raises ValueError if numbers and layers do not fit together.
-
-    Args:
-        run: pair (start, end) of the equal layers.
-        num_cores: K.
-        num_micro_batches: M.
-        num_rounds: V.
-        recompute: when activations are recomputed.
-    """
+    """Raises ValueError if numbers and the equal layers, from `run[0]` to `run[1]`, do not fit together."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
@@ -34,12 +26,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raises ValueError if stages do not train the same kinds of variables, each its own, without constraints.
-
-    Args:
-        stages: the layers of each stage.
-        outer: the layers before and after them.
-    """
+    """Raises ValueError if stages do not train the same kinds of variables, each its own, without constraints."""
     for part in [*stages, *outer]:
         _refuse_constraints(part)
     if len(set(map(_trained, stages))) > 1:

@@ -65,10 +65,10 @@ def test_each_core_holds_its_slices_in_variables_of_its_own(traced):
     cores = traced.cores
     assignment = cores.strategy.extended._device_assignment
     for entry in traced.program._variables.entries:
-        for replica, row in enumerate(entry.sliced.slices):
+        for replica, row in enumerate(entry.slices):
             assert [variable.device[variable.device.index('/task'):] for variable in row] == [
                 assignment.tpu_device(replica, core) for core in range(cores.num_stages)]
-    sizes = [np.prod(entry.sliced.slices[0][0].shape) for entry in traced.program._variables.entries]
+    sizes = [np.prod(entry.slices[0][0].shape) for entry in traced.program._variables.entries]
     whole = sum(2 * np.prod(variable.shape)
                 for variable in traced.program._task.body.trainable_variables)  # with momentum
     assert sum(sizes) == pytest.approx(whole / cores.num_stages, rel=0.05)
@@ -147,7 +147,7 @@ def test_host_and_cores_exchange_values():
     entries = {id(variable): entry for entry in program._variables.entries for variable in owners(entry)}
     for variable, value in zip(variables, values):
         entry = entries[id(variable)]
-        for row in entry.sliced.slices:
+        for row in entry.slices:
             np.testing.assert_array_equal(expected_whole(entry, variable, row), value)
         variable.assign(np.zeros_like(value))
     program._variables.to_host()

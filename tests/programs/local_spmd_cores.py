@@ -37,10 +37,10 @@ class LocalSpmdCores(spmd_cores.SpmdCores):
         for variable, part in zip(slices, parts):
             variable.assign(part)
 
-    def sum_over_replicas(self, tensors):
+    def sum(self, device, tensors):
         return tensors
 
-    def replica_index(self):
+    def index_on(self, device):
         return 0
 
 
