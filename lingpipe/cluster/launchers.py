@@ -25,13 +25,7 @@ _SECONDS = 60
 
 
 class Launched(NamedTuple):
-    """The processes that a launcher has started.
-
-    Attributes:
-        launcher: its name, for sentences.
-        addresses: 'host:port' of each process.
-        rank: number of this process.
-    """
+    """A launcher by name, the 'host:port' of each process that it has started, and the number of this one."""
 
     launcher: str
     addresses: list[str]
@@ -101,11 +95,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Returns the tasks of this process's step, by the output environment variables of srun(1); None without Slurm.
-
-    The port of a task follows from the number of the job and its own: two jobs on a node meet only if their numbers
-    differ by a multiple of 220.
-    """
+    """Returns the tasks of this process's step, by the output environment variables of srun(1); None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -113,6 +103,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
         raise ValueError(f'This process is in job {job} of Slurm, but in no step. Start it by srun: srun lingpipe '
                          'train ...')
     places = _places(environment, _host_names(environment['SLURM_STEP_NODELIST']))
+    # Two jobs on a node meet only if their numbers differ by a multiple of 220.
     first = _FIRST_PORT + int(job) % _NUM_RANGES * _PORTS_OF_A_JOB
     addresses = [f'{host}:{first + rank % _PORTS_OF_A_JOB}' for rank, host in enumerate(places)]
     step = f'{job}.{environment.get("SLURM_STEP_ID", "0")}'

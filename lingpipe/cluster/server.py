@@ -118,25 +118,20 @@ def _await_end(config, target, events):
 
 def check_addresses(config: cluster_config.ClusterConfig) -> None:
     """Raises ValueError if other machines can reach this process; --trusted_network skips this."""
-    who = _reachable(config, [name for _, name in socket.if_nameindex()])
-    if who:
-        raise ValueError(
-            f'{who}. The servers of TensorFlow have no passwords and no encryption, and listen on every network of a '
-            'machine: anyone who can reach a port can run any code there as you. Let only the machines of the cluster '
-            'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network. See '
-            'docs/many_machines.md.')
-
-
-def _reachable(config, interfaces):
-    """Says why other machines can reach this process; None: they cannot."""
     outside = [address for job in config.jobs.values() for address in job if not _is_loopback(address)]
+    others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
     if outside:
-        return f'{_listed(outside)}: an address that is not only of this machine'
-    others = [name for name in interfaces if name not in ('lo', 'lo0')]
-    if others:
-        return (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
-                f'too ({_listed(others)})')
-    return None
+        reason = f'{_listed(outside)}: an address that is not only of this machine'
+    elif others:
+        reason = (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
+                  f'too ({_listed(others)})')
+    else:
+        return
+    raise ValueError(
+        f'{reason}. The servers of TensorFlow have no passwords and no encryption, and listen on every network of a '
+        'machine: anyone who can reach a port can run any code there as you. Let only the machines of the cluster '
+        'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network. See '
+        'docs/many_machines.md.')
 
 
 def _is_loopback(address):

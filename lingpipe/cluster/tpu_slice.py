@@ -54,26 +54,13 @@ def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Leaves the TPUs of the chief's host to the server there; call it before TensorFlow is imported.
-
-    Args:
-        config: `ClusterConfig` of this process.
-        environment: what TensorFlow reads when it is imported.
-    """
+    """Leaves the TPUs of the chief's host to the server there; call it before TensorFlow is imported."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Starts the server of host 0, which does not outlive the chief.
-
-    Args:
-        command: list of words that started the chief.
-        environment: that of the chief.
-
-    Returns:
-        Its `subprocess.Popen`.
-    """
+    """Starts the server of host 0 by the words that started the chief; it does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return child_process.start([*command, '--task=worker:0'], env=own)
 

@@ -38,11 +38,7 @@ def _paused_seconds(since: float, planned: float) -> float:
 
 
 def end_process(sentence: str) -> None:
-    """Ends this process at once, so that it can be started again.
-
-    Args:
-        sentence: what is printed.
-    """
+    """Prints a sentence and ends this process at once, so that it can be started again."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
     os._exit(child_process.TRY_AGAIN)
 
@@ -134,15 +130,7 @@ class Wait:
 
 def for_batch(source: str, seconds: float, position: Callable[[], Any],
               on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> Wait:
-    """Returns the scope of waits for batches.
-
-    Args:
-        source: name of the input.
-        seconds: `train.input_timeout_seconds`.
-        position: as in `Wait`.
-        on_timeout: as in `Wait`.
-        is_urgent: as in `Wait`.
-    """
+    """Returns the scope of waits for batches of an input, for `train.input_timeout_seconds`; the rest as in `Wait`."""
     return Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                 on_timeout=on_timeout, is_urgent=is_urgent)
 
@@ -150,10 +138,7 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any],
 def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
     """Returns the scope of the wait for the first batch of a resumed run, which may read again all that it has seen.
 
-    Args:
-        source: name of the input.
-        seconds: `train.input_timeout_seconds`; 0: no limit, else only time without any work counts.
-        position: as in `Wait`.
+    Only time without any work counts, and with `train.input_timeout_seconds=0` there is no limit.
     """
     idle_seconds = max(seconds, _LONGEST_IDLE_SECONDS) if seconds else 0
     return Wait(f'{source} to read again what it has seen', idle_seconds, details=lambda: _ONLY_IDLE_TIME,
@@ -176,34 +161,17 @@ def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Returns the scope in which a checkpoint is written or read.
-
-    Args:
-        path: its path.
-        verb: 'written' or 'read'.
-        seconds: `train.checkpoint_timeout_seconds`.
-        details: as in `Wait`.
-    """
+    """Returns the scope in which a checkpoint is 'written' or 'read'; the rest as in `for_files`."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Returns the scope in which something waits for a file system that holds checkpoints.
-
-    Args:
-        what: what the process waits for, as a noun phrase.
-        seconds: `train.checkpoint_timeout_seconds`.
-        details: as in `Wait`.
-    """
+    """Returns the scope of a wait for a file system that holds checkpoints, for `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
 def for_input(source: str) -> Wait:
-    """Returns the scope in which an input is built. To prepare its data may take hours, but none without any work.
-
-    Args:
-        source: name of the input.
-    """
+    """Returns the scope in which an input is built. To prepare its data may take hours, but none without any work."""
     return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
                 work=_work_of_process)
 

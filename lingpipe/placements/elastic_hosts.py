@@ -45,14 +45,11 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connects the chief with the workers.
+        """Connects the chief with the workers, and returns params with numbers in place of 'auto'.
 
         Args:
             params: the experiment's Params.
             kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
-
-        Returns:
-            Params with numbers in place of 'auto'.
 
         Raises:
             ValueError: params cannot work.

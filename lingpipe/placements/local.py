@@ -32,18 +32,7 @@ def set_up(body_params: Any, kind: Any) -> tuple:
 
 
 def place(params: Any, kind: Any = None) -> Any:
-    """Places an experiment on this machine.
-
-    Args:
-        params: the experiment's Params.
-        kind: as for `set_up`.
-
-    Returns:
-        Params with numbers in place of 'auto', and the `Placement`.
-
-    Raises:
-        ValueError: params cannot work.
-    """
+    """Returns an experiment's params with numbers in place of 'auto', and its `Placement` here; as `set_up`."""
     params = planning.resolved(params, *set_up(params.task.body, kind))
     body = params.task.body
     return params, placement.Placement(

@@ -23,10 +23,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
 
     Args:
-        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
-        topology: its `tf.tpu.experimental.Topology`.
-        num_stages: K.
-        make_assignment: the function `make` of `tpu_replicas.assign_cores`.
+        resolver, topology, num_stages, make_assignment: as in `tpu_replicas.TpuReplicas`.
     """
 
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
@@ -79,9 +76,6 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         """Creates variables on a core of every replica, with the name of the core as attribute `logical_core`.
 
         Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
-
-        Args:
-            device: name of the core.
         """
         index = tf.DeviceSpec.from_string(device).device_index
 

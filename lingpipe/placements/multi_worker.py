@@ -1,4 +1,4 @@
-"""Workers of a cluster that train one model together: each has a whole pipeline and a share of each batch."""
+"""Workers that train one model together, each a whole pipeline on its share of a batch: `--cluster=multi_worker`."""
 
 import contextlib
 import hashlib
@@ -6,92 +6,17 @@ import itertools
 import math
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from lingpipe.cluster import answers, waits, watchdog
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.input import batch_share
-from lingpipe.placements import graph_digest
-from lingpipe.training import placement, train_program
+from lingpipe.placements import multi_worker_program
+from lingpipe.training import placement
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
 _HOST = 'CPU:0'
-
-
-class WorkerTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on one of several `Workers`: all run the same steps, each on its rows, and stop together.
-
-    ::
-
-        my rows ─> pipeline ─┐                        ┌─> finite? clip, update: the same on all workers
-        others  ─> pipeline ─┴─> sums over workers ───┤
-        did a signal stop me? ───────────────────────>┴─> did one stop any worker? then all stop after this step
-
-    Args:
-        task: a `BaseTask` whose body is built on the devices of the worker.
-        train_params: the Params of training.
-        workers: the `Workers`.
-    """
-
-    def __init__(self, task: Any, train_params: Any, workers: 'Workers') -> None:
-        self._workers = workers
-        super().__init__(task, train_params)
-        with tf.device('CPU:0'):
-            self._agreed = tf.Variable(False, trainable=False, name='agreed_to_stop')
-        self._of_chief = tf.function(lambda number: workers.of_chief('CPU:0', number), autograph=False)
-        self._num_calls, self._awaits_chief = 0, False
-
-    def iterate(self, batches: Any) -> Any:
-        return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
-
-    def state_restored(self) -> None:
-        """Copies the chief's state to every worker, so that only the chief needs the checkpoint."""
-        averages = self.average.averages.values() if self.average else ()
-        changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
-                    self.input_position]
-        self._workers.copy_from_chief([
-            variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
-
-    def should_stop(self, interrupted: Any) -> Any:
-        return bool(self._agreed)
-
-    def run(self, iterator: Any, num_steps: int) -> Any:
-        """Trains for as many steps as the chief: sums are matched by their position in the loop over steps."""
-        self._num_calls, self._awaits_chief = self._num_calls + 1, True
-        num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
-        self._awaits_chief = False
-        with self._workers.watchdog.watch(progress=self.position):  # not while the chief writes or evaluates
-            return super().run(iterator, num_steps)
-
-    def watching_chief(self) -> waits.Wait:
-        """Returns the scope in which warnings tell that this worker waits while the chief writes or evaluates.
-
-        There is no limit: what the chief does has limits, and the worker ends with the chief.
-        """
-        return waits.Wait(
-            f'worker:0 ({self._workers.config.jobs["worker"][0]}), which writes or evaluates between steps', 0,
-            position=lambda: self._num_calls if self._awaits_chief else None)
-
-    def _step(self, batch):
-        with self._workers.active():
-            with tf.device('CPU:0'):
-                self._votes = self._workers.sum('CPU:0', tf.cast(self.stopping.read_value(), tf.int32))
-            row = super()._step(batch)
-            with tf.device('CPU:0'), tf.control_dependencies([row]):
-                self._agreed.assign(self._votes > 0)
-                return tf.identity(row)
-
-    def _value_and_grad(self, batch, step, loss_scale=None):
-        """Returns the loss after all sums of the step, so that no worker waits for another if it is not finite."""
-        out, metrics = super()._value_and_grad(batch, step, loss_scale)
-        with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
-            return out._replace(loss=tf.identity(out.loss)), metrics
-
-    def _is_to_stop(self):
-        return self._agreed.read_value()
 
 
 class Workers(collectives.Group, placement.Placement):
@@ -145,19 +70,15 @@ class Workers(collectives.Group, placement.Placement):
         return self.index == 0
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Returns the `WorkerTrainProgram`, once all workers have built the same model and loss.
-
-        Raises:
-            ValueError: the model or its loss differs between workers.
-        """
+        """Returns the program, once all workers have built the same model and loss; a ValueError names another."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
         images, *targets = batch_spec
         graph = tf.function(evaluate, autograph=False).get_concrete_function(images, tuple(targets)).graph
         with waits.Wait(f'the model to be built on all {self.count} workers', 0):
-            self.check_same(graph_digest.digest(graph), 'computes another model or loss')
-        return WorkerTrainProgram(task, train_params, self)
+            self.check_same(multi_worker_program.graph_digest(graph), 'computes another model or loss')
+        return multi_worker_program.WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
         """Sets `devices` to `names`, or to devices of this worker that `device_kinds.stage_devices` chooses."""
@@ -192,11 +113,7 @@ class Workers(collectives.Group, placement.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Sets variables to their values on the chief, sent through the hosts.
-
-        Args:
-            variables: list of `tf.Variable`, the same on all workers.
-        """
+        """Sets `tf.Variable`s, the same on all workers, to their values on the chief, sent through the hosts."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:
@@ -208,14 +125,11 @@ class Workers(collectives.Group, placement.Placement):
         copy()
 
     def check_same(self, text: Any, difference: str) -> None:
-        """Compares a text over all workers.
+        """Raises ValueError if a text is not the same on all workers; the message names one that differs.
 
         Args:
-            text: text that must be the same on all workers.
+            text: the text.
             difference: what a worker with another text does, such as 'was started with other params'.
-
-        Raises:
-            ValueError: it differs; the message names a worker that differs from the chief.
         """
         digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
         rows = np.zeros([self.count, digest.size], np.int32)

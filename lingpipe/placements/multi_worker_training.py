@@ -14,8 +14,7 @@ from lingpipe.placements import local, multi_worker
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
-              tf.errors.DeadlineExceededError,
-              tf.errors.AlreadyExistsError, tf.errors.InternalError)
+              tf.errors.DeadlineExceededError, tf.errors.AlreadyExistsError, tf.errors.InternalError)
 
 
 class Follower:
@@ -87,7 +86,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
         params: the experiment's Params.
         config: `ClusterConfig`.
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
-        dog: `watchdog.Watchdog`, or None.
+        dog: `watchdog.Watchdog` that limits steps, or None.
 
     Returns:
         Params with numbers in place of 'auto', and the `Workers`.
@@ -108,17 +107,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Waits until all workers listen: TensorFlow would wait for them with all Python threads blocked, deaf to signals.
-
-    ::
-
-        worker 0   port opens ── all others answer ── port closes, TensorFlow's server takes it
-        worker 1                port opens ── worker 0 answers, or already its server ── ...
-
-    Raises:
-        ConnectionError: workers are missing for 300 seconds; the message names them.
-        RuntimeError: the port of this worker stays taken.
-    """
+    """Waits until all workers listen: TensorFlow would wait with all Python threads blocked, deaf to signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -126,19 +115,14 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
         missing[:] = [name for name in missing if not ports.is_open(config.address_of(name))]
         return list(missing)
 
-    with ports.listening(config):
+    with ports.listening(config):  # until all others have seen it, or TensorFlow's server there
         answers.await_workers(config, find_missing)
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker.Workers, started: Any = None) -> int:
     """Trains up to the last step, or until a signal asks any of the workers to stop; returns the exit code.
 
-    Args:
-        params: as in `trainer.Trainer`, the same on all workers.
-        evaluation_inputs: as in `trainer.Trainer`.
-        logdir: folder of the run, which only the chief reads and writes.
-        joined: the `Workers`, with devices.
-        started: `time.time()` at the start of the program.
+    Only the chief reads and writes the log directory, by a `trainer.Trainer`.
 
     Raises:
         ValueError: params cannot work, or differ between workers.
@@ -167,11 +151,7 @@ def losses_in_words() -> Iterator[Any]:
 
 
 def validate(params: hyperparams.Params) -> None:
-    """Raises ValueError where workers could cut the model differently.
-
-    Args:
-        params: the experiment's Params.
-    """
+    """Raises ValueError where workers could cut the model differently."""
     partition_by = params.task.body.partition_by
     if partition_by in balancing.BY_TIME:
         raise ValueError(

@@ -14,13 +14,13 @@ from lingpipe.cluster import answers, child_process, cluster_config, ports, watc
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.optimizers import training_optimizer
-from lingpipe.placements import asynchronous_program, server_program, server_rows, synchronous_program
+from lingpipe.placements import asynchronous_program, remote_calls, server_program, server_rows, synchronous_program
 from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer
 
 MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
-LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
+_LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
 _PROGRAMS = {
     ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
 
@@ -49,13 +49,9 @@ class ParameterServers(placement.Placement):
         max_staleness: gradients that are staler than this number of updates are dropped; None: no limit.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
         batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
-        least_bytes_of_part: smallest size of the parts into which a weight is cut.
 
     Attributes:
-        update: as given.
-        max_staleness: as given.
-        timeout_seconds: as given.
-        batches_from: as given.
+        update, max_staleness, timeout_seconds, batches_from: as given.
         num_workers: W.
         names: list of the names of the servers' devices.
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
@@ -65,12 +61,10 @@ class ParameterServers(placement.Placement):
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, update: str = ASYNCHRONOUS, max_staleness: Any = None,
-                 timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF,
-                 least_bytes_of_part: int = LEAST_BYTES_OF_PART) -> None:
+                 timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF) -> None:
         _check(update, max_staleness)
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
         self.batches_from = batches_from
-        self._least_bytes_of_part = least_bytes_of_part
         self._config = config
         self.num_workers = config.num_workers
         self.devices = None
@@ -88,9 +82,6 @@ class ParameterServers(placement.Placement):
         Args:
             body_params: `GPipeLayer.Params()`.
             kind: 'CPU' or 'GPU'; None: GPUs if the chief and all workers have some.
-
-        Raises:
-            ValueError: not all have GPUs.
         """
         p = body_params
         num_gpus = self._num_of_each('GPU')
@@ -126,16 +117,12 @@ class ParameterServers(placement.Placement):
     def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
         """Moves the weights that will be cut into rows to the chief, which keeps each of them whole.
 
-        Args:
-            body: built `GPipeLayer`.
-            train_params: the Params of training.
-
         Returns:
             List of pairs of a Keras variable and the number of servers for its rows.
         """
         if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
             return []
-        counts = [(variable, server_rows.num_parts(variable, len(self.names), self._least_bytes_of_part))
+        counts = [(variable, server_rows.num_parts(variable, len(self.names), _LEAST_BYTES_OF_PART))
                   for variable in body.trainable_variables]
         found = [(variable, count) for variable, count in counts if count > 1]
         for variable, _ in found:
@@ -146,21 +133,13 @@ class ParameterServers(placement.Placement):
         """Returns the list of the tasks that do not answer, such as 'worker:1'."""
         return answers.silent_tasks(self._config)
 
-    def calls(self, function: Any) -> server_program.RemoteCalls:
-        """Returns the `RemoteCalls` of a function, with up to two current calls for each worker.
+    def calls(self, function: Any) -> remote_calls.RemoteCalls:
+        """Returns the `RemoteCalls` of a concrete function, with up to two current calls for each worker."""
+        return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
-        Args:
-            function: `tf.function` traced for its arguments.
-        """
-        return server_program.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
-
-    def pinned_calls(self, function: Any) -> server_program.PinnedCalls:
-        """Returns the `PinnedCalls` of a function.
-
-        Args:
-            function: `tf.function` traced for its arguments.
-        """
-        return server_program.PinnedCalls(function, self._hosts)
+    def pinned_calls(self, function: Any) -> remote_calls.PinnedCalls:
+        """Returns the `PinnedCalls` of a concrete function."""
+        return remote_calls.PinnedCalls(function, self._hosts)
 
     def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
         """Makes an iterator on each worker, over its share of each batch; a worker that comes back gets a new one.
@@ -221,8 +200,7 @@ def _check(update, max_staleness):
         raise ValueError(f'update={update!r} is not possible. Choose one of {MODES}.')
     if max_staleness is not None and update == SYNCHRONOUS:
         raise ValueError(f'max_staleness={max_staleness} is for asynchronous updates: no gradient is stale in '
-                         'synchronous ones. '
-                         "Leave it out, or choose update='async'.")
+                         "synchronous ones. Leave it out, or choose update='async'.")
     if max_staleness is not None and max_staleness < 0:
         raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for '
                          'no limit.')
@@ -234,12 +212,8 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
     Args:
         params: the experiment's Params.
-        config: `ClusterConfig`.
-        update: as in `ParameterServers`.
-        max_staleness: as in `ParameterServers`.
-        timeout_seconds: as in `ParameterServers`.
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
-        batches_from: as in `ParameterServers`.
+        others: as in `ParameterServers`.
 
     Returns:
         Params with numbers in place of 'auto', and the `ParameterServers`.
@@ -265,15 +239,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
           dog: watchdog.Watchdog | None = None) -> int:
-    """Trains up to the last step, or until a signal asks to stop; returns the exit code.
-
-    Args:
-        params: as in `trainer.Trainer`.
-        evaluation_inputs: as in `trainer.Trainer`.
-        logdir: folder of the run, on the chief's disk.
-        servers: the `ParameterServers`, with devices.
-        started: `time.time()` at the start of the program.
-        dog: `watchdog.Watchdog`, which limits steps, or None.
+    """Trains by a `trainer.Trainer` up to the last step, or until a signal asks to stop; returns the exit code.
 
     Raises:
         LostWorkerError: a server was lost, or all workers.

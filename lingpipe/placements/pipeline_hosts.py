@@ -27,9 +27,6 @@ def connect(config: cluster_config.ClusterConfig) -> None:
           │                                 v  boundary tensors go from worker to worker
           └──> worker 1   server: stage 1
 
-    Args:
-        config: `ClusterConfig`.
-
     Raises:
         ConnectionError: workers cannot be reached; the message names them.
         RuntimeError: the port of this chief stays taken.

@@ -60,11 +60,7 @@ class Roster:
         self._watch_those_left_out()
 
     def has_connected(self, num_devices: int) -> None:
-        """Records which workers take part, after the chief has connected.
-
-        Args:
-            num_devices: number of their devices.
-        """
+        """Records which workers take part, and the number of their devices, after the chief has connected."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -120,5 +116,5 @@ def _listed(config, names):
     return f'{config.in_words(sorted(names))} {"has" if len(names) == 1 else "have"}'
 
 
-def _say(sentence: str) -> None:
+def _say(sentence):
     print(sentence, flush=True)

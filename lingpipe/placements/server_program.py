@@ -1,10 +1,7 @@
 """Training steps with weights on parameter servers: what asynchronous and synchronous updates share."""
 
 import functools
-import queue
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,150 +12,9 @@ from lingpipe.optimizers import device_placement, training_optimizer
 from lingpipe.placements import server_rows
 from lingpipe.training import errors, train_program
 
-_POLL_SECONDS, _RETRY_SECONDS = 0.5, 0.1
+_POLL_SECONDS = 0.5
 BATCHES_FROM = CHIEF, WORKERS = ('chief', 'workers')
 _PYTHON_IS_MISSING = 'callback pyfunc'  # in TensorFlow's error for a Python function that another process registered
-
-
-class RemoteCalls:
-    """Concurrent calls of one function, up to a limit.
-
-    The coordinator of a cluster only reports that all calls have ended, or waits for one of them. So a thread waits for
-    each call::
-
-        call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
-                         a worker is lost: another one, or the same once it is back, repeats its call
-
-    Args:
-        coordinator: `tf.distribute.coordinator.ClusterCoordinator`.
-        function: concrete function.
-        limit: largest number of concurrent calls.
-    """
-
-    def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
-                 limit: int) -> None:
-        self._coordinator, self._function, self.limit = coordinator, function, limit
-        self.num_under_way = 0
-        self._values, self._answers = queue.Queue(), queue.Queue()
-        for index in range(limit):
-            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}',
-                             daemon=True).start()
-
-    def call(self, arguments: tuple) -> None:
-        """Starts a call.
-
-        Args:
-            arguments: tuple of tensors.
-
-        Raises:
-            Exception: the error of an earlier call.
-        """
-        self._values.put(self._coordinator.schedule(self._function, args=arguments))
-        self.num_under_way += 1
-
-    def next_answer(self, seconds: float) -> float | None:
-        """Waits for a call to end.
-
-        Args:
-            seconds: how long to wait.
-
-        Returns:
-            What the call returned, as nest of NumPy arrays; None if no call has ended yet.
-
-        Raises:
-            Exception: the error of the call.
-        """
-        try:
-            answer, error = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            self._coordinator.done()  # raises the error of the cluster
-            return None
-        self.num_under_way -= 1
-        if error is not None:
-            raise error
-        return answer
-
-
-class PinnedCalls:
-    """Calls of one function, each on a chosen worker, which alone has the input of the call.
-
-    ::
-
-        call(..., worker=0) ─> queue 0 ─> worker 0 ─┐
-        call(..., worker=1) ─> queue 1 ─> worker 1 ─┴─> answers ─> next_answer()
-
-    Args:
-        function: concrete function.
-        devices: list of the names of the workers' hosts.
-    """
-
-    def __init__(self, function: Callable, devices: list[str]) -> None:
-        self.num_under_way = 0
-        self._arguments: list[queue.Queue] = [queue.Queue() for _ in devices]
-        self._answers: queue.Queue = queue.Queue()
-        for arguments, device in zip(self._arguments, devices):
-            threading.Thread(target=_call_on, args=(device, function, arguments, self._answers),
-                             name=f'calls on {device}', daemon=True).start()
-
-    def call(self, arguments: tuple, worker: int) -> None:
-        """Starts a call.
-
-        Args:
-            arguments: tuple of tensors and iterators.
-            worker: number of the worker that runs it.
-        """
-        self._arguments[worker].put(arguments)
-        self.num_under_way += 1
-
-    def next_answer(self, seconds: Any) -> Any:
-        """Waits for a call to end; see `RemoteCalls.next_answer`."""
-        try:
-            answer, error = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            return None
-        self.num_under_way -= 1
-        if error is not None:
-            raise error
-        return answer
-
-
-def _call_on(device, function, arguments, answers):
-    while True:
-        given = arguments.get()
-        try:
-            with tf.device(device):
-                answers.put((tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*given)), None))
-        except Exception as error:  # `next_answer` raises it
-            answers.put((None, error))
-        del given
-
-
-def _has_fewer(tokens, count):
-    """Returns whether tokens are one tensor with fewer than `count` elements, as far as is known."""
-    return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count
-
-
-def _fetch(values, answers):
-    """Waits for calls in a thread. It keeps no value, so that the function can be freed while its servers still run."""
-    while True:
-        value = values.get()
-        answers.put(_answer(value))
-        del value
-
-
-def _answer(value):
-    """Returns the result of a call and its error, one of them None.
-
-    A worker may be lost after a call has ended and before its result has arrived. The coordinator then repeats the
-    call, so an error counts only if the coordinator has set it.
-    """
-    while True:
-        try:
-            return value.fetch(), None
-        except Exception as error:  # `next_answer` raises it
-            if value._get_error() is error:
-                return None, error
-        time.sleep(_RETRY_SECONDS)
 
 
 class ServerProgram(train_program.TrainProgram):
@@ -281,11 +137,7 @@ class ServerProgram(train_program.TrainProgram):
             each.update([of_place[id(part)] for part in each.parts], step, rate)
 
     def _next_answer(self):
-        """Returns the next answer of a worker.
-
-        Raises:
-            LostWorkerError: none came in time.
-        """
+        """Returns the next answer of a worker; raises LostWorkerError if none comes in time."""
         limit, begin = self._servers.timeout_seconds, time.monotonic()
         while (answer := self._poll()) is None:
             if limit and time.monotonic() - begin > limit:
@@ -311,3 +163,8 @@ class ServerProgram(train_program.TrainProgram):
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)
+
+
+def _has_fewer(tokens, count):
+    """Returns whether tokens are one tensor with fewer than `count` elements, as far as is known."""
+    return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count

@@ -39,13 +39,7 @@ def can_cut(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> int:
-    """Returns over how many servers a weight is cut, 1 if it stays whole.
-
-    Args:
-        variable: Keras variable.
-        num_servers: number of servers.
-        least_bytes: smallest size of a part.
-    """
+    """Returns over how many servers a weight is cut into parts of at least so many bytes, 1 if it stays whole."""
     if not variable.trainable or variable.constraint is not None or not len(variable.shape):
         return 1
     num_bytes = tf.as_dtype(variable.dtype).size * int(np.prod(variable.shape))
@@ -53,11 +47,7 @@ def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> i
 
 
 def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
-    """Returns the table in which the body's first layer looks up tokens; None if other layers read it too.
-
-    Args:
-        body: built `GPipeLayer`.
-    """
+    """Returns the table in which the body's first layer looks up tokens; None if other layers read it too."""
     first = body.stack[0] if body.model is None else None
     if type(first) not in (embeddings.TokenEmbedding, keras.layers.Embedding) or len(first.weights) != 1:
         return None
@@ -157,12 +147,9 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Builds the optimizer's arithmetic on each server; what it adds to the weight is never lost.
+        """Builds the optimizer's arithmetic on each server, for the gradients that `split` returned.
 
-        Args:
-            gradients: the result of `split`.
-            step: int64 scalar, the number of updates so far.
-            learning_rate: float32 scalar.
+        What it adds to the weight is never lost.
         """
         for part, update, gradient in zip(self.parts, self._updates, gradients):
             if gradient is not None:
@@ -200,11 +187,6 @@ def _stand_in(variable, shape):
 
 
 def move_to_chief(variable: keras.Variable, device: str) -> None:
-    """Moves a weight to the chief; a step still computes with its gradients on its own CPU.
-
-    Args:
-        variable: Keras variable.
-        device: name of the chief's device.
-    """
+    """Moves a weight to a device of the chief; a step still computes with its gradients on its own CPU."""
     variable_placement.move(variable, device)
     variable.value.works_on = 'CPU:0'

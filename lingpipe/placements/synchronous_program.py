@@ -1,5 +1,6 @@
 """Synchronous updates: all workers compute on their shares of a batch, and the servers apply the mean once."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -34,13 +35,7 @@ class ShareSlots:
         self._positions = {id(variable): position for position, variable in enumerate(self._variables)}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Builds the operation that stores a share.
-
-        Args:
-            share: int32 scalar, its number.
-            variable: one of the Keras variables.
-            value: tensor of its shape.
-        """
+        """Builds the operation that stores the share of a variable with some number, an int32 scalar."""
         slot = self._slots[self._positions[id(variable)]]
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
@@ -73,9 +68,6 @@ class SynchronousProgram(server_program.ServerProgram):
     equals that of one machine with W times as many micro-batches, except for random numbers: these depend on step and
     micro-batch, so all shares draw the same. If a worker is lost, another one computes its share again, with the same
     result. If the workers read the batches, only worker w can compute share w, and training ends without that worker.
-
-    Args:
-        As `ServerProgram`.
 
     Raises:
         ValueError: the workers do not divide the batch, or as `ServerProgram`.
@@ -183,11 +175,10 @@ class SynchronousProgram(server_program.ServerProgram):
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
         for norm in batch_statistics.batch_norms(self._task.body.stack):
-            mean, variance = id(norm.moving_mean), id(norm.moving_variance)
-            if mean not in means:
-                continue
-            with tf.device(norm.moving_variance.value.device):
-                means[variance] += _between(shares[mean], weights, norm.momentum)
+            pair = id(norm.moving_mean), id(norm.moving_variance)
+            if pair[0] in means:
+                with tf.device(norm.moving_variance.value.device):
+                    means.update(zip(pair, _of_whole_batch(*map(shares.get, pair), weights, norm.momentum)))
         return [(variable, means[id(variable)]) for variable in self._updated]
 
 
@@ -201,15 +192,13 @@ def _refuse_what_has_no_mean(body, updates):
             'which shares of a batch have no mean. Choose another --cluster.')
 
 
-def _between(moved_means, weights, momentum):
-    """Returns by how much the moving variance of the whole batch exceeds the mean of those of its shares.
-
-    The variance of a batch is the mean of its shares' variances plus the variance of their means. A statistic enters a
-    moving average with the factor (1 - momentum), so moving means that differ by d come from statistics that differ by
-    d / (1 - momentum).
-    """
-    centre = tf.tensordot(weights, moved_means, 1)
-    return tf.tensordot(weights, tf.square(moved_means - centre), 1) / max(1.0 - momentum, 1e-12)
+def _of_whole_batch(means, variances, weights, momentum):
+    """Returns the moving mean and variance `[channels]` of the batch from those of its shares `[shares, channels]`."""
+    factor = max(1.0 - momentum, 1e-12)  # of a statistic in its average; divided by it, averages differ like statistics
+    counts = tf.cast(weights[:, tf.newaxis], means.dtype) * tf.ones_like(means)
+    mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
+        tf.stack([means / factor, variances / factor, counts]), functools.partial(tf.reduce_sum, axis=0)))
+    return mean, variance
 
 
 def _weighted_means(unused_variables, shares, weights):

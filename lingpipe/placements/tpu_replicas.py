@@ -19,18 +19,12 @@ _DIMENSIONS = 'x, y, z, cores of a chip'
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
                  make: Callable = tf.tpu.experimental.DeviceAssignment.build) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns as many replicas as fit, each a box of cores with one core per stage.
+    """Assigns as many replicas as fit, each a box of K cores, one for each stage; as `computation_shape` raises.
 
     Args:
         topology: `tf.tpu.experimental.Topology`.
-        num_stages: K, the number of cores of a replica.
+        num_stages: K.
         make: function that builds the assignment from a topology, a computation shape and a number of replicas.
-
-    Returns:
-        `tf.tpu.experimental.DeviceAssignment`.
-
-    Raises:
-        ValueError: no box of K cores divides the system.
     """
     mesh = [int(size) for size in topology.mesh_shape]
     shape = computation_shape(mesh, num_stages)
@@ -38,7 +32,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
 
 
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
-    """Chooses the box of K cores with the shortest paths between stages.
+    """Returns the sizes of the box of K cores with the shortest paths between stages.
 
     It prefers cores of the same chip, then the box with the shortest sides, whose cores are close to each other::
 
@@ -47,9 +41,6 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
         num_stages: K.
-
-    Returns:
-        List of the sizes of the box, in the order of `mesh`.
 
     Raises:
         ValueError: no box of K cores divides the mesh.
@@ -120,15 +111,7 @@ class TpuReplicas(placement.Placement):
 
 def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Returns a dataset of the rows of a host's replicas, replica by replica; the host reads no other rows.
-
-    Args:
-        batches: as in `TpuReplicas.distribute`.
-        context: `tf.distribute.InputContext`.
-
-    Raises:
-        ValueError: the replicas do not divide the batch.
-    """
+    """Returns a dataset of the rows of a host's replicas, as `TpuReplicas.distribute`; the host reads no other rows."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(batch_share.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
@@ -190,24 +173,14 @@ class ReplicaTrainProgram(train_program.TrainProgram):
             numbers = self._numbers()
         row = self._cores.run(self._step_of_replica, (batch, *numbers))
         with tf.device('CPU:0'):
-            check = tf.debugging.Assert(global_norm.is_finite(row[1], row[0]), [train_program.NON_FINITE])
-        with tf.control_dependencies([check]):
-            self.optimizer.iterations.assign_add(1)
-            self.global_step.assign_add(1)
-            return tf.identity(row)
+            is_finite = global_norm.is_finite(row[1], row[0])
+            super()._if_finite(is_finite, lambda: self.optimizer.iterations.assign_add(1))
+        return row
 
     def _numbers(self):
         """Returns the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Builds the step of a replica.
-
-        Args:
-            batch: tuple of nests of tensors `[batch, ...]`, the rows of the replica.
-            step: int64 scalar, the number of steps done.
-
-        Returns:
-            Row of the step: gradient norm, loss, then the other metrics in the order of `_metric_names`.
-        """
+        """Builds the step of a replica on its rows; returns the gradient norm, the loss, and the other metrics."""
         raise NotImplementedError

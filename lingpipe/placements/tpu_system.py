@@ -68,7 +68,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Starts a TPU system, replaces 'auto' by what fits its size, and places an experiment there.
+    """Starts a TPU system as `start_tpu_system`, and places an experiment there.
 
     Args:
         params: the experiment's Params, checked by `validate`.
@@ -77,11 +77,10 @@ def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | No
         address: as in `start_tpu_system`.
 
     Returns:
-        Params with numbers and a route in place of 'auto', and the `Placement`.
+        Params with numbers and a route that fit the system in place of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work there.
-        RuntimeError: as `start_tpu_system`.
     """
     params = with_defaults(params)
     validate_route(params, mode)
@@ -107,15 +106,11 @@ def _what_to_check(name, error):
 
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
-    """Gives every partition of every replica a core of a TPU system.
+    """Gives every partition of every replica a core of a TPU system, and returns the `Placement` of the route.
 
     Args:
         body_params: `GPipeLayer.Params()` with its numbers resolved.
-        system: `tpu_system.TpuSystem`.
-
-    Returns:
-        `Placement`: for tpu_route='logical_cores' and 'spmd' the `LogicalCores` or `SpmdCores`, else one with the name
-        of a core for each partition, replica after replica.
+        system: `TpuSystem`.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -133,12 +128,7 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Place
 
 
 def validate(body_params: hyperparams.Params, mode: str) -> None:
-    """Raises ValueError, before a system is started, if a mode of the command line cannot run on a TPU.
-
-    Args:
-        body_params: `GPipeLayer.Params()`.
-        mode: value of --mode.
-    """
+    """Raises ValueError, before a system is started, if a mode of the command line cannot run on a TPU."""
     p = body_params
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
@@ -155,14 +145,7 @@ def validate(body_params: hyperparams.Params, mode: str) -> None:
 
 
 def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:
-    """Returns an experiment's params, with mixed_bfloat16 if they name no precision.
-
-    Args:
-        params: Params with `task`.
-
-    Raises:
-        ValueError: they name a precision that TPUs do not support.
-    """
+    """Returns an experiment's params, with mixed_bfloat16 if they name no precision; refuses mixed_float16."""
     policy = params.task.body.dtype_policy or params.task.dtype_policy
     if policy == 'mixed_float16':
         raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
@@ -174,12 +157,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raises ValueError, before a TPU system is started, if a mode needs what a route cannot do.
-
-    Args:
-        params: the experiment's Params; nothing is refused while numbers are 'auto'.
-        mode: value of --mode.
-    """
+    """Raises ValueError, before a TPU system is started, if a mode needs what a route of known numbers cannot do."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -218,15 +196,7 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
 
 def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
-    """Returns params with the route of training in place of 'auto', and a sentence with the route and the reason.
-
-    Args:
-        params: the experiment's Params, with numbers of partitions and micro-batches and tpu_route='auto'.
-        mesh: sizes of the system `[x, y, z, cores of a chip]`.
-
-    Raises:
-        ValueError: no route can train the model.
-    """
+    """Returns params with the route of training in place of 'auto', and a sentence with the reason; see `resolved`."""
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
@@ -284,16 +254,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, num_replicas, is_choosing=False):
-    """Builds what would run, without allocating anything.
-
-    Args:
-        params: the experiment's Params.
-        num_replicas: R.
-        is_choosing: whether to refuse models that could run, but inefficiently.
-
-    Returns:
-        The `SpmdPipeline`.
-    """
+    """Builds what would run, without allocating anything; if a route is chosen, refuses what would be inefficient."""
     spmd_cores.validate(params.task.body)
     specs, pipe = params.input.cls.InputSpec(params.input), _built(params)
     for group_size in batch_normalization.group_sizes(pipe.stack):
@@ -366,6 +327,6 @@ def _check_replicas(params, mesh):
     if size % (replicas * p.num_micro_batches):
         raise ValueError(
             f'batch_size={size} is not a multiple of {replicas} replicas times '
-            f'num_micro_batches={p.num_micro_batches}, which '
-            f"tpu_route='spmd' needs with num_partitions={p.num_partitions} on {math.prod(mesh)} cores. Set batch_size "
+            f"num_micro_batches={p.num_micro_batches}, which tpu_route='spmd' needs with num_partitions="
+            f'{p.num_partitions} on {math.prod(mesh)} cores. Set batch_size '
             f"to a multiple of {replicas * p.num_micro_batches}, or tpu_route to 'stage_programs'.")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lingpipe.cluster import cluster_config, server
+from lingpipe.cluster import cluster_config
 
 JOBS = {'chief': ['10.0.0.2:2222'], 'worker': ['10.0.0.3:2222', '10.0.0.4:2222'], 'ps': ['10.0.0.5:2222']}
 
@@ -138,14 +138,3 @@ def test_the_first_worker_may_be_called_chief_or_master(leader, kind, index, tas
 def test_other_entries_of_services_pass():
     text = json.dumps({'cluster': JOBS, 'task': {'type': 'chief', 'index': 0}, 'environment': 'cloud', 'job': {}, 'x': 1})
     assert cluster_config.read(environment={'TF_CONFIG': text}).task == 'chief:0'
-
-
-@pytest.mark.parametrize('address, interfaces, words', [
-    ('127.0.0.1:1', ['lo'], None), ('localhost:1', ['lo'], None), ('[::1]:1', ['lo'], None),
-    ('127.0.0.1:1', ['lo', 'eth0'], 'but TensorFlow listens on its other networks too'),
-    ('10.0.0.2:1', ['lo'], '10.0.0.2:1: an address that is not only of this machine'),
-    ('localhost.example.com:1', ['lo'], 'not only of this machine'),
-    ('0.0.0.0:1', ['lo'], 'not only of this machine')])
-def test_who_can_reach_a_server_is_said(address, interfaces, words):
-    said = server._reachable(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0), interfaces)
-    assert said is None if words is None else words in said

@@ -140,17 +140,17 @@ def start_and_await_listening(start, *arguments):
     return chief
 
 
-@pytest.mark.parametrize('chief, interfaces, reason', [
-    ('10.0.0.2:2222', ['lo'], '10.0.0.2:2222: an address that is not only of this machine'),
-    ('127.0.0.1:2223', ['lo', 'eth0'], '127.0.0.1:2222 is an address of this machine only, but .* too \\(eth0\\)')])
-def test_a_cluster_that_others_can_reach_needs_a_trusted_network(chief, interfaces, reason, monkeypatch):
+@pytest.mark.parametrize('address, interfaces, reason', [
+    ('127.0.0.1:1', ['lo', 'eth0'], '127.0.0.1:1 is an address of this machine only, but .* too \\(eth0\\)'),
+    ('10.0.0.2:1', ['lo'], '10.0.0.2:1: an address that is not only of this machine'),
+    ('localhost.example.com:1', ['lo'], 'not only of this machine'), ('0.0.0.0:1', ['lo'], 'not only of this machine')])
+def test_a_cluster_that_others_can_reach_needs_a_trusted_network(address, interfaces, reason, monkeypatch):
     monkeypatch.setattr(socket, 'if_nameindex', lambda: list(enumerate(interfaces)))
-    config = cluster_config.ClusterConfig({'chief': [chief], 'worker': ['127.0.0.1:2222']}, 'worker', 0)
     with pytest.raises(ValueError, match=f'{reason}. .* have no passwords .* --trusted_network'):
-        server.check_addresses(config)
+        server.check_addresses(cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0))
 
 
 def test_a_cluster_that_nobody_else_can_reach_needs_no_flag(monkeypatch):
     monkeypatch.setattr(socket, 'if_nameindex', lambda: [(1, 'lo')])
-    jobs = {'worker': ['127.0.0.1:2222', 'localhost:1']}
+    jobs = {'worker': ['127.0.0.1:2222', 'localhost:1', '[::1]:1']}
     server.check_addresses(cluster_config.ClusterConfig(jobs, 'worker', 0))

@@ -3,11 +3,11 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.placements import graph_digest
+from lingpipe.placements import multi_worker_program
 
 
 def digest(function):
-    return graph_digest.digest(tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([2])).graph)
+    return multi_worker_program.graph_digest(tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([2])).graph)
 
 
 def make(factor=3., swapped=False, inner=1.):

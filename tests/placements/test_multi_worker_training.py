@@ -18,7 +18,7 @@ import pytest
 from lingpipe import layers
 from lingpipe.cluster import answers, cluster_config, ports, waits, watchdog
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import multi_worker, multi_worker_training
+from lingpipe.placements import multi_worker_program, multi_worker_training
 from lingpipe.training import errors, train_program, trainer
 from tests import forked_programs
 
@@ -180,7 +180,7 @@ def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
     monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
     monkeypatch.setattr(train_program.TrainProgram, 'run', lambda program, iterator, num_steps: num_steps)
-    program = object.__new__(multi_worker.WorkerTrainProgram)
+    program = object.__new__(multi_worker_program.WorkerTrainProgram)
     program._workers = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
     program._num_calls, program._awaits_chief = 0, False
     program._of_chief = lambda number: 3 if warned.wait(60) else 0

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import values
 
-from lingpipe.placements import server_program
+from lingpipe.placements import remote_calls
 
 
 class Coordinator:
@@ -34,7 +34,7 @@ class LostOnItsWay(values.RemoteValueImpl):
 
 
 def answer_of(value):
-    calls = server_program.RemoteCalls(Coordinator(), lambda: value, limit=1)
+    calls = remote_calls.RemoteCalls(Coordinator(), lambda: value, limit=1)
     calls.call(())
     return calls.next_answer(seconds=60)
 

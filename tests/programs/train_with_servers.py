@@ -125,7 +125,7 @@ def digits(servers, folder):
 def rows(servers, folder):
     """Weights in rows over both servers, and lookups there: three steps in sync, two more on this machine, the same here
     only; async."""
-    Bytes.folder, servers._least_bytes_of_part = f'{folder}/data', 64
+    Bytes.folder, parameter_servers._LEAST_BYTES_OF_PART = f'{folder}/data', 64
     servers.update, servers.batches_from = 'sync', 'workers'
     texts = [train(Bytes(), f'{folder}/rows', servers, max_steps=3)]
     texts += [train(BytesOfTwoMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in ('rows', 'whole')]
