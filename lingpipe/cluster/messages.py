@@ -1,14 +1,14 @@
-"""Messages between the processes of a cluster: a word and an exit code, through queues on their servers.
+"""Messages between the processes of a cluster, through queues on the servers.
 
     chief                                   worker or parameter server
-    send_to_all(ENDED, 0) ────────────────> wait_for(ENDED)        training has ended
-    listen(STOP) <───────────────────────── ask_chief(STOP)        this machine is about to be preempted
+    tell_end ─────────────────────────────> wait_for_end           training has ended, with an exit code
+    listen <─────────────────────────────── ask_to_stop            this machine is about to be preempted
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,56 +16,51 @@ from absl import logging
 
 from lingpipe.cluster import cluster_config
 
-ENDED = 'lingpipe_training_has_ended'
-STOP = 'lingpipe_stop_was_asked_for'
+_ENDED, _STOP = 'lingpipe_training_has_ended', 'lingpipe_stop_was_asked_for'  # names of queues
 _SECONDS_TO_TELL = 5
 _SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_TO_CLOSE = 30
-_hearers: dict[tuple[str, str], Callable[[str], Any]] = {}  # (word, address) -> whom to call
+_hearers: dict[str, Callable[[str], Any]] = {}  # address of a server -> whom to call
 _lock = threading.Lock()
 
 
-def send_to_all(config: cluster_config.ClusterConfig, word: str, code: int = 0) -> None:
-    """Sends a word to all workers and parameter servers. It tries for at most 5 seconds: some may no longer listen.
+def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
+    """Tells all workers and parameter servers to end with an exit code.
 
-    Args:
-        config: `ClusterConfig` of the chief.
-        word: ENDED or STOP.
-        code: the exit code with which they are to end.
+    The chief tries for at most 5 seconds: some may no longer listen.
     """
-    threads = [_start(_send, config, name, word, code) for name in config.tasks('worker', 'ps')]
+    threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
 
 
-def listen(config: cluster_config.ClusterConfig, word: str, jobs: Iterable[str], heard: Callable[[str], Any]) -> None:
-    """Calls a function for each server that sends a word, from another thread; it replaces an earlier function.
+def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
+    """Calls a function for each server that asks the chief to stop, from another thread; it replaces an earlier one.
 
     Args:
         config: `ClusterConfig` of the chief.
-        word: ENDED or STOP.
-        jobs: the jobs to listen to, of 'worker' and 'ps'.
+        job: the job to listen to, 'worker' or 'ps'.
         heard: function of the name of the task, such as 'worker:1'.
     """
-    for name in config.tasks(*jobs):
+    for name in config.tasks(job):
         address = config.address_of(name)
         with _lock:
-            is_listened_to = (word, address) in _hearers
-            _hearers[word, address] = heard
+            is_listened_to = address in _hearers
+            _hearers[address] = heard
         if not is_listened_to:
-            _start(_hear, word, name, address)
+            _start(_hear, name, address)
 
 
-def wait_for(config: cluster_config.ClusterConfig, word: str, target: str) -> int:
-    """Waits until the chief sends a word to the server `target` of this process; returns its code."""
-    return _receive(word, config.task, target)
+def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
+    """Waits until the chief tells the server `target` of this process to end; returns the exit code."""
+    return _receive(_ENDED, config.task, target)
 
 
-def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> bool:
-    """Sends a word to the chief, through the server `target` of this process; returns whether a chief listens."""
-    with _session(word, config.task, target) as (session, queue):
+def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
+    """Asks the chief to stop, through the server `target` of this process; returns whether a chief listens."""
+    with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
         while (is_unheard := bool(session.run(size))) and time.monotonic() < deadline:
@@ -73,13 +68,13 @@ def ask_chief(config: cluster_config.ClusterConfig, word: str, target: str) -> b
     return not is_unheard
 
 
-def _hear(word, name, address):
+def _hear(name, address):
     is_heard = False
     with contextlib.suppress(tf.errors.OpError):  # the server has ended; the step that needs it will fail
-        _receive(word, name, f'grpc://{address}')
+        _receive(_STOP, name, f'grpc://{address}')
         is_heard = True
     with _lock:
-        heard = _hearers.pop((word, address))
+        heard = _hearers.pop(address)
     if is_heard:
         heard(name)
 
@@ -90,12 +85,12 @@ def _start(function, *arguments):
     return thread
 
 
-def _send(config, name, word, code):
+def _send_end(config, name, code):
     try:
-        with _session(word, name, f'grpc://{config.address_of(name)}') as (session, queue):
+        with _session(_ENDED, name, f'grpc://{config.address_of(name)}') as (session, queue):
             session.run(queue.enqueue(code))
     except tf.errors.OpError as error:
-        logging.info('%s did not get %s: %s', name, word, error)
+        logging.info('%s was not told to end: %s', name, error)
 
 
 def _receive(word, name, target):

@@ -66,7 +66,7 @@ def _after_signal(config, target, is_replaceable, events):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
               'continues without it (--replace_after_seconds).', flush=True)
         return _next(events, _SECONDS_TO_LEAVE)
-    if not messages.ask_chief(config, messages.STOP, target):
+    if not messages.ask_to_stop(config, target):
         return None
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     end = time.monotonic() + _SECONDS_TO_LEAVE
@@ -111,7 +111,7 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
 
 def _await_end(config, target, events):
     with contextlib.suppress(tf.errors.OpError):
-        code = messages.wait_for(config, messages.ENDED, target)
+        code = messages.wait_for_end(config, target)
         time.sleep(_SECONDS_TO_CLOSE)
         events.put(code)
 

@@ -42,14 +42,9 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Calls a function when a needed server gets a signal.
-
-        Args:
-            ask_to_stop: function of the reason, called from another thread.
-        """
+        """Calls a function of the reason, from another thread, when a needed server gets a signal."""
         if self._config and self._needed_job:
-            messages.listen(self._config, messages.STOP, [self._needed_job],
-                            lambda task: ask_to_stop(f'a signal to {task}'))
+            messages.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:

@@ -70,9 +70,9 @@ def _lead(config, train):
     except Exception as error:
         code = errors.exit_code(error)
         if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
-            messages.send_to_all(config, messages.ENDED, code)
+            messages.tell_end(config, code)
         raise
-    messages.send_to_all(config, messages.ENDED, code)
+    messages.tell_end(config, code)
     return code
 
 

@@ -22,12 +22,12 @@ def lead(config):
         print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
     if 'until_asked_to_stop' in sys.argv:
         asked = queue.SimpleQueue()
-        messages.listen(config, messages.STOP, ('worker',), asked.put)
+        messages.listen(config, 'worker', asked.put)
         print('listening', flush=True)
         print(f'{asked.get()} asks to stop', flush=True)
     if 'and_hang' in sys.argv:
         threading.Event().wait()
-    messages.send_to_all(config, messages.ENDED, 3 if 'and_fail' in sys.argv else 0)
+    messages.tell_end(config, 3 if 'and_fail' in sys.argv else 0)
     print('told all', flush=True)
 
 

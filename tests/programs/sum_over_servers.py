@@ -33,7 +33,7 @@ def lead(config):
         'owners': owners, 'parts': [[tensor.numpy().tolist() for tensor in tensors] for tensors in parts],
         'sums': {
             method: sums(method, parts, devices, owners) for method in ('auto', 'add', 'ring', 'two_dimensional')}}))
-    messages.send_to_all(config, messages.ENDED)
+    messages.tell_end(config)
 
 
 if __name__ == '__main__':
