@@ -1,11 +1,13 @@
 """A TPU system that does not exist: real strategies trace over it, and virtual CPU devices hold their variables."""
 
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
 
-from lingpipe.placements import logical_cores, spmd_cores
+from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 
 HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
 
@@ -49,18 +51,27 @@ class OnVirtualDevices(tf.tpu.experimental.DeviceAssignment):
         return HOST
 
 
-def make_assignment(topology, **arguments):
-    built = tf.tpu.experimental.DeviceAssignment.build(topology, **arguments)
-    return OnVirtualDevices(topology, built.core_assignment)
+def cores_of(topology, num_stages, kind=logical_cores.LogicalCores, names=None, assignment=OnVirtualDevices):
+    """Returns `LogicalCores`, or the like, over a topology."""
+    assign = tpu_replicas.assign_cores
+    with mock.patch.object(tpu_replicas, 'assign_cores', lambda topology, num_stages: assignment(
+            topology, assign(topology, num_stages).core_assignment)):
+        return kind(Resolver(topology, names), topology, num_stages)
 
 
 def make_cores(num_stages, mesh=(2, 2, 1, 2)):
     """Returns `LogicalCores` over the system."""
-    mocked_topology = topology(mesh)
-    return logical_cores.LogicalCores(Resolver(mocked_topology), mocked_topology, num_stages, make_assignment)
+    return cores_of(topology(mesh), num_stages)
 
 
 def make_spmd_cores(num_stages, mesh=(2, 2, 1, 2)):
     """Returns `SpmdCores` over the system."""
-    mocked_topology = topology(mesh)
-    return spmd_cores.SpmdCores(Resolver(mocked_topology), mocked_topology, num_stages, make_assignment)
+    return cores_of(topology(mesh), num_stages, spmd_cores.SpmdCores)
+
+
+def core_program(p, cores, spec):
+    """Returns the `CoreTrainProgram` of a task that is built on `LogicalCores` for an input."""
+    with cores.active():
+        task = p.Instantiate()
+        task.body.build_from_specs(tf.TensorSpec(spec.shape, spec.dtype))
+    return logical_cores.CoreTrainProgram(task, p.train, cores)

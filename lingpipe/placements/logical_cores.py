@@ -23,12 +23,12 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
 
     Args:
-        resolver, topology, num_stages, make_assignment: as in `tpu_replicas.TpuReplicas`.
+        resolver, topology, num_stages: as in `tpu_replicas.TpuReplicas`.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
-                 make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
-        super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=False)
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
+                 num_stages: int) -> None:
+        super().__init__(resolver, topology, num_stages)
         self.devices = [device_name(index) for index in range(num_stages)]
 
     def creating(self) -> Any:

@@ -1,6 +1,5 @@
 """Replicas of K cores of a TPU system, which all run one program on their slices: reads, writes, training."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,16 +28,18 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 1    core 0    core 1    core 2         the replicas, slice by slice
 
     Args:
-        resolver, topology, num_stages, make_assignment: as in `tpu_replicas.TpuReplicas`.
+        resolver, topology, num_stages: as in `tpu_replicas.TpuReplicas`.
 
     Attributes:
         grid: for each replica the list of the names of its K cores.
         devices: K times the host: a task is built, checkpointed and evaluated there.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
-                 make_assignment: Callable = tf.tpu.experimental.DeviceAssignment.build) -> None:
-        super().__init__(resolver, topology, num_stages, make_assignment, is_spmd=True)
+    _is_spmd = True
+
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
+                 num_stages: int) -> None:
+        super().__init__(resolver, topology, num_stages)
         cores = []
         for index in range(num_stages):
             with self.strategy.extended.experimental_logical_device(index):

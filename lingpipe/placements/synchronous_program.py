@@ -1,6 +1,7 @@
 """Synchronous updates: all workers compute on their shares of a batch, and the servers apply the mean once."""
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -25,18 +26,16 @@ class ShareSlots:
     mean stays the same.
 
     Args:
-        variables: list of Keras variables.
+        variables: iterable of Keras variables, which outlive the slots.
         count: number of shares.
     """
 
-    def __init__(self, variables: list, count: int) -> None:
-        self._variables = list(variables)
-        self._slots = [_zeros(variable, count) for variable in self._variables]
-        self._positions = {id(variable): position for position, variable in enumerate(self._variables)}
+    def __init__(self, variables: Iterable, count: int) -> None:
+        self._slots = {id(variable): _zeros(variable, count) for variable in variables}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
         """Builds the operation that stores the share of a variable with some number, an int32 scalar."""
-        slot = self._slots[self._positions[id(variable)]]
+        slot = self._slots[id(variable)]
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
 
@@ -44,7 +43,7 @@ class ShareSlots:
         """Returns the shares of some of the variables, each a tensor `[count, ...]` on the device of the variable."""
         values = []
         for variable in variables:
-            slot = self._slots[self._positions[id(variable)]]
+            slot = self._slots[id(variable)]
             with tf.device(slot.device):
                 values.append(slot.read_value())
         return values

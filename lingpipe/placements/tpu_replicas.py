@@ -17,18 +17,11 @@ from lingpipe.training import placement, train_program
 _DIMENSIONS = 'x, y, z, cores of a chip'
 
 
-def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int,
-                 make: Callable = tf.tpu.experimental.DeviceAssignment.build) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns as many replicas as fit, each a box of K cores, one for each stage; as `computation_shape` raises.
-
-    Args:
-        topology: `tf.tpu.experimental.Topology`.
-        num_stages: K.
-        make: function that builds the assignment from a topology, a computation shape and a number of replicas.
-    """
+def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
+    """Assigns as many replicas as fit, each a box of cores, one for each stage; it raises as `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
-    shape = computation_shape(mesh, num_stages)
-    return make(topology, computation_shape=shape, num_replicas=math.prod(mesh) // num_stages)
+    return tf.tpu.experimental.DeviceAssignment.build(
+        topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
 
 
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
@@ -66,16 +59,16 @@ class TpuReplicas(placement.Placement):
         resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
         topology: its `tf.tpu.experimental.Topology`.
         num_stages: K.
-        make_assignment: the function `make` of `assign_cores`.
-        is_spmd: whether all cores of a replica run the same program; else each runs its part of a program.
     """
 
-    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any, num_stages: int,
-                 make_assignment: Callable, is_spmd: bool) -> None:
-        assignment = assign_cores(topology, num_stages, make_assignment)
+    _is_spmd = False  # whether all cores of a replica run the same program; else each runs its part of a program
+
+    def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
+                 num_stages: int) -> None:
         self.num_stages = num_stages
         self.strategy = tf.distribute.TPUStrategy(
-            resolver, experimental_device_assignment=assignment, experimental_spmd_xla_partitioning=is_spmd)
+            resolver, experimental_device_assignment=assign_cores(topology, num_stages),
+            experimental_spmd_xla_partitioning=self._is_spmd)
 
     @property
     def num_replicas(self) -> int:

@@ -37,10 +37,7 @@ def make_program(num_partitions=1, mesh=MESH, **fields):
     cores = virtual_tpu.make_cores(num_partitions, mesh)
     p, batch = make_task(num_partitions=num_partitions, **fields)
     p.body.devices = cores.devices
-    with cores.active():
-        task = p.Instantiate()
-        task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
-    return cores, logical_cores.CoreTrainProgram(task, p.train, cores), batch
+    return cores, virtual_tpu.core_program(p, cores, batch[0]), batch
 
 
 def traced_gradients(cores, program, batch):

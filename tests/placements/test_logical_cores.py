@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.placements import logical_cores, tpu_replicas
+from lingpipe.placements import tpu_replicas
 from lingpipe.training import train_program
 from tests import needs, virtual_tpu
 from tests.off_its_cores import OffItsCores
@@ -24,10 +24,7 @@ def make_program(kind, num_stages, mesh=(2, 2, 1, 2), dropout_rate=0.0, **fields
     keras.utils.set_random_seed(0)
     p, batch = TASKS[kind](dropout_rate)
     p.body.Set(num_partitions=num_stages, devices=cores.devices, **fields)
-    with cores.active():
-        task = p.Instantiate()
-        task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
-    return cores, logical_cores.CoreTrainProgram(task, p.train, cores), batch
+    return cores, virtual_tpu.core_program(p, cores, batch[0]), batch
 
 
 def trace(program, batch):

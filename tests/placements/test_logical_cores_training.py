@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.placements import logical_cores
 from lingpipe.training import checkpointing
 from lingpipe.training.evaluation import Evaluator
 from tests import virtual_tpu
@@ -19,10 +18,7 @@ def trained():
     keras.utils.set_random_seed(0)
     p, batch = convolution_task()
     p.body.Set(num_partitions=2, num_micro_batches=1, devices=cores.devices)
-    with cores.active():
-        task = p.Instantiate()
-        task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
-    return cores, logical_cores.CoreTrainProgram(task, p.train, cores), batch
+    return cores, virtual_tpu.core_program(p, cores, batch[0]), batch
 
 
 def cores_in(nodes):

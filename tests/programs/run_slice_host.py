@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.placements import logical_cores, tpu_system
+from lingpipe.placements import tpu_system
 from lingpipe.training import placement, train_program
 from tests import virtual_tpu
 
@@ -32,15 +32,11 @@ class Assignment(tf.tpu.experimental.DeviceAssignment):
         return super().tpu_device(replica, logical_core, job).replace('TPU', 'CPU')
 
 
-def make_assignment(topology, **arguments):
-    return Assignment(topology, tf.tpu.experimental.DeviceAssignment.build(topology, **arguments).core_assignment)
-
-
 class Program(train_program.TrainProgram):
     """One device trains on what all hosts have read."""
 
     def __init__(self, task, train_params):
-        self._cores = logical_cores.LogicalCores(virtual_tpu.Resolver(TOPOLOGY, CORES), TOPOLOGY, 1, make_assignment)
+        self._cores = virtual_tpu.cores_of(TOPOLOGY, 1, names=CORES, assignment=Assignment)
         super().__init__(task, train_params)
 
     def iterate(self, batches):
