@@ -166,7 +166,8 @@ def _jobs(config, source):
     jobs = config['cluster']
     if not isinstance(jobs, dict) or not jobs:
         raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_EXPECTED}")
-    jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
+    if 'chief' not in jobs:
+        jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
     seen = {}
     for job, addresses in jobs.items():
         if job not in JOBS:
@@ -178,7 +179,7 @@ def _jobs(config, source):
             _check_address(address, f'{job}:{index}', seen, source)
     if len(jobs.get('chief', ())) > 1:
         raise ValueError(f'{source} names {len(jobs["chief"])} chiefs. Give one.')
-    return jobs
+    return dict(jobs)
 
 
 def _check_address(address, task, seen, source):
@@ -196,9 +197,10 @@ def _given_task(task, configs):
     if task:
         return f'--task={task}', task
     for source, config in configs.items():
-        given = config.get('task')
-        if isinstance(given, dict):
-            return f"'task' of {source}", f'{given.get("type")}:{given.get("index", 0)}'
+        if 'task' in config:
+            given = config['task']
+            name = f'{given.get("type")}:{given.get("index", 0)}' if isinstance(given, dict) else repr(given)
+            return f"'task' of {source}", name
     raise ValueError(f"{next(iter(configs))} does not say which process this one is. Give --task=TYPE:INDEX, such as "
                      "--task=worker:0.")
 

@@ -58,6 +58,7 @@ def test_one_file_serves_all_machines(tmp_path):
     ({'worker': [2222]}, 'gives 2222 as the address of worker:0'),
     ({'worker': [['a:1']]}, "Give 'host:port'"),
     ({'chief': ['a:1', 'b:1']}, 'names 2 chiefs. Give one.'),
+    ({'chief': ['a:1'], 'master': ['b:1']}, "unknown job 'master'"),
     ({}, "'cluster' of TF_CONFIG is {}"),
     (['a:1'], "'cluster' of TF_CONFIG is"),
     (None, "'cluster' of TF_CONFIG is None")])
@@ -92,6 +93,7 @@ def test_a_wrong_flag_is_refused(task, sentence):
     ('', 'TF_CONFIG is not set and no --cluster_spec=FILE was given'),
     ('{', 'is not valid JSON'), ('[]', r'TF_CONFIG holds \[\]'), ('"x"', "holds 'x'"),
     ('{"task": {"type": "worker"}}', "has no entry 'cluster'"),
+    ('{"cluster": {"worker": ["a:1"]}, "task": "worker:0"}', "'task' of TF_CONFIG is .* Give a job and its index"),
     ("{'cluster': __import__('os').system('true')}", 'is not valid JSON')])
 def test_other_texts_are_refused(text, sentence):
     with pytest.raises(ValueError, match=sentence):
