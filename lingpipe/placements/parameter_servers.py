@@ -18,7 +18,7 @@ from lingpipe.placements import asynchronous_program, remote_calls, server_progr
 from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer
 
-MODES = ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
+ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
 _LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
 _PROGRAMS = {
@@ -45,7 +45,7 @@ class ParameterServers(placement.Placement):
 
     Args:
         config: `cluster_config.ClusterConfig` whose task is the chief.
-        update: 'async' or 'sync', one of MODES.
+        update: 'async' or 'sync'.
         max_staleness: gradients that are staler than this number of updates are dropped; None: no limit.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
         batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
@@ -55,14 +55,10 @@ class ParameterServers(placement.Placement):
         num_workers: W.
         names: list of the names of the servers' devices.
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
-
-    Raises:
-        ValueError: `update` or `max_staleness` is not possible.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, update: str = ASYNCHRONOUS, max_staleness: Any = None,
                  timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF) -> None:
-        _check(update, max_staleness)
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
         self.batches_from = batches_from
         self._config = config
@@ -193,17 +189,6 @@ def _immortal(coordinator):
     """Keeps Python from destroying a coordinator at exit, which would wait until every lost worker is back."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
     return coordinator
-
-
-def _check(update, max_staleness):
-    if update not in MODES:
-        raise ValueError(f'update={update!r} is not possible. Choose one of {MODES}.')
-    if max_staleness is not None and update == SYNCHRONOUS:
-        raise ValueError(f'max_staleness={max_staleness} is for asynchronous updates: no gradient is stale in '
-                         "synchronous ones. Leave it out, or choose update='async'.")
-    if max_staleness is not None and max_staleness < 0:
-        raise ValueError(f'max_staleness={max_staleness} is not possible. Give a number of updates from 0, or None for '
-                         'no limit.')
 
 
 def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,

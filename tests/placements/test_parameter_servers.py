@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.cluster import cluster_config
-from lingpipe.placements import parameter_servers
 from lingpipe.training import checkpoints
 from tests import forked_programs
 from tests.curves import curve
@@ -138,12 +137,3 @@ def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, resul
     assert re.search(r'Error 75: ps:0 was lost, .*Start the same command on all of them again',
                      texts['ps']), texts['ps']
     assert np.isfinite(list(newest_values(tmp_path / 'ps').values())[0]).all()  # the last checkpoint can be read
-
-
-@pytest.mark.parametrize('settings, words', [
-    (('later', None), "update='later' is not possible. Choose one of"),
-    (('sync', 3), 'max_staleness=3 is for asynchronous updates'),
-    (('async', -1), 'max_staleness=-1 is not possible')])
-def test_wrong_settings_are_refused_before_anything_is_connected(settings, words):
-    with pytest.raises(ValueError, match=words):
-        parameter_servers.ParameterServers(cluster_config.ClusterConfig({}, 'chief', 0), *settings)
