@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import answers, child_process, cluster_config, ports
+from lingpipe.cluster import answers, child_process, cluster_config, ports, waits
 from lingpipe.partition import balancing
 from lingpipe.placements import local, multi_worker
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
