@@ -8,18 +8,7 @@ import numpy as np
 
 
 def run(program, arguments, num_replicas, num_cores, folder):
-    """Runs a program on R replicas of K CPU devices each.
-
-    Args:
-        program: StableHLO, as text.
-        arguments: list of arrays `[R, ...]`.
-        num_replicas: R.
-        num_cores: K.
-        folder: `pathlib.Path` of a folder for files.
-
-    Returns:
-        List of results `[R, ...]`.
-    """
+    """Runs a program on R replicas of K CPU devices each."""
     paths = [folder / name for name in ('program.mlir', 'arguments.npz', 'results.npz')]
     paths[0].write_text(program, encoding='utf-8')
     np.savez(paths[1], *arguments)

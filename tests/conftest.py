@@ -16,10 +16,11 @@ from lingpipe.devices import device_kinds
 
 device_kinds.use_virtual_devices(8)
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.util import tf_stack
+
+from tests import closeness
 
 # Operations need not remember where they were made: below pytest stacks are deep, and to walk them is a tenth of all
 # the work.
@@ -39,7 +40,7 @@ _QUICK = {
     'cluster': ['cluster_config'],
     'devices': ['device_kinds', 'collectives_gradients'],
     'layers': ['attention', 'base_layer', 'batch_normalization', 'drop_path'],
-    'models': ['base_task', 'compiled_loss', 'generation_sampling', 'language_model'],
+    'models': ['base_task', 'compiled_loss', 'language_model', 'sampling'],
     'optimizers': ['learning_rate_schedules', 'moving_average'],
     'keras_graph': ['subclassed_model'],
     'partition': ['balancing_table', 'exact_cut', 'layer_memory_liveness', 'memory_model'],
@@ -82,44 +83,21 @@ def pytest_xdist_auto_num_workers():
     return len(os.sched_getaffinity(0)) + 1
 
 
-def assert_close(actual, expected, tolerance=1e-5):
-    """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
-    tf.nest.assert_same_structure(actual, expected)
-    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
-        one, other = _as_array(one), _as_array(other)
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max(initial=1e-2))
-
-
 @pytest.fixture(name='assert_close')
 def assert_close_fixture():
-    return assert_close
-
-
-def assert_gradients_close(actual, expected, tolerance=1e-5):
-    """Asserts that gradients of one loss are equal up to `tolerance` of the largest value of them all.
-
-    A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is
-    left of them depends on the processor, and is small beside the terms, not beside itself.
-
-    Args:
-        actual: nest of gradients.
-        expected: nest of the same structure.
-        tolerance: how far a value may be off.
-    """
-    tf.nest.assert_same_structure(actual, expected)
-    largest = max((np.abs(_as_array(gradient)).max(initial=0) for gradient in tf.nest.flatten(expected)), default=0)
-    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
-        np.testing.assert_allclose(_as_array(one), _as_array(other), rtol=0, atol=tolerance * max(largest, 1e-2))
-
-
-def _as_array(tensor):
-    """Gradients of embeddings are tf.IndexedSlices, in the pipeline as in Keras."""
-    return np.asarray(tf.convert_to_tensor(tensor) if isinstance(tensor, tf.IndexedSlices) else tensor)
+    return closeness.assert_close
 
 
 @pytest.fixture(name='assert_gradients_close')
 def assert_gradients_close_fixture():
-    return assert_gradients_close
+    return closeness.assert_gradients_close
+
+
+@pytest.fixture(scope='session')
+def hub():
+    """KerasHub, which not every supported environment has."""
+    import keras_hub
+    return keras_hub
 
 
 @pytest.fixture(scope='module', autouse=True)

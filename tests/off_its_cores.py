@@ -4,15 +4,7 @@ import tensorflow as tf
 
 
 class OffItsCores:
-    """A traced step of one replica as an ordinary function: core k becomes CPU k.
-
-    Args:
-        concrete: the concrete function of a step on a `TPUStrategy`.
-        keeps_sums: whether sums over replicas stay, for a program that XLA compiles for several replicas; else they
-            become nothing, as with one replica.
-        variables: the distributed variables that the step uses, where there are several replicas; those of the first
-            replica are used in their place.
-    """
+    """A traced step of one replica as an ordinary function: core k becomes CPU k."""
 
     def __init__(self, concrete, keeps_sums=False, variables=()):
         self._handles = {id(variable._packed_var.packed_handle): variable.values[0].handle for variable in variables}

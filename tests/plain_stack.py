@@ -1,13 +1,12 @@
 """What a pipeline must compute: the same layers on one device, one micro-batch after the other, in plain Keras."""
 
-import functools
-
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.stages import micro_batches
+from tests import recorded_norm
+from tests.closeness import assert_close, assert_gradients_close
 
 
 class PlainStack:
@@ -26,10 +25,8 @@ class PlainStack:
         for layer, pipelined in zip(self.layers, pipe.stack):
             for variable, source in zip(layer.weights, pipelined.weights):
                 variable.assign(source.numpy())
-        self._normalised = [(norm, []) for layer in self.layers for norm in layer._flatten_layers()
-                            if isinstance(norm, keras.layers.BatchNormalization)]
-        for norm, seen in self._normalised:
-            _record_inputs(norm, seen)
+        self._norms = [recorded_norm.RecordedNorm(norm) for layer in self.layers for norm in layer._flatten_layers()
+                       if isinstance(norm, keras.layers.BatchNormalization)]
 
     @property
     def trainable_variables(self):
@@ -38,19 +35,6 @@ class PlainStack:
     @property
     def weights(self):
         return [variable for layer in self.layers for variable in layer.weights]
-
-    def check_training(self, pipe, loss_fn, x, y_true, num_micro_batches, assert_close, assert_gradients_close):
-        """Trains both for two steps, and asserts that loss, outputs, gradients and weights are equal after each."""
-        optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
-        for _ in range(2):
-            out = pipe.value_and_grad(loss_fn, x, y_true, return_outputs=True)
-            loss, gradients, outputs = self.value_and_grad(loss_fn, x, y_true, num_micro_batches)
-            assert_close((out.loss, out.outputs), (loss, outputs))
-            assert_gradients_close(out.gradients, gradients)
-            assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
-            optimizers[0].apply(out.gradients, pipe.trainable_variables)
-            optimizers[1].apply(gradients, self.trainable_variables)
-            assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in self.weights])
 
     def __call__(self, inputs, training=False):
         for layer in self.layers:
@@ -66,7 +50,7 @@ class PlainStack:
             y_true: nest of arrays `[batch, ...]`.
             num_micro_batches: M.
         """
-        before = [(norm.moving_mean.numpy(), norm.moving_variance.numpy()) for norm, _ in self._normalised]
+        before = [norm.values() for norm in self._norms]
         num_rows = len(tf.nest.flatten(x)[0])
         loss, gradients, outputs = 0.0, [0.0] * len(self.trainable_variables), []
         for rows in micro_batch_rows(num_rows, num_micro_batches):
@@ -75,24 +59,18 @@ class PlainStack:
             with tf.GradientTape() as tape:
                 outputs.append(self(inputs, training=True))
                 value = tf.reduce_mean(loss_fn(targets, outputs[-1])) * share
+            for norm in self._norms:
+                norm.next_micro_batch()
             new = _gradient(tape, value, self.trainable_variables)
             loss += value
             gradients = [total + gradient for total, gradient in zip(gradients, new)]
-        self._update_once(before)
+        for norm, values in zip(self._norms, before):
+            norm.move(values)
         with tf.GradientTape() as tape:
             regularization = tf.add_n([0.0, *[penalty for layer in self.layers for penalty in layer.losses]])
         new = _gradient(tape, regularization, self.trainable_variables)
         gradients = [total + gradient for total, gradient in zip(gradients, new)]
         return loss + regularization, gradients, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs)
-
-    def _update_once(self, before):
-        for (norm, seen), (mean, variance) in zip(self._normalised, before):
-            if norm.trainable:
-                batch = np.concatenate([inputs.numpy() for inputs in seen])
-                axes = tuple(range(batch.ndim - 1))
-                norm.moving_mean.assign(norm.momentum * mean + (1 - norm.momentum) * batch.mean(axes))
-                norm.moving_variance.assign(norm.momentum * variance + (1 - norm.momentum) * batch.var(axes))
-            seen.clear()
 
 
 def _take(rows, nest):
@@ -104,19 +82,8 @@ def _gradient(tape, value, variables):
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def _record_inputs(norm, seen):
-    call = norm.call
-
-    @functools.wraps(call)
-    def recording_call(inputs, *args, **kwargs):
-        seen.append(inputs)
-        return call(inputs, *args, **kwargs)
-
-    norm.call = recording_call
-
-
 def micro_batch_rows(num_rows, num_micro_batches):
-    """Returns the rows of each micro-batch as slices."""
+    """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
     count = min(num_micro_batches, num_rows)
     return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
 
@@ -126,3 +93,27 @@ def make_pipe(layers, **fields):
     keras.utils.set_random_seed(0)
     fields = {'name': 'pipe', 'random_seed': 7, **fields}
     return gpipe_layer.GPipeLayer.Params().Set(layers=layers, **fields).Instantiate()
+
+
+def assert_trains_as_plain_layers(pipe, loss_fn, x, y_true, num_micro_batches, num_steps=2):
+    """Trains a pipeline and its plain layers, and asserts after each step that loss, outputs, gradients and weights are
+    equal."""
+    plain = PlainStack(pipe, x)
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
+    for _ in range(num_steps):
+        out = pipe.value_and_grad(loss_fn, x, y_true, return_outputs=True)
+        loss, gradients, outputs = plain.value_and_grad(loss_fn, x, y_true, num_micro_batches)
+        assert_close((out.loss, out.outputs), (loss, outputs))
+        assert_gradients_close(out.gradients, gradients)
+        assert_close(out.squared_norm, tf.linalg.global_norm(gradients)**2)
+        optimizers[0].apply(out.gradients, pipe.trainable_variables)
+        optimizers[1].apply(gradients, plain.trainable_variables)
+        assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+
+
+def loss_and_gradients(model, loss_fn, x, y_true, **arguments):
+    """Returns what plain Keras computes of a whole batch: the loss, and the list of gradients of the trained weights."""
+    with tf.GradientTape() as tape:
+        loss = loss_fn(y_true, model(x, training=True), **arguments)
+        loss += sum(map(tf.reduce_sum, model.losses))
+    return loss, _gradient(tape, loss, model.trainable_variables)

@@ -9,11 +9,7 @@ from lingpipe.devices import collectives
 
 
 class XlaReplicas(collectives.Group):
-    """R replicas of a program.
-
-    Args:
-        num_replicas: R.
-    """
+    """R replicas of a program."""
 
     def __init__(self, num_replicas):
         self.count = num_replicas

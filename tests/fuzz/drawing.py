@@ -22,16 +22,7 @@ _PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
 
 
 class Drawing:
-    """The nodes drawn so far.
-
-    Args:
-        generator: `random.Random` that everything depends on.
-
-    Attributes:
-        inputs: list of `Value`s, the first of `values`.
-        values: list of `Value`s in the order of their numbers.
-        nodes: list of `Node`s.
-    """
+    """The nodes drawn so far."""
 
     def __init__(self, generator):
         self._random = generator
@@ -60,15 +51,7 @@ class Drawing:
         return x if found is None else found
 
     def find_node(self, accepts, above=None):
-        """Draws a node with a layer that is accepted.
-
-        Args:
-            accepts: function `(node, value that it reads first) -> bool`.
-            above: number of a value that the node's outputs must lead to, or None.
-
-        Returns:
-            The number of the node, the node and the value; None where there is none.
-        """
+        """Draws a node with a layer that is accepted."""
         found = [(number, node, self.values[node.inputs[0]]) for number, node in enumerate(self.nodes)
                  if node.layer is not None and accepts(node, self.values[node.inputs[0]])
                  and (above is None or number in self._nodes_above(above))]
@@ -127,14 +110,7 @@ class Drawing:
 
 
 def model_of(generator):
-    """Draws a model.
-
-    Args:
-        generator: `random.Random`.
-
-    Returns:
-        Pair of the `Drawing` and the `Program` that holds the model alone.
-    """
+    """Draws a model."""
     drawing = Drawing(generator)
     num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
     while len(drawing.nodes) < num_nodes or not drawing.outputs():

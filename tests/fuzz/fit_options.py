@@ -30,18 +30,7 @@ _WAYS_TO_RUN_FOR_XLA = [*_WAYS_TO_RUN, {'jit_compile': True}]
 
 
 def drawn(drawing, model, num_rows, nest, num_trained):
-    """Draws the data of `fit` and its arguments.
-
-    Args:
-        drawing: `drawing.Drawing`.
-        model: `Program` that holds the model, its policy and what of it is frozen.
-        num_rows: rows of all batches together.
-        nest: how outputs are held: 'list' or 'dict'.
-        num_trained: number of weights that are trained.
-
-    Returns:
-        Pair of the `Batch` and the dictionary of the arguments of `comparison.compare`.
-    """
+    """Draws the data of `fit` and its arguments."""
     names, shapes = [f'h{number}' for number in model.outputs], [model.values[number].shape for number in model.outputs]
     whole = drawing.choose([None] * 3 + [drawing.choose(loss_sources.WHOLE)])
     losses = {name: f'keras.losses.{drawing.choose(_LOSSES)}' for name in names}

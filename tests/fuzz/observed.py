@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.plain_stack import micro_batch_rows
+
 _EQUAL_ROWS = 16
 
 
@@ -70,12 +72,6 @@ class Fitted(NamedTuple):
     evaluation: dict
 
 
-def micro_batch_rows(num_rows, num_micro_batches):
-    """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
-    count = min(num_micro_batches, num_rows)
-    return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
-
-
 def comparable(history, has_short_batch):
     """Returns a history without the losses of single outputs where a batch is short: Keras then means them over
     batches."""
@@ -92,15 +88,7 @@ def repeated(data):
 
 
 def are_different(run, num_micro_batches):
-    """Returns whether two calls, and two micro-batches, of equal rows give different outputs.
-
-    Args:
-        run: function that returns the outputs of one call over equal rows.
-        num_micro_batches: M, of all replicas together.
-
-    Returns:
-        Pair of booleans.
-    """
+    """Returns whether two calls, and two micro-batches, of equal rows give different outputs."""
     first, second = [[np.asarray(leaf) for leaf in tf.nest.flatten(as_arrays(run()))] for _ in range(2)]
     one, *others = micro_batch_rows(_EQUAL_ROWS, num_micro_batches)
     least = _EQUAL_ROWS // num_micro_batches

@@ -13,15 +13,7 @@ _STRATEGIES = ["tf.distribute.OneDeviceStrategy('CPU:0')", "tf.distribute.Mirror
 
 
 def with_options(drawing, model):
-    """Draws the rest of a program.
-
-    Args:
-        drawing: `drawing.Drawing`.
-        model: `Program` that holds the model alone.
-
-    Returns:
-        `Program`.
-    """
+    """Draws the rest of a program."""
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
     policy = drawing.choose(_POLICIES)

@@ -22,14 +22,7 @@ from tests.fuzz.observed import (
 
 
 class PipelinedModel:
-    """A Keras model as a pipeline.
-
-    Args:
-        model: built `keras.Model`, whose weights become those of the pipeline.
-        fields: dictionary of the fields of `GPipeLayer.Params()`.
-        optimizer: Keras optimizer for `fit`, made before the pipeline, or None.
-        second: dictionary of the fields of another pipeline over the same layers, or None.
-    """
+    """A Keras model as a pipeline."""
 
     def __init__(self, model, fields, optimizer=None, second=None):
         self.model, self._optimizer, self._second_fields, self._second = model, optimizer, second, None

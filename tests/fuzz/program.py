@@ -119,13 +119,7 @@ def can_be_output(value):
 
 
 def pruned(inputs, nodes, outputs):
-    """Returns a `Program` of what the outputs need, a shared layer belonging to the first of its calls that is left.
-
-    Args:
-        inputs: list of `Value`s.
-        nodes: list of `Node`s.
-        outputs: list of numbers of values.
-    """
+    """Returns a `Program` of what the outputs need, a shared layer belonging to the first of its calls that is left."""
     made, next_value = [], len(inputs)
     for node in nodes:
         made.append(range(next_value, next_value + len(node.outputs)))

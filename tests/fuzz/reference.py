@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.fuzz import observed, recorded_norm
+from tests import recorded_norm
+from tests.fuzz import observed
 from tests.fuzz.observed import (
     Fitted,
     Step,
@@ -15,11 +16,11 @@ from tests.fuzz.observed import (
     as_tensors,
     comparable,
     floats_of,
-    micro_batch_rows,
     repeated,
     take,
     zeros_for_none,
 )
+from tests.plain_stack import micro_batch_rows
 
 _ADDING_SUMS = ('AddedSum',)
 
@@ -30,15 +31,6 @@ class PlainModel:
     The loss is computed once, from the outputs of all micro-batches together. The moving averages of batch norm move
     once a step for each call of a layer, by the statistics of the mini-batch; other state in the order of the
     micro-batches.
-
-    Args:
-        model: built `keras.Model`.
-        num_micro_batches: M, of all replicas together.
-        optimizer: Keras optimizer for `fit`, or None.
-
-    Attributes:
-        model: the model.
-        has_noise: whether `fit` has met a gradient that is 0 but for rounding.
     """
 
     def __init__(self, model, num_micro_batches, optimizer=None):
@@ -98,17 +90,7 @@ class PlainModel:
         return are_different(lambda: self._forward(as_tensors(data.x), training)[0], self._num_micro_batches)
 
     def fit(self, data, compiled, batch_size, num_epochs):
-        """Trains as `keras.Model.fit` does, without shuffling, and evaluates as `keras.Model.evaluate` does.
-
-        Args:
-            data: `Data` of all batches together.
-            compiled: dictionary of further arguments of `compile`.
-            batch_size: rows of a batch; the last one may have fewer.
-            num_epochs: number of epochs.
-
-        Returns:
-            `Fitted`.
-        """
+        """Trains as `keras.Model.fit` does, without shuffling, and evaluates as `keras.Model.evaluate` does."""
         optimizer, variables, judge = self._optimizer, self.model.trainable_variables, _judge_of(self.model)
         judge.compile('sgd', data.loss, **compiled)
         if variables and not optimizer.built:

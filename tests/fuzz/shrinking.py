@@ -7,16 +7,7 @@ _PLAIN_FIELDS = [('schedule', 'gpipe'), ('recompute', 'none'), ('num_partitions'
 
 
 def shrunken(drawn, fails, most_trials=60):
-    """Returns the smallest program found.
-
-    Args:
-        drawn: `Program` that fails.
-        fails: function that says whether a `Program` fails in the same way.
-        most_trials: how many programs may be tried.
-
-    Returns:
-        `Program`.
-    """
+    """Returns the smallest program found."""
     trials, found = 0, True
     while found:
         found = False

@@ -11,11 +11,7 @@ _numbers = itertools.count()
 
 
 def outcome_of(drawn):
-    """Runs a `Program`.
-
-    Returns:
-        `comparison.Outcome`.
-    """
+    """Runs a `Program`."""
     return outcome_of_source(program.source_of(drawn))
 
 

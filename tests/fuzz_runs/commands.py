@@ -47,14 +47,7 @@ class Result(NamedTuple):
 
 
 def started(words, folder, notes, strike=None):
-    """Starts a command; returns the `ForkedProgram`.
-
-    Args:
-        words: list of the words of the command, without the program.
-        folder: where it runs.
-        notes: folder for notes about it, which is emptied.
-        strike: `Strike` or None.
-    """
+    """Starts a command; returns the `ForkedProgram`."""
     environment = {'PYTHONPATH': str(_ROOT), 'TF_CPP_MIN_LOG_LEVEL': '3', 'POSITION': f'{notes}/position'}
     for note in pathlib.Path(notes).iterdir():
         note.unlink()
@@ -64,15 +57,7 @@ def started(words, folder, notes, strike=None):
 
 
 def run(words, folder, notes, strike=None, during_pause=lambda: None):
-    """Runs a command to its end; returns its `Result`.
-
-    Args:
-        words: list of the words of the command, without the program.
-        folder: where it runs.
-        notes: folder for notes about it.
-        strike: `Strike` or None.
-        during_pause: function that is called while the process is stopped.
-    """
+    """Runs a command to its end; returns its `Result`."""
     program = started(words, folder, notes, strike)
     if strike and strike.fault == 'STOP' and _await_stop(program):
         during_pause()

@@ -17,28 +17,13 @@ class Broken(AssertionError):
 
 
 def require(holds, *sentence):
-    """Raises `Broken` unless an invariant holds.
-
-    Args:
-        holds: whether it does.
-        *sentence: its words; the first ones name the kind.
-    """
+    """Raises `Broken` unless an invariant holds."""
     if not holds:
         raise Broken(': '.join(map(str, sentence)))
 
 
 class Folder:
-    """The log directory of a run.
-
-    Args:
-        path: its path.
-        references: `References`.
-
-    Attributes:
-        path: the argument.
-        config: `configs.Config` that it was last trained with, or None.
-        damaged: set of the names of checkpoints that were damaged.
-    """
+    """The log directory of a run."""
 
     def __init__(self, path, references):
         self.path, self.config, self.damaged = pathlib.Path(path), None, set()

@@ -25,14 +25,6 @@ class Life:
     """Two runs in folders beside each other.
 
     Each public method is an event. It raises `folders.Broken` where something does not hold then.
-
-    Args:
-        root: empty folder.
-        names: pair of the names of the runs.
-        references: `References`.
-
-    Attributes:
-        events: list of the names and the arguments of the events so far.
     """
 
     def __init__(self, root, names, references):
@@ -270,12 +262,7 @@ class Life:
 
 
 def _allowed_codes(fault, is_outside):
-    """Returns the documented exit codes.
-
-    Args:
-        fault: one of `strikes.FAULTS`, or 'none'.
-        is_outside: whether it may have struck before the first step or after the last evaluation.
-    """
+    """Returns the documented exit codes."""
     # After Ctrl-C the command ends by SIGINT, so that a loop of a shell ends too.
     own = {'TERM': {-15}, 'HUP': {-1}, 'USR1': {-10}}.get(fault, set()) if is_outside else set()  # while Python starts
     return own | {'KILL': {-9}, 'full disk': {0, 1}, 'INT': {0, -2}, 'INT twice': {0, -2}, 'TERM': {0, 75},

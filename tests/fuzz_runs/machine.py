@@ -41,15 +41,7 @@ def _strikes(faults):
 
 
 def machine_of(faults, numbers, names, make_life, on_end):
-    """Returns the class of a machine that draws events.
-
-    Args:
-        faults: list of those of `strikes.FAULTS` that may strike.
-        numbers: {field: values} of `configs.Config`, as `configs.NUMBERS`.
-        names: list of the pairs of names that two runs may have.
-        make_life: function from the names of two runs to a `life.Life`.
-        on_end: function of a `Sequence`.
-    """
+    """Returns the class of a machine that draws events."""
     fields = {**numbers, **configs.HABITS, 'max_steps': configs.STEPS}
     usual = configs.Config()._asdict()
     drawn_configs = st.builds(configs.Config, **{
@@ -121,17 +113,7 @@ def _broken_by(lived, event):
 
 
 def run(num_sequences, num_events, seed, on_end, faults=strikes.FAULTS, numbers=configs.NUMBERS, names=life.NAMES):
-    """Draws lives and lets them happen.
-
-    Args:
-        num_sequences: how many.
-        num_events: events of each, beside the first training and the end.
-        seed: integer that all depends on.
-        on_end: function of each `Sequence`.
-        faults: list of those of `strikes.FAULTS` that may strike.
-        numbers: {field: values} of `configs.Config`.
-        names: list of the pairs of names that two runs may have.
-    """
+    """Draws lives and lets them happen."""
     with tempfile.TemporaryDirectory() as folder:
         made = references.References(folder)
 
@@ -145,16 +127,7 @@ def run(num_sequences, num_events, seed, on_end, faults=strikes.FAULTS, numbers=
 
 
 def replayed(names, events, known=None):
-    """Lets the events of a life happen again.
-
-    Args:
-        names: pair of the names of the runs.
-        events: list of tuples of an event and its arguments.
-        known: `references.References`, or None.
-
-    Returns:
-        `Sequence`, whose events end where something does not hold.
-    """
+    """Lets the events of a life happen again."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, 'references').mkdir()
         lived = life.Life(folder, names, known or references.References(f'{folder}/references'))
@@ -166,16 +139,7 @@ def replayed(names, events, known=None):
 
 
 def shrunken(sequence, kind_of, seconds):
-    """Leaves out events of a sequence as long as it breaks in the same way.
-
-    Args:
-        sequence: `Sequence` that is broken.
-        kind_of: function from what did not hold to its kind.
-        seconds: how long to try.
-
-    Returns:
-        `Sequence`.
-    """
+    """Leaves out events of a sequence as long as it breaks in the same way."""
     end = time.monotonic() + seconds
     place = len(sequence.events) - 2
     while place >= 0 and time.monotonic() < end:

@@ -9,22 +9,13 @@ from tests.fuzz_runs import commands, configs, folders, values
 
 
 class References:
-    """Undisturbed runs, each made once.
-
-    Args:
-        folder: where they are kept.
-    """
+    """Undisturbed runs, each made once."""
 
     def __init__(self, folder):
         self._folder, self._known = pathlib.Path(folder), {}
 
     def of(self, config, origin=None):
-        """Returns the `Reference` of a configuration that begins at a checkpoint.
-
-        Args:
-            config: `configs.Config`.
-            origin: path of the checkpoint, or None.
-        """
+        """Returns the `Reference` of a configuration that begins at a checkpoint."""
         key = config.numbers, origin and _digest(values.stored(origin))
         if key not in self._known:
             folder = tempfile.mkdtemp(dir=self._folder)
@@ -33,16 +24,7 @@ class References:
 
 
 class Reference:
-    """An undisturbed run with a checkpoint of each step.
-
-    Args:
-        config: `configs.Config`.
-        origin: path of the checkpoint that it begins at, or None.
-        folder: its empty folder.
-
-    Attributes:
-        config: the argument.
-    """
+    """An undisturbed run with a checkpoint of each step."""
 
     def __init__(self, config, origin, folder):
         self.config, self._folder, self._has_run, self._known = config, folder, False, {}

@@ -13,20 +13,17 @@ from tests.pipeline.small_stacks import (
     squared_error,
     vectors,
 )
-from tests.plain_stack import PlainStack, make_pipe
+from tests.plain_stack import PlainStack, assert_trains_as_plain_layers, make_pipe
 
 layers = keras.layers
 
 
 @pytest.mark.parametrize('num_partitions, num_micro_batches, recompute', [
     (1, 4, 'none'), (3, 8, 'layer'), (4, 1, 'stage')])
-def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute, assert_close,
-                                          assert_gradients_close):
-    x, y = images_and_labels()
+def test_training_equals_the_plain_layers(num_partitions, num_micro_batches, recompute):
     pipe = make_pipe(convolutional_layers(), num_partitions=num_partitions, num_micro_batches=num_micro_batches,
                      recompute=recompute, partition_by='params')
-    PlainStack(pipe, x).check_training(
-        pipe, cross_entropy, x, y, num_micro_batches, assert_close, assert_gradients_close)
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), num_micro_batches)
 
 
 def test_a_built_pipeline_shows_its_partitions():
@@ -39,27 +36,12 @@ def test_a_built_pipeline_shows_its_partitions():
     assert [row.split()[:2] for row in rows] == [['0', 'CPU:0'], ['1', 'CPU:1']]
 
 
-def test_uneven_batches(assert_close, assert_gradients_close):
-    x, y = images_and_labels(10)
-    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4, recompute='layer')
-    plain = PlainStack(pipe, x)
-    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
-    loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 4)
-    assert_close((out.loss, out.outputs), (loss, outputs))
-    assert_gradients_close(out.gradients, gradients)
-    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
-
-
-def test_one_pipeline_takes_batches_of_any_size(assert_close, assert_gradients_close):
-    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
-    for num_rows in (4, 3, 1, 4):
+def test_one_pipeline_takes_batches_of_any_size(assert_close):
+    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4)
+    for num_rows in (4, 10, 1, 4):
         x, y = images_and_labels(num_rows)
-        plain = PlainStack(pipe, x)
-        assert_close(pipe(x), plain(x))
-        out = pipe.value_and_grad(cross_entropy, x, y)
-        loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
-        assert_close(out.loss, loss)
-        assert_gradients_close(out.gradients, gradients)
+        assert_close(pipe(x), PlainStack(pipe, x)(x))
+        assert_trains_as_plain_layers(pipe, cross_entropy, x, y, 4, num_steps=1)
 
 
 @pytest.mark.parametrize('num_partitions, num_rows', [(1, 4), (3, 3)])
@@ -88,20 +70,6 @@ def test_evaluation_reads_the_values_that_read_returns(assert_close):
     assert_close(sums['loss'][0], tf.reduce_sum(cross_entropy(y, plain(x))))
 
 
-class Fork(layers.Layer):
-    """Makes (features, inputs) of its inputs."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.dense = layers.Dense(units, activation='tanh')
-
-    def build(self, input_shape):
-        self.dense.build(input_shape)
-
-    def call(self, inputs):
-        return self.dense(inputs), inputs
-
-
 class Twist(layers.Layer):
     """Maps (a, b) to (dense(a), b): b is passed through untouched."""
 
@@ -123,18 +91,6 @@ class Join(layers.Layer):
         return tf.concat(tf.nest.flatten(inputs), -1)
 
 
-@pytest.mark.parametrize('ends, recompute', [([5], 'stage'), ([1, 2, 3, 5], 'none'), ([1, 2, 4, 5], 'layer')])
-def test_a_nest_crosses_the_boundaries(ends, recompute, assert_close, assert_gradients_close):
-    x, y = vectors()
-    stack = [KerasParams(Fork, units=4), KerasParams(Twist, units=6), KerasParams(Twist, units=2), KerasParams(Join),
-             dense(3)]
-    pipe = make_pipe(stack, num_partitions=len(ends), partition_by=ends, num_micro_batches=2, recompute=recompute)
-    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
-    out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
-    assert_close((out.loss, out.outputs), (expected[0], expected[2]))
-    assert_gradients_close(out.gradients, expected[1])
-
-
 @pytest.mark.parametrize('num_partitions', [1, 3])
 def test_nests_at_both_ends(num_partitions, assert_close, assert_gradients_close):
     x, y = vectors()
@@ -153,53 +109,6 @@ def test_nests_at_both_ends(num_partitions, assert_close, assert_gradients_close
     assert_close(pipe(inputs), plain(inputs))
 
 
-@pytest.mark.parametrize('num_partitions', [1, 3])
-def test_integer_inputs(num_partitions, assert_close, assert_gradients_close):
-    tokens = np.random.default_rng(2).integers(0, 11, (8, 4))
-    _, y = vectors()
-    stack = [KerasParams(layers.Embedding, input_dim=11, output_dim=6), KerasParams(layers.LSTM, units=5), dense(3)]
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
-    expected = PlainStack(pipe, tokens).value_and_grad(squared_error, tokens, y, 2)
-    out = pipe.value_and_grad(squared_error, tokens, y, return_outputs=True)
-    assert_close((out.loss, out.outputs), (expected[0], expected[2]))
-    assert_gradients_close(out.gradients, expected[1])
-
-
-class Search(layers.Layer):
-    """Loops and conditions that depend on the data: halves its inputs until they are small, and doubles large sums."""
-
-    def call(self, inputs):
-        small = tf.while_loop(lambda x: tf.norm(x) > 1.0, lambda x: [0.5 * x], [inputs])[0]
-        return tf.cond(tf.reduce_sum(inputs) > 0.0, lambda: tf.square(small), lambda: 3.0 * small)
-
-
-@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
-def test_loops_and_conditions_inside_a_stage(recompute, assert_close, assert_gradients_close):
-    x, y = vectors()
-    pipe = make_pipe(
-        [dense(4), KerasParams(Search), dense(3)], num_partitions=2, num_micro_batches=2, recompute=recompute)
-    expected = PlainStack(pipe, x).value_and_grad(squared_error, x, y, 2)
-    out = pipe.value_and_grad(squared_error, x, y)
-    assert_close(out.loss, expected[0])
-    assert_gradients_close(out.gradients, expected[1])
-
-
-def test_frozen_layers_keep_their_weights_and_statistics(assert_close, assert_gradients_close):
-    x, y = images_and_labels()
-    stack = convolutional_layers()
-    stack[0].trainable = stack[1].trainable = False
-    stack[6].Set(trainable=False)
-    pipe = make_pipe(stack, num_partitions=4, num_micro_batches=2)
-    plain = PlainStack(pipe, x)
-    out = pipe.value_and_grad(cross_entropy, x, y)
-    loss, gradients, _ = plain.value_and_grad(cross_entropy, x, y, 2)
-    assert len(out.gradients) == len(pipe.trainable_variables) == 3
-    assert_close(out.loss, loss)
-    assert_gradients_close(out.gradients, gradients)
-    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
-    np.testing.assert_array_equal(pipe.stack[1].moving_mean, np.zeros(4))
-
-
 def test_a_layer_may_be_frozen_and_thawed_between_steps(assert_close, assert_gradients_close):
     x, y = images_and_labels()
     pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=2)
@@ -212,59 +121,6 @@ def test_a_layer_may_be_frozen_and_thawed_between_steps(assert_close, assert_gra
         assert_close(out.loss, loss)
         assert_gradients_close(out.gradients, gradients)
         assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
-
-
-@pytest.mark.parametrize('num_partitions, num_rows', [(1, 7), (3, 8)])
-def test_weight_regularisers_count_once_a_step(num_partitions, num_rows, assert_close):
-    x, y = vectors(num_rows)
-    regularizer = KerasParams(keras.regularizers.L2, l2=0.5)
-    stack = [dense(4, kernel_regularizer=regularizer), dense(4), dense(3, kernel_regularizer=regularizer)]
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=4)
-    out = pipe.value_and_grad(lambda y, outputs: 0.0 * squared_error(y, outputs), x, y)
-    first, last = pipe.stack[0].kernel, pipe.stack[2].kernel
-    assert_close(out.loss, 0.5 * (tf.reduce_sum(first**2) + tf.reduce_sum(last**2)))
-    gradients = {variable.path: gradient for variable, gradient in zip(pipe.trainable_variables, out.gradients)}
-    assert_close(gradients[first.path], first.numpy())
-    assert_close(gradients[last.path], last.numpy())
-    assert_close(gradients[pipe.stack[1].kernel.path], np.zeros((4, 4)))
-
-
-class Mixed(layers.Layer):
-    """A layer without an argument `training`, whose children have one."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.norm = layers.BatchNormalization()
-
-    def build(self, input_shape):
-        self.norm.build(input_shape)
-
-    def call(self, inputs):
-        return self.norm(inputs)
-
-
-def test_training_reaches_layers_inside_of_layers(assert_close):
-    x, y = vectors()
-    pipe = make_pipe([dense(4), KerasParams(Mixed), dense(3)], num_partitions=2, num_micro_batches=2)
-    plain = keras.Sequential(PlainStack(pipe, x).layers)
-    out = pipe.value_and_grad(squared_error, x, y, return_outputs=True)
-    assert_close(out.outputs, tf.concat([plain(x[:4], training=True), plain(x[4:], training=True)], 0))
-    assert np.any(pipe.stack[1].norm.moving_mean)
-
-
-def test_results_do_not_depend_on_the_number_of_micro_batches(assert_close, assert_gradients_close):
-    x, y = vectors()
-
-    def run(num_micro_batches):
-        pipe = make_pipe(
-            [dense(4, activation='relu'), dense(4), dense(3)], num_partitions=2, num_micro_batches=num_micro_batches)
-        return pipe.value_and_grad(squared_error, x, y, return_outputs=True)
-
-    expected = run(1)
-    for num_micro_batches in (2, 3):
-        out = run(num_micro_batches)
-        assert_close((out.loss, out.outputs), (expected.loss, expected.outputs))
-        assert_gradients_close(out.gradients, expected.gradients)
 
 
 def test_state_updates_may_be_left_to_the_caller(assert_close):
@@ -379,30 +235,6 @@ class Penalty(layers.Layer):
     def call(self, inputs):
         self.add_loss(tf.reduce_sum(inputs))
         return inputs + 1.0
-
-
-@pytest.mark.parametrize('num_partitions, recompute, weighted', [
-    (1, 'stage', True), (3, 'none', False), (3, 'layer', True)])
-def test_losses_of_layers_count_as_on_one_device(num_partitions, recompute, weighted, assert_close,
-                                                 assert_gradients_close):
-    x, y = vectors()
-    stack = [
-        dense(4, name='first', activity_regularizer='l2'), KerasParams(Penalty, name='penalty'), dense(3, name='last')]
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2, recompute=recompute)
-    sample_weight = np.arange(len(x), dtype='float32') if weighted else None
-    out = pipe.value_and_grad(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y, sample_weight)
-    weights = np.ones(len(x), 'float32') if sample_weight is None else sample_weight
-    first, _, last = pipe.stack
-    with tf.GradientTape() as tape:
-        hidden = first(x)
-        main = tf.reduce_sum(weights * tf.reduce_mean((last(hidden + 1.0) - y)**2, -1))
-        loss = main / weights.sum() + first.losses[-1] + tf.reduce_sum(hidden)
-    gradients = tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])
-    assert_close(out.loss, loss)
-    assert_gradients_close(out.gradients, gradients)
-    total, weight = pipe.evaluate(keras.losses.MeanSquaredError(reduction='mean_with_sample_weight'), x, y,
-                                  sample_weight)['loss']
-    assert_close(total / weight, loss)
 
 
 def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(assert_close):

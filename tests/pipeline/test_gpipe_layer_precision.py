@@ -6,6 +6,7 @@ import tensorflow as tf
 from lingpipe.layers import amoebanet
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
+from tests.pipeline.small_stacks import images_and_labels
 from tests.plain_stack import make_pipe
 
 layers = keras.layers
@@ -22,17 +23,12 @@ def stack():
         KerasParams(layers.Dense, units=5, name='logits')]
 
 
-def images_and_labels(num_rows=8):
-    random = np.random.default_rng(0)
-    return random.normal(size=(num_rows, 6, 6, 3)).astype('float32'), random.integers(0, 5, num_rows)
-
-
 def cross_entropy(labels, logits):
     assert logits.dtype == tf.float32
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
+def trained(num_partitions, policy='mixed_bfloat16', **fields):
     keras.utils.set_random_seed(1)
     x, y = images_and_labels()
     pipe = make_pipe(stack(), num_partitions=num_partitions, num_micro_batches=2, dtype_policy=policy, random_seed=0,
@@ -44,8 +40,8 @@ def trained(make_pipe, num_partitions, policy='mixed_bfloat16', **fields):
 @pytest.mark.parametrize('schedule, recompute, num_partitions', [
     ('1f1b', 'stage', 4), ('zb_h1', 'none', 2)])
 def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, recompute, num_partitions):
-    pipe, one = trained(make_pipe, 1, schedule=schedule, recompute=recompute)
-    other_pipe, other = trained(make_pipe, num_partitions, schedule=schedule, recompute=recompute)
+    pipe, one = trained(1, schedule=schedule, recompute=recompute)
+    other_pipe, other = trained(num_partitions, schedule=schedule, recompute=recompute)
     tf.nest.map_structure(np.testing.assert_array_equal, (one.loss, one.outputs, one.gradients),
                           (other.loss, other.outputs, other.gradients))
     for variable, same in zip(pipe.weights, other_pipe.weights):
@@ -53,7 +49,7 @@ def test_bfloat16_gives_the_same_bits_for_every_number_of_partitions(schedule, r
 
 
 def test_boundaries_are_bfloat16_and_kept_tensors_are_float32():
-    pipe, out = trained(make_pipe, 3)
+    pipe, out = trained(3)
     boundaries = [pipe.analyses[end - 1].outputs.dtype for end in pipe.cut.ends]
     assert boundaries == [tf.bfloat16] * 3 and out.outputs.dtype == tf.bfloat16
     assert {tensor.dtype for tensor in [out.loss, *out.gradients]} == {tf.float32}
@@ -65,16 +61,6 @@ def test_boundaries_are_bfloat16_and_kept_tensors_are_float32():
             if tensor.op.type == 'PartitionedCall' and tensor.op.device != operation.device
             and tensor.shape.rank and tensor.shape.rank > 1}
     assert sent == {tf.bfloat16}
-
-
-def test_bfloat16_agrees_with_float32_to_its_own_precision(assert_close):
-    low, full = trained(make_pipe, 2)[1], trained(make_pipe, 2, 'float32')[1]
-    assert_close(low.loss, full.loss, tolerance=2e-2)
-    similarity = [np.sum(a * b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in
-                  ((tf.reshape(a, [-1]).numpy(), tf.reshape(b, [-1]).numpy())
-                   for a, b in zip(low.gradients, full.gradients))
-                  if np.linalg.norm(b) > 1e-3]
-    assert len(similarity) > 5 and min(similarity) > 0.99
 
 
 def test_a_layer_keeps_a_policy_of_its_own():
@@ -99,7 +85,7 @@ def test_a_saved_pipeline_keeps_its_policy():
 
 
 def test_a_scaled_loss_leaves_the_gradients_as_they_are(assert_close, assert_gradients_close):
-    pipe, plain = trained(make_pipe, 3, 'float32')
+    pipe, plain = trained(3, 'float32')
     x, y = images_and_labels()
     scaled = pipe.value_and_grad(cross_entropy, x, y, loss_scale=1024.0)
     assert_close(scaled.loss, plain.loss)
@@ -119,8 +105,3 @@ def test_small_gradients_survive_float16_only_with_a_scaled_loss():
     assert float(tf.reduce_max(tf.abs(lost.gradients[0]))) == 0
     np.testing.assert_allclose(tf.reduce_max(tf.abs(kept.gradients[0])),
                                1e-9 * np.abs(pipe.stack[1].kernel.numpy()).max(), rtol=0.1)
-
-
-def test_an_unknown_policy_is_refused():
-    with pytest.raises(ValueError, match="dtype_policy='bfloat' is unknown; did you mean .*mixed_bfloat16"):
-        gpipe_layer.GPipeLayer.Params().Set(name='p', layers=stack(), dtype_policy='bfloat').Instantiate()

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer
+from tests.plain_stack import loss_and_gradients
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
@@ -36,9 +37,7 @@ def test_frozen_first_partitions_have_no_backward_pass(recompute, schedule, asse
     for layer in stack[:3]:
         layer.trainable = False
     x, y = normal(8, 8), normal(8, 8, seed=1)
-    with tf.GradientTape() as tape:
-        value = mean_square(y, model(x, training=True))
-    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    _, wanted = loss_and_gradients(model, mean_square, x, y)
     pipe = from_keras(
         model, num_partitions=3, num_micro_batches=4, partition_by=[2, 4, 6], recompute=recompute, schedule=schedule)
     assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
@@ -51,9 +50,7 @@ def test_an_output_that_two_partitions_read_gets_both_gradients(assert_close):
     later = layers.Dense(4, activation='tanh')(hidden)
     model = keras.Model(inputs, layers.Dense(1)(layers.Add()([later, hidden])))
     x, y = normal(8, 5), normal(8, 1)
-    with tf.GradientTape() as tape:
-        value = mean_square(y, model(x))
-    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    _, wanted = loss_and_gradients(model, mean_square, x, y)
     pipe = from_keras(model, num_partitions=3, num_micro_batches=2, partition_by=[1, 2, 4])
     assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
 
@@ -80,41 +77,11 @@ def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
     np.testing.assert_array_equal(source.get_layer('far').kernel, before)
 
 
-class Fft(layers.Layer):
-    def call(self, x):
-        return tf.signal.fft(tf.cast(x, tf.complex64))
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, 'complex64')
-
-
-class Power(layers.Layer):
-    def call(self, x):
-        return tf.math.real(tf.signal.ifft(x * tf.cast(tf.range(8), tf.complex64)))
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, 'float32')
-
-
-def test_complex_tensors_between_partitions_have_gradients(assert_close):
-    inputs = keras.Input([8])
-    model = keras.Model(inputs, layers.Dense(1)(Power()(Fft()(layers.Dense(8)(inputs)))))
-    x, y = normal(4, 8), normal(4, 1)
-    with tf.GradientTape() as tape:
-        value = mean_square(y, model(x))
-    wanted = tape.gradient(value, [variable.value for variable in model.trainable_variables])
-    pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[2, 4])
-    assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
-
-
 def test_tapes_may_overlap_but_not_differentiate_gradients(assert_close):
     model = keras.Sequential(
         [keras.Input([5]), layers.Dense(4, activation='tanh', activity_regularizer='l2'), layers.Dense(1)])
     x, y = tf.constant(normal(4, 5)), normal(4, 1)
-    variables = [variable.value for variable in model.trainable_variables]
-    with tf.GradientTape() as tape:
-        value = mean_square(y, model(x, training=True)) + tf.add_n(model.losses)
-    wanted = tape.gradient(value, variables)
+    _, wanted = loss_and_gradients(model, mean_square, x, y)
     pipe = from_keras(model, num_partitions=2, num_micro_batches=2)
     variables = [variable.value for variable in pipe.trainable_variables]
     with tf.GradientTape() as outer, tf.GradientTape(persistent=True) as inner:

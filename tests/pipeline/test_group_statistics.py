@@ -5,22 +5,13 @@ import pytest
 from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
 from lingpipe.layers.keras_params import KerasParams
-from tests.pipeline.small_stacks import cross_entropy, dense, images_and_labels
+from tests.pipeline.small_stacks import convolutional_layers, cross_entropy, images_and_labels
 from tests.plain_stack import PlainStack, make_pipe
-
-layers = keras.layers
 
 
 def stack(group_size):
-    def norm(name):
-        return KerasParams(batch_normalization.BatchNormalization, group_size=group_size, momentum=0.9, name=name)
-
-    return [
-        KerasParams(layers.Conv2D, filters=4, kernel_size=3, use_bias=False, name='convolution_0'), norm('norm_0'),
-        KerasParams(layers.Activation, activation='tanh', name='activation_0'),
-        KerasParams(
-            layers.Conv2D, filters=5, kernel_size=3, strides=2, padding='same', use_bias=False, name='convolution_1'),
-        norm('norm_1'), KerasParams(layers.Flatten, name='flatten'), dense(5, name='logits')]
+    return [KerasParams(batch_normalization.BatchNormalization, group_size=group_size, momentum=0.9, name=params.name)
+            if params.cls is keras.layers.BatchNormalization else params for params in convolutional_layers()]
 
 
 def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
@@ -64,14 +55,10 @@ def test_unequal_micro_batches_of_replicas_are_refused():
 def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
     monkeypatch.setattr(collectives, 'MOST_MICRO_BATCHES', 3)
     x, y = images_and_labels(8)
-    for group_size in (1, 2):
-        pipe = make_pipe(stack(group_size), num_replicas=2, num_micro_batches=4)
-        if group_size == 1:
-            pipe.value_and_grad(cross_entropy, x, y)
-            continue
-        with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are "
-                                             "the most"):
-            pipe.value_and_grad(cross_entropy, x, y)
+    alone, together = (make_pipe(stack(size), num_replicas=2, num_micro_batches=4) for size in (1, 2))
+    alone.value_and_grad(cross_entropy, x, y)
+    with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are the most"):
+        together.value_and_grad(cross_entropy, x, y)
 
 
 def test_functions_that_xla_compiles_are_refused():

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.models import pipeline_model
 from lingpipe.partition import layer_profile
 from lingpipe.pipeline import gpipe_layer
 from tests import needs
+from tests.plain_stack import loss_and_gradients
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
@@ -27,15 +27,6 @@ def u_net():
         hidden = layers.Concatenate(name=f'skip_{depth}')([layers.UpSampling2D(name=f'up_{depth}')(hidden), down.pop()])
         hidden = layers.Conv2D(4, 3, padding='same', activation='gelu', name=f'merge_{depth}')(hidden)
     return keras.Model(inputs, layers.Conv2D(2, 1, name='head')(hidden), name='u_net')
-
-
-def two_towers():
-    """Two inputs through one shared encoder; two named outputs, one of them from the middle."""
-    encoder = keras.Sequential([layers.Dense(6, activation='gelu'), layers.Dense(5)], name='encoder')
-    left, right = keras.Input([4], name='left'), keras.Input([4], name='right')
-    a, b = encoder(left), encoder(right)
-    joined = layers.Dense(7, activation='gelu', name='joined')(layers.Concatenate(name='both')([a, b, left]))
-    return keras.Model({'left': left, 'right': right}, {'a': a, 'score': layers.Dense(1, name='score')(joined)})
 
 
 def tied_embedding():
@@ -68,22 +59,6 @@ def masked():
     return keras.Model(tokens, layers.Dense(3, name='head')(layers.GlobalAveragePooling1D(name='mean')(hidden)))
 
 
-def expected(model, loss_fn, x, y, num_micro_batches):
-    """Loss, gradients and outputs of the model, micro-batch by micro-batch on one device."""
-    num_rows = len(tf.nest.flatten(y)[0])
-    total, gradients, outputs = 0.0, None, []
-    for part in range(num_micro_batches):
-        rows = slice(num_rows * part // num_micro_batches, num_rows * (part + 1) // num_micro_batches)
-        some_x, some_y = tf.nest.map_structure(lambda array, rows=rows: tf.constant(array[rows]), (x, y))
-        with tf.GradientTape() as tape:
-            outputs.append(model(some_x, training=True))
-            loss = loss_fn(some_y, outputs[-1]) / num_micro_batches
-        new = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in model.trainable_variables])]
-        gradients = new if gradients is None else [a + b for a, b in zip(gradients, new)]
-        total += loss
-    return total, gradients, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs)
-
-
 def mean_square(y_true, outputs):
     return tf.add_n([tf.reduce_mean((output - target)**2) for target, output in zip(
         tf.nest.flatten(y_true), tf.nest.flatten(outputs))])
@@ -91,16 +66,13 @@ def mean_square(y_true, outputs):
 
 CASES = {
     'u_net': (u_net, images(), np.ones([4, 16, 16, 2], 'float32')),
-    'two_towers': (two_towers, {
-        'left': images(2)[:, 0, 0, :1].repeat(4, 1), 'right': images(2)[:, 1, 1, :1].repeat(4, 1)},
-                   {'a': np.ones([4, 5], 'float32'), 'score': np.zeros([4, 1], 'float32')}),
     'tied_embedding': (tied_embedding, np.arange(20).reshape(4, 5) % 11, np.ones([4, 5, 11], 'float32')),
     'masked': (masked, np.array([[1, 2, 3, 0, 0, 0], [4, 0, 0, 0, 0, 0], [5, 6, 7, 8, 1, 2], [3, 3, 0, 0, 0, 0]]),
                np.ones([4, 3], 'float32'))}
 
 
 @pytest.mark.parametrize('case, schedule, recompute', [
-    ('u_net', '1f1b', 'layer'), ('two_towers', 'gpipe', 'layer'),
+    ('u_net', '1f1b', 'layer'),
     ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage'),
     ('u_net', 'gpipe', 'selective'), ('tied_embedding', '1f1b', 'selective'), ('masked', 'gpipe', 'selective')])
 def test_loss_gradients_and_outputs_are_those_of_the_model(
@@ -108,81 +80,12 @@ def test_loss_gradients_and_outputs_are_those_of_the_model(
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
     model = make_model()
-    loss, gradients, outputs = expected(model, mean_square, x, y, 2)
+    (loss, gradients), outputs = loss_and_gradients(model, mean_square, x, y), model(x)
     pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule=schedule, recompute=recompute)
     out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
     assert_close((out.loss, out.outputs), (loss, outputs))
     assert_gradients_close(out.gradients, gradients)
     assert_close(pipe(x), model(x))
-
-
-def test_gradients_come_under_a_tape_and_through_a_pipeline_in_a_model(assert_close, assert_gradients_close):
-    keras.utils.set_random_seed(0)
-    model, x, y = u_net(), *CASES['u_net'][1:]
-    loss, gradients, _ = expected(model, mean_square, x, y, 2)
-    pipe = from_keras(model, num_partitions=3, num_micro_batches=2)
-    inputs = keras.Input([16, 16, 3])
-    whole = keras.Model(inputs, pipe(inputs))
-    with tf.GradientTape() as tape:
-        value = mean_square(y, whole(x, training=True))
-    assert [v.path for v in whole.trainable_variables] == [v.path for v in model.trainable_variables]
-    assert_close(value, loss)
-    assert_gradients_close(tape.gradient(value, [v.value for v in whole.trainable_variables]), gradients)
-
-
-def test_model_and_pipeline_are_one_set_of_weights(assert_close):
-    keras.utils.set_random_seed(0)
-    model, x = u_net(), CASES['u_net'][1]
-    before = [weight.numpy() for weight in model.weights]
-    pipe = from_keras(model, num_partitions=3, num_micro_batches=2)
-    assert_close([weight.numpy() for weight in model.weights], before, tolerance=0)
-    assert {variable.value.device[-5:] for variable in model.trainable_variables} == {'CPU:0', 'CPU:1', 'CPU:2'}
-    model.trainable_variables[0].assign(model.trainable_variables[0] * 2.0)
-    assert_close(pipe(x), model(x))
-    assert_close(model.predict(x, verbose=0), model(x).numpy())
-
-
-def test_a_skip_goes_straight_from_maker_to_reader():
-    pipe = from_keras(u_net(), num_partitions=4, num_micro_batches=2)
-    skips = [
-        (stage.index, producer) for stage in pipe.stages for producer, _ in stage.sources if stage.index - producer > 1]
-    assert skips
-    assert all(len(stage.sources) <= 2 for stage in pipe.stages)
-
-
-def test_an_application_gives_the_outputs_and_gradients_of_the_model(assert_close, assert_gradients_close):
-    keras.utils.set_random_seed(0)
-    model = keras.applications.MobileNetV3Small(
-        weights=None, input_shape=(32, 32, 3), classes=5, minimalistic=True)
-    for layer in model._flatten_layers():
-        layer.trainable = not isinstance(layer, layers.BatchNormalization) and layer.trainable
-        if isinstance(layer, layers.Dropout):
-            layer.rate = 0.0
-    x, y = images(32, 2), np.array([1, 3])
-
-    def cross_entropy(labels, probabilities):
-        return tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, probabilities))
-
-    loss, gradients, outputs = expected(model, cross_entropy, x, y, 2)
-    pipe = from_keras(model, num_partitions=3, num_micro_batches=2, recompute='none')
-    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
-    assert_close((out.loss, out.outputs), (loss, outputs))
-    assert_gradients_close(out.gradients, gradients, tolerance=2e-4)
-
-
-def uneven():
-    """The second half of the layers is far slower than the first by time, and not by anything else that is counted."""
-
-    class Slow(layers.Layer):
-        def call(self, inputs):
-            return tf.map_fn(lambda row: tf.while_loop(
-                lambda step, row: step < 100, lambda step, row: (step + 1, tf.tanh(row)), (0, row))[1], inputs)
-
-    inputs = keras.Input([4])
-    hidden = inputs
-    for index in range(6):
-        hidden = layers.Dense(4, name=f'dense_{index}')(hidden)
-    return keras.Model(inputs, layers.Add(name='skip')([Slow(name='slow')(hidden), inputs]))
 
 
 @pytest.mark.parametrize('case', ['tied_embedding', 'masked'])
@@ -193,7 +96,7 @@ def test_a_cut_by_measured_time_gives_the_loss_of_the_model(
     keras.utils.set_random_seed(0)
     make_model, x, y = CASES[case]
     model = make_model()
-    loss, gradients, _ = expected(model, mean_square, x, y, 2)
+    loss, gradients = loss_and_gradients(model, mean_square, x, y)
     before = [weight.numpy() for weight in model.weights]
     pipe = from_keras(
         model, num_partitions=2, num_micro_batches=2, partition_by='time', batch_size=4, profile_dir=str(tmp_path))
@@ -202,11 +105,6 @@ def test_a_cut_by_measured_time_gives_the_loss_of_the_model(
     out = pipe.value_and_grad(mean_square, x, y)
     assert_close(out.loss, loss)
     assert_gradients_close(out.gradients, gradients)
-
-
-def test_measured_time_moves_the_cut_to_what_is_slow():
-    pipe = from_keras(uneven(), num_partitions=2, partition_by='time', batch_size=4)
-    assert pipe.partitions[1].layer_names[0] == 'slow'
 
 
 @pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
@@ -232,15 +130,6 @@ def test_a_memory_limit_counts_weights_and_what_enters():
     # inputs, weights.
     assert [part.memory for part in pipe.partitions] == [
         4 * (3 * 20 + 2 * 3 + 2 * 3 + 2 * 5 + 2 * 3 + 20), 4 * (3 * 30 + 2 * 5 + 2 * 5 + 2 * 5 + 2 * 5 + 30)]
-
-
-def test_the_size_of_a_batch_must_be_known_to_measure():
-    for fields in ({'partition_by': 'time'}, {'memory_limit': 1e9}):
-        with pytest.raises(ValueError, match='needs every size of the input.*Set batch_size to the rows of a training '
-                                             'batch'):
-            from_keras(u_net(), num_partitions=2, **fields)
-    with pytest.raises(ValueError, match='batch_size=0 is not possible'):
-        from_keras(u_net(), num_partitions=2, batch_size=0)
 
 
 def test_a_stateful_layer_is_refused_by_name():
@@ -274,7 +163,7 @@ def test_a_layer_may_return_none_where_keras_expects_a_tensor(assert_close):
     second, nothing = Halves(name='second')(layers.Dense(4, name='dense')(first), second=nothing)
     model, x, y = keras.Model(inputs,
                               second), np.arange(16.0, dtype='float32').reshape(4, 4), np.ones([4, 4], 'float32')
-    loss, gradients, outputs = expected(model, mean_square, x, y, 2)
+    (loss, gradients), outputs = loss_and_gradients(model, mean_square, x, y), model(x)
     pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule='1f1b')
     out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
     assert_close((out.loss, out.gradients, out.outputs), (loss, gradients, outputs))
@@ -305,33 +194,6 @@ def test_no_config_of_a_layer_is_needed(assert_close):
     model, x = keras.Sequential([keras.Input([4]), Own(4), layers.Dense(2)]), np.ones([4, 4], 'float32')
     wanted = model(x)
     assert_close(from_keras(model, num_partitions=2)(x), wanted)
-
-
-def test_weights_without_gradients_stay_as_they_are_with_a_warning(assert_close):
-    def make():
-        keras.utils.set_random_seed(0)
-        inputs = keras.Input([4])
-        hidden = layers.Dense(4, name='first')(inputs)
-        model = keras.Model(inputs, layers.Dense(2, name='second')(hidden))
-        model.extra = layers.Dense(3, name='extra')
-        model.extra.build((None, 3))
-        return model
-
-    def fit(model):
-        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.1), 'mse')
-        with pytest.warns(UserWarning, match='Gradients do not exist') as caught:
-            model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
-        return [str(warning.message) for warning in caught if 'Gradients' in str(warning.message)]
-
-    x, y = images(2)[:, 0, 0, :1].repeat(4, 1), np.ones([4, 2], 'float32')
-    plain, source = make(), make()
-    device = source.extra.kernel.value.device
-    pipe = from_keras(source, num_partitions=2)
-    assert [gradient is None
-            for gradient in pipe.value_and_grad(mean_square, x, y).gradients] == [False] * 4 + [True] * 2
-    assert set(fit(pipeline_model.PipelineModel(pipe))) == set(fit(plain))  # once a trace
-    assert_close([weight.numpy() for weight in source.weights], [weight.numpy() for weight in plain.weights])
-    assert source.extra.kernel.value.device == device
 
 
 @needs.xla_on_cpus
@@ -398,10 +260,7 @@ def low_rank(mode):
 NUMBERS = np.random.default_rng(0).normal(5.0, 3.0, size=(4, 4)).astype('float32')
 WORDS = np.array([['a', 'b'], ['b', 'unknown'], ['c', 'a'], ['a', 'a']])
 COPIED = {
-    'adapted numbers': lambda: after(layers.Normalization(), NUMBERS),
-    'adapted bins': lambda: after(layers.Discretization(num_bins=3), NUMBERS, rank=3),
     'adapted table': lambda: after(layers.StringLookup(), WORDS, 'string', rank=3),
-    'adapted weights of words': lambda: after(layers.StringLookup(output_mode='tf_idf'), WORDS, 'string'),
     'adapted texts': lambda: after(layers.TextVectorization(output_mode='tf_idf'), WORDS[:, 0], 'string'),
     'state of a user': lambda: after(tabled(), NUMBERS),
     'quantized kernels with LoRA': lambda: low_rank('int8'),

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lingpipe import GPipeLayer
 from lingpipe.pipeline import arguments, loss_pass
+from tests.plain_stack import loss_and_gradients
 
 
 @pytest.fixture
@@ -50,9 +51,7 @@ class CallsPython(keras.layers.Layer):
 def test_python_that_tensorflow_differentiates_works_in_one_micro_batch(assert_close):
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(4), CallsPython(), keras.layers.Dense(1)])
     x, loss = np.random.default_rng(0).normal(size=(8, 4)).astype('float32'), keras.losses.MeanSquaredError()
-    with tf.GradientTape() as tape:
-        value = loss(x[:, :1], model(x))
-    expected = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    _, expected = loss_and_gradients(model, loss, x, x[:, :1])
     one, two = (GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=count) for count in (1, 2))
     assert_close(one.value_and_grad(loss, x, x[:, :1]).gradients, expected)
     assert_close(two(x), model(x))

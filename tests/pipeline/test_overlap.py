@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from tests.pipeline.small_stacks import dense, squared_error
 from tests.plain_stack import make_pipe
 
 layers = keras.layers
@@ -95,12 +96,8 @@ class Attending(layers.Layer):
 
 
 def attending_stack(side_effect='none'):
-    return [KerasParams(layers.Dense, units=4), KerasParams(Attending, stage=0, side_effect=side_effect),
-            KerasParams(layers.Dense, units=4), KerasParams(Attending, stage=1, side_effect=side_effect)]
-
-
-def squared_error(y_true, outputs):
-    return tf.reduce_mean(tf.square(outputs - y_true), -1)
+    return [dense(4), KerasParams(Attending, stage=0, side_effect=side_effect),
+            dense(4), KerasParams(Attending, stage=1, side_effect=side_effect)]
 
 
 def value_and_grad(pipe):

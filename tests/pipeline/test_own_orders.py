@@ -10,9 +10,8 @@ import tensorflow as tf
 import lingpipe
 from lingpipe.devices import variable_placement
 from lingpipe.planner import stage_calls
-from tests import needs
 from tests.pipeline.small_stacks import convolutional_layers, cross_entropy, dense, images_and_labels, vectors
-from tests.plain_stack import PlainStack, make_pipe
+from tests.plain_stack import PlainStack, assert_trains_as_plain_layers, loss_and_gradients, make_pipe
 
 MIXED = [['0F0', '0F1', '0F2', '0I0', '0B1', '0W0', '0I2', '0W2'],
          ['1F0', '1I0', '1F1', '1B1', '1W0', '1F2', '1I2', '1W2']]
@@ -27,12 +26,10 @@ ORDERS = pytest.mark.parametrize('order, num_micro_batches', [(MIXED, 3), (UNEQU
 
 @ORDERS
 @pytest.mark.parametrize('recompute', ['none', 'stage'])
-def test_training_equals_the_plain_layers(order, num_micro_batches, recompute, assert_close, assert_gradients_close):
-    x, y = images_and_labels()
+def test_training_equals_the_plain_layers(order, num_micro_batches, recompute):
     pipe = make_pipe(convolutional_layers(), schedule=order, recompute=recompute, num_partitions=len(order),
                      num_micro_batches=num_micro_batches)
-    PlainStack(pipe, x).check_training(
-        pipe, cross_entropy, x, y, num_micro_batches, assert_close, assert_gradients_close)
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), num_micro_batches)
 
 
 def test_only_a_backward_pass_that_has_its_w_runs_in_two_calls():
@@ -48,18 +45,10 @@ def test_only_a_backward_pass_that_has_its_w_runs_in_two_calls():
 
 
 @pytest.mark.parametrize('file, recompute', [('zbv_comms', 'stage'), ('dualpipev', 'none')])
-def test_files_of_pytorch_train_as_the_plain_layers_do(file, recompute, assert_close, assert_gradients_close):
-    x, y = images_and_labels()
+def test_files_of_pytorch_train_as_the_plain_layers_do(file, recompute):
     path = pathlib.Path(__file__).parents[1] / f'schedules/torch/{file}.csv'
     pipe = make_pipe(convolutional_layers(), schedule=str(path), recompute=recompute, num_partitions=2, num_micro_batches=4)
-    PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 4, assert_close, assert_gradients_close)
-
-
-@needs.xla_on_cpus
-def test_compiled_partitions_equal_the_plain_layers(assert_close, assert_gradients_close):
-    x, y = images_and_labels()
-    pipe = make_pipe(convolutional_layers(), schedule=MIXED, num_partitions=2, num_micro_batches=3, jit_compile=True)
-    PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 3, assert_close, assert_gradients_close)
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), 4)
 
 
 def test_every_partition_is_where_the_order_says():
@@ -72,12 +61,11 @@ def test_every_partition_is_where_the_order_says():
         assert all(found <= {part.device[-5:]} for found, part in zip(placed, pipe.partitions))
 
 
-def test_layer_by_layer_on_unequal_devices_equals_the_plain_layers(assert_close, assert_gradients_close):
-    x, y = images_and_labels()
+def test_layer_by_layer_on_unequal_devices_equals_the_plain_layers():
     whole = [[cell.replace('I', 'B') for cell in row if 'W' not in cell] for row in UNEQUAL]
     pipe = make_pipe(
         convolutional_layers(), schedule=whole, recompute='layer', num_partitions=2, num_micro_batches=2)
-    PlainStack(pipe, x).check_training(pipe, cross_entropy, x, y, 2, assert_close, assert_gradients_close)
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), 2)
 
 
 @ORDERS
@@ -101,9 +89,7 @@ def test_a_weight_of_two_partitions_gets_the_gradients_of_both(order, num_micro_
     between = [keras.layers.Dense(4, activation='tanh') for _ in range(3)]
     model = keras.Sequential([keras.Input([4]), shared, *between])
     model = keras.Model(model.inputs[0], shared(model.outputs[0]))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(x) - y))
-    expected = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    loss, expected = loss_and_gradients(model, keras.losses.MeanSquaredError(), x, y)
     pipe = lingpipe.GPipeLayer.from_keras(
         model, schedule=order, num_partitions=len(order), num_micro_batches=num_micro_batches)
     out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
@@ -114,13 +100,9 @@ def test_a_weight_of_two_partitions_gets_the_gradients_of_both(order, num_micro_
 
 
 @pytest.mark.parametrize('num_rows', [1, 2])
-def test_a_smaller_batch_leaves_out_both_halves(num_rows, assert_close, assert_gradients_close):
-    x, y = images_and_labels(num_rows)
+def test_a_smaller_batch_leaves_out_both_halves(num_rows):
     pipe = make_pipe(convolutional_layers(), schedule=MIXED, num_partitions=2, num_micro_batches=3)
-    loss, gradients, _ = PlainStack(pipe, x).value_and_grad(cross_entropy, x, y, 3)
-    out = pipe.value_and_grad(cross_entropy, x, y)
-    assert_close(out.loss, loss)
-    assert_gradients_close(out.gradients, gradients)
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(num_rows), 3, num_steps=1)
 
 
 class CountsWithKeras(keras.layers.Layer):

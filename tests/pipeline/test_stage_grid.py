@@ -13,32 +13,23 @@ from tests.pipeline.small_stacks import (
     squared_error,
     vectors,
 )
-from tests.plain_stack import PlainStack, make_pipe
+from tests.plain_stack import PlainStack, assert_trains_as_plain_layers, loss_and_gradients, make_pipe
 
 layers = keras.layers
 
 
 @pytest.mark.parametrize('num_replicas, num_partitions, schedule, recompute', [
     (2, 2, 'gpipe', 'layer'), (4, 1, '1f1b', 'stage'), (2, 3, 'zb_h1', 'none')])
-def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num_partitions, schedule, recompute, assert_close, assert_gradients_close):
-    x, y = images_and_labels(16)
+def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num_partitions, schedule, recompute):
     pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions,
-                     num_micro_batches=2,
-                     schedule=schedule, recompute=recompute, partition_by='params')
-    PlainStack(pipe, x).check_training(
-        pipe, cross_entropy, x, y, 2 * num_replicas, assert_close, assert_gradients_close)
+                     num_micro_batches=2, schedule=schedule, recompute=recompute, partition_by='params')
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(16), 2 * num_replicas)
 
 
 @pytest.mark.parametrize('num_rows', [13, 1])
-def test_batches_that_the_micro_batches_do_not_divide(num_rows, assert_close, assert_gradients_close):
-    x, y = images_and_labels(num_rows)
+def test_batches_that_the_micro_batches_do_not_divide(num_rows):
     pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    plain = PlainStack(pipe, x)
-    out = pipe.value_and_grad(cross_entropy, x, y, return_outputs=True)
-    loss, gradients, outputs = plain.value_and_grad(cross_entropy, x, y, 4)
-    assert_close((out.loss, out.outputs), (loss, outputs))
-    assert_gradients_close(out.gradients, gradients)
-    assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
+    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(num_rows), 4, num_steps=1)
 
 
 def test_batches_whose_size_is_not_known_before(assert_close, assert_gradients_close):
@@ -126,22 +117,6 @@ def test_evaluation_equals_the_plain_layers(assert_close):
         pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
 
 
-def test_any_keras_model_can_have_replicas(assert_close, assert_gradients_close):
-    keras.utils.set_random_seed(0)
-    x, y = vectors(16)
-    inputs = keras.Input([5])
-    hidden = layers.Dense(8, activation='tanh')(inputs)
-    skip = layers.Dense(8, activation='tanh')(hidden)
-    model = keras.Model(inputs, layers.Dense(3)(layers.add([hidden, skip])))
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(squared_error(y, model(x)))
-    expected = tape.gradient(loss, model.trainable_variables)
-    pipe = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_replicas=2, num_micro_batches=2)
-    out = pipe.value_and_grad(squared_error, x, y)
-    assert_close(out.loss, loss)
-    assert_gradients_close(out.gradients, expected)
-
-
 def test_weights_are_spread_over_the_devices_of_their_stage():
     x, y = vectors(16)
     pipe = make_pipe([dense(8, name=f'dense_{index}') for index in range(8)], num_replicas=2, num_partitions=2)
@@ -154,26 +129,25 @@ def test_weights_are_spread_over_the_devices_of_their_stage():
     assert max(num_bytes[0], num_bytes[2]) <= 0.6 * (num_bytes[0] + num_bytes[2])
 
 
-def test_stages_of_all_replicas_compute_on_devices_of_their_own():
+def calls_of_a_step(**fields):
+    """Returns the calls of functions in a step of two replicas of two partitions."""
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
-                     num_micro_batches=2)
+                     num_micro_batches=2, **fields)
     pipe.build(x.shape)
     step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
-    calls = [operation for operation in step.get_concrete_function().graph.get_operations()
-             if operation.type == 'PartitionedCall' and '_backward' in operation.get_attr('f').name]
+    return [operation for operation in step.get_concrete_function().graph.get_operations()
+            if operation.type == 'PartitionedCall']
+
+
+def test_stages_of_all_replicas_compute_on_devices_of_their_own():
+    calls = [call for call in calls_of_a_step() if '_backward' in call.get_attr('f').name]
     places = [(operation.get_attr('f').name.split('_backward')[0][-1], operation.device[-1]) for operation in calls]
     assert sorted(places) == [('0', '0')] * 2 + [('0', '2')] * 2 + [('1', '1')] * 2 + [('1', '3')] * 2
 
 
 def test_gradient_sums_of_a_stage_do_not_wait_for_earlier_stages():
-    x, y = vectors(16)
-    pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
-                     num_micro_batches=2, gradient_sum='add')
-    pipe.build(x.shape)
-    step = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients, autograph=False)
-    calls = [operation for operation in step.get_concrete_function().graph.get_operations()
-             if operation.type == 'PartitionedCall']
+    calls = calls_of_a_step(gradient_sum='add')
     sums = [call for call in calls if '_add_up' in call.get_attr('f').name]
     backward = {stage: {call for call in calls if f'{stage}_backward' in call.get_attr('f').name} for stage in (0, 1)}
     assert {call.device[-1] for call in sums} == set('0123')
@@ -198,9 +172,7 @@ def test_gradients_have_the_shapes_of_their_weights_in_every_sum(gradient_sum, a
     _, second = keras.ops.split(inputs, [1], axis=-1)  # TensorFlow does not know its last dimension
     model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(layers.Dense(3)(second))))
     x, loss = np.random.default_rng(0).normal(size=(8, 3, 2)).astype('float32'), keras.losses.MeanSquaredError()
-    with tf.GradientTape() as tape:
-        value = loss(x[:, 0, :1], model(x))
-    expected = tape.gradient(value, [variable.value for variable in model.trainable_variables])
+    _, expected = loss_and_gradients(model, loss, x, x[:, 0, :1])
     pipe = gpipe_layer.GPipeLayer.from_keras(
         model, num_partitions=2, num_micro_batches=2, num_replicas=2, gradient_sum=gradient_sum)
     assert_close(pipe.value_and_grad(loss, x, x[:, 0, :1]).gradients, expected)

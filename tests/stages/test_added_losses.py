@@ -8,6 +8,7 @@ from keras import layers, ops
 
 import lingpipe
 from lingpipe.stages.rows import added_losses, forms
+from tests.plain_stack import loss_and_gradients
 
 _SUMS = {
     'sum': lambda x: ops.sum(ops.square(x)),
@@ -82,10 +83,7 @@ def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_c
     def error(y_true, outputs):
         return tf.reduce_mean(tf.square(outputs - y_true))
 
-    model = _make()
-    with tf.GradientTape() as tape:
-        loss = error(y, model(x, training=True)) + sum(map(tf.reduce_sum, model.losses))
-    expected = loss, tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    expected = loss_and_gradients(_make(), error, x, y)
     pipe = lingpipe.GPipeLayer.from_keras(
         _make(), num_partitions=2, num_micro_batches=4 // num_replicas, num_replicas=num_replicas, schedule='1f1b')
     found = pipe.value_and_grad(error, x, y)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline import small_stacks
-from tests.plain_stack import PlainStack, make_pipe
+from tests.plain_stack import make_pipe
 
 
 def layers():
@@ -32,13 +32,3 @@ def test_the_pass_with_the_gradient_of_a_max_pooling_repeats_the_pooling(schedul
     types = [operation_types(function) for function in library.function]
     assert [found for found in types if 'MaxPoolGrad' in found]
     assert all('MaxPool' in found for found in types if 'MaxPoolGrad' in found)
-
-
-@pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
-def test_gradients_through_a_max_pooling_equal_plain_keras(assert_close, assert_gradients_close, schedule):
-    images, labels = small_stacks.images_and_labels()
-    pipe = make_pipe(layers(), num_partitions=2, num_micro_batches=2, schedule=schedule, recompute='none')
-    loss, gradients, _ = PlainStack(pipe, images).value_and_grad(small_stacks.cross_entropy, images, labels, 2)
-    found = pipe.value_and_grad(small_stacks.cross_entropy, images, labels)
-    assert_close(found.loss, loss)
-    assert_gradients_close(found.gradients, gradients)

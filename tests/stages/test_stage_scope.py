@@ -32,36 +32,6 @@ def fitted(make, x, y, steps=3, rate=0.0, **fields):
     return source
 
 
-def video():
-    x = keras.Input([3, 4])
-    hidden = layers.TimeDistributed(layers.BatchNormalization(momentum=0.9))(x)
-    return keras.Model(x, layers.Dense(1)(layers.Flatten()(hidden)))
-
-
-def siamese():
-    norm, a, b = layers.BatchNormalization(momentum=0.9), keras.Input([4]), keras.Input([4])
-    return keras.Model([a, b], layers.Dense(1)(layers.Concatenate()([norm(a), norm(b)])))
-
-
-def spectral():
-    kernel = keras.initializers.RandomNormal(stddev=2.0, seed=1)
-    inner = layers.Dense(6, kernel_initializer=kernel, kernel_regularizer='l2')
-    return keras.Sequential([keras.Input([6]), layers.SpectralNormalization(inner), layers.Dense(1)])
-
-
-@pytest.mark.parametrize('make, x, rate, fields', [
-    (video, normal(8, 3, 4, mean=3), 0.0, {'num_partitions': 2, 'num_micro_batches': 2}),
-    (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 1, 'num_micro_batches': 2}),
-    (siamese, [normal(8, 4, mean=3), normal(8, 4, seed=1, mean=1)], 0.0, {'num_partitions': 3, 'num_micro_batches': 2}),
-    (spectral, normal(8, 6), 0.01, {'num_partitions': 2, 'recompute': 'layer'}),
-], ids=['norm of every frame', 'norm called twice in one partition', 'norm called in two partitions',
-    'weights assigned in call'])
-def test_weights_and_moving_averages_are_those_of_keras(make, x, rate, fields, assert_close):
-    y = np.zeros([8, 1], 'float32')
-    plain, source = fitted(make, x, y, rate=rate), fitted(make, x, y, rate=rate, **fields)
-    assert_close(source.get_weights(), plain.get_weights())
-
-
 class InferenceNorm(layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -99,41 +69,6 @@ def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
     from_keras(model, num_partitions=2, num_micro_batches=2).value_and_grad(
         mean_square, x, np.zeros([2, 6, 1], 'float32'))
     assert_close(norm.moving_mean.numpy(), table[1:8].mean(0))
-
-
-def test_norm_behind_a_reshape_weighs_all_rows_alike():
-    x = np.concatenate([normal(4, 8, 4), normal(4, 8, 4, seed=1, mean=10)])
-    inputs, norm = keras.Input([8, 4]), layers.BatchNormalization(momentum=0.0)
-    hidden = layers.Dense(4, activity_regularizer='l2', name='dense')(norm(keras.ops.reshape(inputs, (-1, 4))))
-    model = keras.Model(inputs, layers.Dense(1)(keras.ops.reshape(hidden, (-1, 32))))
-    gradients = []
-    for ends in ([1, 5], [3, 5]):
-        pipe = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=ends)
-        gradients.append(pipe.value_and_grad(mean_square, x, np.zeros([8, 1], 'float32')).gradients)
-        np.testing.assert_allclose(norm.moving_mean, x.reshape(-1, 4).mean(0), rtol=1e-5)
-    for one, other in zip(*gradients):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('tie', [
-    lambda hidden, table: keras.ops.einsum('btd,vd->btv', hidden, table.embeddings),
-    lambda hidden, table: layers.Lambda(lambda h: keras.ops.matmul(h, keras.ops.transpose(table.embeddings)))(hidden),
-], ids=['operation', 'lambda'])
-def test_weight_read_by_reference_gets_its_whole_gradient(tie, assert_close):
-    tokens, table = keras.Input([5], dtype='int32'), layers.Embedding(11, 6)
-    model = keras.Model(tokens, tie(layers.Dense(6)(table(tokens)), table))
-    x, y = np.arange(20).reshape(4, 5) % 11, normal(4, 5, 11)
-    with tf.GradientTape() as tape:
-        value = mean_square(y, model(x, training=True))
-    wanted = list(
-        map(tf.convert_to_tensor, tape.gradient(value, [variable.value for variable in model.trainable_variables])))
-    for ends, recompute in (([3], 'layer'), ([1, 3], 'stage'), ([1, 2, 3], 'none')):
-        pipe = from_keras(model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends, recompute=recompute)
-        assert_close(list(pipe.value_and_grad(mean_square, x, y).gradients), wanted)
-    with tf.GradientTape() as tape:
-        value = mean_square(y, pipe(x, training=True))
-    assert_close(
-        list(map(tf.convert_to_tensor, tape.gradient(value, [v.value for v in pipe.trainable_variables]))), wanted)
 
 
 @pytest.mark.parametrize('read', [

@@ -9,11 +9,7 @@ import tensorflow as tf
 
 
 class RecordedNorm:
-    """A batch norm whose moving averages move at the end of a mini-batch.
-
-    Args:
-        norm: built `keras.layers.BatchNormalization`; its `call` is replaced.
-    """
+    """A batch norm whose moving averages move at the end of a mini-batch."""
 
     def __init__(self, norm):
         self._norm = norm
