@@ -1,16 +1,9 @@
-import importlib.util
-import pathlib
-
 import keras
 import numpy as np
 import pytest
 
 from lingpipe.layers import attention
-
-_SPEC = importlib.util.spec_from_file_location(
-    'transformer_reference', pathlib.Path(__file__).with_name('transformer_reference.py'))
-reference = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(reference)
+from tests.layers import transformer_reference as reference
 
 
 def make_attention(**fields):
@@ -71,14 +64,6 @@ def test_keys_and_values_of_earlier_positions_can_be_kept(is_rotary):
     queries, keys, values = layer.project(X[:, 4:], start=4)
     keys, values = (keras.ops.concatenate(pair, axis=1) for pair in ((old_keys, keys), (old_values, values)))
     np.testing.assert_allclose(layer.combine(layer.attend(queries, keys, values))[:, 0], layer(X)[:, 4], atol=1e-5)
-
-
-def test_products_of_rotated_vectors_depend_on_the_distance_alone():
-    vectors = np.random.default_rng(2).normal(size=(2, 1, 7, 1, 6)).astype(np.float32)
-    near, far = ([attention.rotate(x, start)[0, :, 0].numpy() for x in vectors] for start in (0, 100))
-    assert not np.allclose(near[0], far[0], atol=0.1)
-    np.testing.assert_allclose(near[0] @ near[1].T, far[0] @ far[1].T, atol=1e-4)
-    np.testing.assert_allclose(near[0], reference.rotate(vectors[0, 0, :, 0]), atol=1e-5)
 
 
 @pytest.mark.parametrize(('num_heads', 'is_rotary'), [(3, False), (8, True)])

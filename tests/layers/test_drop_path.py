@@ -42,13 +42,6 @@ def test_keep_prob_is_final_without_a_step_or_a_schedule(step, num_training_step
         assert layer.keep_prob() == 0.6
 
 
-def test_drop_path_keeps_everything_at_the_first_step():
-    inputs = tf.ones((1000, 1, 1, 1))
-    with base_layer.training_step(0):
-        outputs = make_drop_path(num_training_steps=10)(inputs, training=True)
-    np.testing.assert_array_equal(outputs, inputs)
-
-
 @pytest.mark.parametrize('final_keep_prob, training', [(0.5, False), (1.0, True)])
 def test_drop_path_is_the_identity(final_keep_prob, training):
     inputs = tf.ones((100, 2, 2, 3))

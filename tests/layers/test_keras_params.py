@@ -57,29 +57,15 @@ STOCK = [
     (dense(units=3, dtype='mixed_bfloat16'), (2, 4)),
     (dense(units=3, dtype=keras.DTypePolicy('mixed_float16')), (2, 4)),
     (KerasParams(keras.layers.Conv2D, filters=3, kernel_size=2, strides=(2, 1), padding='same'), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.SeparableConv2D, filters=3, kernel_size=(3, 3)), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.DepthwiseConv2D, kernel_size=3), (2, 5, 6, 4)),
     (KerasParams(keras.layers.BatchNormalization, momentum=0.9), (2, 4)),
-    (KerasParams(keras.layers.LayerNormalization, epsilon=1e-5), (2, 4)),
-    (KerasParams(keras.layers.GroupNormalization, groups=2), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.RMSNormalization), (2, 4)),
     (KerasParams(keras.layers.Dropout, rate=0.5, seed=7), (2, 4)),
     (dense(units=3, kernel_initializer=keras.initializers.RandomNormal(seed=keras.random.SeedGenerator(7))), (2, 4)),
-    (KerasParams(keras.layers.SpatialDropout2D, rate=0.5), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.LSTM, units=3, return_sequences=True), (2, 5, 4)),
     (KerasParams(keras.layers.Bidirectional, layer=KerasParams(keras.layers.LSTM, units=3)), (2, 5, 4)),
     (KerasParams(keras.layers.TimeDistributed, layer=dense(units=3)), (2, 5, 4)),
     (KerasParams(keras.layers.RNN, cell=KerasParams(keras.layers.StackedRNNCells, cells=[
         KerasParams(keras.layers.GRUCell, units=3), KerasParams(keras.layers.LSTMCell, units=2)])), (2, 5, 4)),
-    (KerasParams(keras.layers.Rescaling, scale=1 / 255, offset=-1), (2, 4)),
     (KerasParams(keras.layers.Reshape, target_shape=(2, -1)), (2, 4)),
-    (KerasParams(keras.layers.Permute, dims=(2, 1)), (2, 3, 4)),
-    (KerasParams(keras.layers.Flatten), (2, 3, 4)),
-    (KerasParams(keras.layers.MaxPooling2D, pool_size=2), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.GlobalAveragePooling2D, keepdims=True), (2, 5, 6, 4)),
     (KerasParams(keras.layers.ZeroPadding2D, padding=((1, 0), (0, 1))), (2, 5, 6, 4)),
-    (KerasParams(keras.layers.EinsumDense, equation='ab,bc->ac', output_shape=3), (2, 4)),
-    (KerasParams(keras.layers.PReLU), (2, 4)),
     (KerasParams(keras.layers.Activation, activation='swish'), (2, 4)),
     (KerasParams(keras.layers.Lambda, function=keras.activations.tanh), (2, 4)),
     (KerasParams(keras.layers.RandomFlip, mode='horizontal', seed=1), (2, 5, 6, 3)),
@@ -107,17 +93,6 @@ def test_params_copy_read_text_pickle_and_instantiate_a_working_layer(p, shape):
     assert np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(outputs, 'float32'))).all()
 
 
-@pytest.mark.parametrize(('p', 'inputs', 'shape'), [
-    (KerasParams(keras.layers.Embedding, input_dim=10, output_dim=3), [np.array([[1, 2]])], (1, 2, 3)),
-    (KerasParams(keras.layers.MultiHeadAttention, num_heads=2, key_dim=3),
-     [np.ones((1, 5, 4)), np.ones((1, 6, 4))], (1, 5, 4)),
-    (KerasParams(keras.layers.Concatenate, axis=1), [[np.ones((1, 2)), np.ones((1, 3))]], (1, 5)),
-    (KerasParams(keras.layers.CategoryEncoding, num_tokens=4), [np.array([1, 2])], (4,))])
-def test_layers_with_other_inputs(p, inputs, shape):
-    assert KerasParams(p.cls).FromText(p.ToText()) == p
-    assert p.Instantiate()(*inputs).shape == shape
-
-
 def stock_layers():
     return sorted({cls for cls in vars(keras.layers).values() if inspect.isclass(cls)}, key=str)
 
@@ -134,12 +109,6 @@ def test_every_stock_layer_has_its_constructor_arguments_as_fields(cls):
     if 'kwargs' in parameters and cls.__name__ not in DROP_THEIR_KEYWORD_ARGUMENTS:
         assert BASE_FIELDS <= set(p.GetKeys())
     assert p.Copy().FromTextWithTypes(p.ToTextWithTypes()) == p
-
-
-def test_layer_equals_the_one_that_keras_builds():
-    p = KerasParams(keras.layers.Conv2D, filters=3, kernel_size=2, use_bias=False, name='c', trainable=False)
-    expected = keras.layers.Conv2D(3, 2, use_bias=False, name='c', trainable=False)
-    assert p.Instantiate().get_config() == expected.get_config()
 
 
 def test_base_class_arguments_that_a_subclass_gives_itself_are_no_fields():

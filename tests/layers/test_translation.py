@@ -78,14 +78,6 @@ def test_padding_of_source_and_target_changes_nothing(pipe):
     np.testing.assert_allclose(run(pipe.stack, padded)[:, :5], pipe(BATCH), atol=1e-5)
 
 
-def test_partitions_change_neither_loss_nor_gradients():
-    fields = {'shared_tables': 'all', 'residual_dropout_prob': 0.2}
-    results = [make_pipe(count, **fields).value_and_grad(loss, BATCH, BATCH['target'], step=7) for count in (1, 3)]
-    np.testing.assert_allclose(results[0].loss, results[1].loss, rtol=1e-6)
-    for gradient, other in zip(results[0].gradients, results[1].gradients, strict=True):
-        np.testing.assert_allclose(gradient, other, atol=1e-6)
-
-
 @pytest.mark.parametrize('shared_tables', translation.SHARED_TABLES)
 def test_shared_tables_are_one_variable(shared_tables):
     pipe = make_pipe(3, shared_tables=shared_tables)

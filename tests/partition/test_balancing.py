@@ -10,7 +10,6 @@ import tensorflow as tf
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.partition import balancing, layer_profile
 from lingpipe.partition.layer_profile import LayerTime
-from lingpipe.pipeline import gpipe_layer
 from tests.plain_stack import make_pipe
 
 # Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an
@@ -45,18 +44,6 @@ def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(measured
     assert names(pipe) == [1, 3]
     assert [part.seconds for part in pipe.partitions] == [15.0, 9.0]
     assert [part.memory for part in pipe.partitions] == [None, None]
-
-
-@pytest.mark.parametrize('schedule, recompute, layers', [
-    ('gpipe', 'stage', [4, 4]), ('1f1b', 'none', [4, 4]), ('1f1b', 'stage', [3, 4]), ('1f1b', 'layer', [4, 5])])
-def test_stages_that_recompute_less_get_more_layers(schedule, recompute, layers):
-    """With 'stage' a layer costs 1 + 1 + 2 forward passes in 1F1B's first stage, 1 + 2 in the last: 3 * 4 = 4 * 3. With
-    'layer' it costs 1 + 2 + 2 and 1 + 1 + 2: 4 * 5 = 5 * 4.
-    """
-    pipe = make_pipe(
-        LAYERS[:1] * sum(layers), num_partitions=2, num_micro_batches=8, schedule=schedule, recompute=recompute)
-    pipe(IMAGES)
-    assert names(pipe) == layers
 
 
 def test_a_pipeline_cut_by_time_trains_as_any_other(assert_close, assert_gradients_close, tmp_path):
@@ -144,13 +131,6 @@ def test_the_largest_micro_batch_is_measured(batch, rows):
     specs = {'a': tf.TensorSpec([batch, 5]), 'b': tf.TensorSpec([batch], tf.int32)}
     assert balancing.micro_batch_specs(specs, 3, 'test') == {
         'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
-
-
-def test_a_keras_model_is_balanced_by_what_its_schedule_recomputes():
-    model = keras.Sequential([keras.Input([4]), *[keras.layers.Dense(4) for _ in range(7)]])
-    pipe = gpipe_layer.GPipeLayer.from_keras(
-        model, num_partitions=2, num_micro_batches=8, schedule='1f1b', recompute='stage')
-    assert names(pipe) == [3, 4]
 
 
 def test_step_time_cuts_by_measured_times_for_the_schedule(measured):

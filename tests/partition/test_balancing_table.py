@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from lingpipe import schedules
@@ -68,7 +67,3 @@ def test_the_table_shows_time_and_memory_where_they_are_known():
     assert [part.flops for part in table] == [12, 12]
     bare = balancing.describe_partitions(LAYERS, [3, 5], ['a', 'b'])
     assert [(part.seconds, part.memory) for part in bare] == [(None, None)] * 2
-
-
-def test_costs_have_a_row_for_each_partition_only_where_they_differ():
-    assert np.shape(balancing.layer_costs(LAYERS, 'params', extra_forwards=[1, 0])) == (1, 5)

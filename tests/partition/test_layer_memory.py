@@ -27,31 +27,18 @@ def test_inputs_that_no_gradient_needs_are_not_read():
     assert measure(layers.MaxPooling1D, tf.TensorSpec([3, 6, 5])).read_inputs == 4 * 3 * 6 * 5
 
 
-def test_a_dense_layer_with_softplus_keeps_what_it_activates():
-    assert measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, activation='softplus').internals == 4 * 3 * 7
-
-
-def test_drop_out_keeps_its_mask():
-    assert measure(layers.Dropout, tf.TensorSpec([3, 5]), rate=0.5).internals == 3 * 5
-
-
-def test_moving_averages_are_state():
-    memory = measure(layers.BatchNormalization, tf.TensorSpec([3, 5]))
-    assert (memory.weights, memory.state) == (4 * 2 * 5, 4 * 2 * 5)
-
-
-def test_an_embedding_of_integers():
-    memory = measure(layers.Embedding, tf.TensorSpec([3, 5], tf.int32), input_dim=11, output_dim=4)
-    assert (memory.weights, memory.inputs, memory.outputs) == (4 * 11 * 4, 4 * 3 * 5, 4 * 3 * 5 * 4)
-
-
-def test_reshaping_keeps_nothing():
-    assert measure(layers.Reshape, tf.TensorSpec([3, 6]), target_shape=(2, 3)).internals == 0
-
-
-def test_half_precision_counts_half():
-    memory = measure(layers.Dense, tf.TensorSpec([3, 5]), units=7, dtype='mixed_bfloat16')
-    assert (memory.weights, memory.outputs) == (4 * (5 * 7 + 7), 2 * 3 * 7)
+@pytest.mark.parametrize('layer, shape, dtype, sizes', [
+    (keras_params.KerasParams(layers.Dense, units=7, activation='softplus'), [3, 5], 'float32', {'internals': 4 * 3 * 7}),
+    (keras_params.KerasParams(layers.Dropout, rate=0.5), [3, 5], 'float32', {'internals': 3 * 5}),  # its mask
+    (keras_params.KerasParams(layers.BatchNormalization), [3, 5], 'float32', {'weights': 4 * 2 * 5, 'state': 4 * 2 * 5}),
+    (keras_params.KerasParams(layers.Embedding, input_dim=11, output_dim=4), [3, 5], 'int32',
+     {'weights': 4 * 11 * 4, 'inputs': 4 * 3 * 5, 'outputs': 4 * 3 * 5 * 4}),
+    (keras_params.KerasParams(layers.Reshape, target_shape=(2, 3)), [3, 6], 'float32', {'internals': 0}),
+    (keras_params.KerasParams(layers.Dense, units=7, dtype='mixed_bfloat16'), [3, 5], 'float32',
+     {'weights': 4 * (5 * 7 + 7), 'outputs': 2 * 3 * 7})])
+def test_each_layer_keeps_what_its_backward_pass_reads(layer, shape, dtype, sizes):
+    memory, = layer_memory.layer_memories([layer], tf.TensorSpec(shape, dtype))
+    assert {name: getattr(memory, name) for name in sizes} == sizes
 
 
 def test_layers_hand_their_shapes_on_and_equal_ones_are_alike():
@@ -64,11 +51,7 @@ def test_layers_hand_their_shapes_on_and_equal_ones_are_alike():
 
 
 class Pair(layers.Layer):
-    """Hands on its second input unchanged, as AmoebaNet's cells do, beside the sum of the square roots of both.
-
-    Args:
-        **kwargs: those of every layer.
-    """
+    """Hands on its second input unchanged, as AmoebaNet's cells do, beside the sum of the square roots of both."""
 
     def call(self, inputs):
         return inputs[1], tf.sqrt(tf.nn.relu(inputs[0])) + tf.nn.relu(inputs[1])

@@ -93,11 +93,3 @@ def test_a_cut_by_memory():
     model = memory_model.MemoryModel([block] * 16, live, 'none', num_slots=0)
     assert exact_cut.balanced_partition_ends([1] * 16, 4) == [4, 8, 12, 16]
     assert exact_cut.balanced_partition_ends([1] * 16, 4, model, memory_limit=120) == [3, 7, 11, 16]
-
-
-def test_two_thousand_layers_over_64_partitions_of_limited_memory():
-    stack = [_memory(*row) for row in np.random.default_rng(0).integers(1, 100, [2000, 9]).tolist()]
-    live = layer_memory.live_micro_batches(schedules.make_schedule('1f1b', 64, 128))
-    model = memory_model.MemoryModel(stack, live, 'stage', num_slots=2)
-    ends = exact_cut.balanced_partition_ends([1] * 2000, 64, model, memory_limit=25000)
-    assert max(needs(model, k, start, end) for k, (start, end) in enumerate(zip([0, *ends], ends))) <= 25000

@@ -57,14 +57,6 @@ def test_a_search_finds_nearly_the_best_of_too_many_cuts(monkeypatch):
         assert schedule.simulate(model.stages(ends)).step_time <= 1.03 * brute_force(schedule, model)
 
 
-def test_a_hundred_layers_over_16_devices_are_cut_better_than_evenly():
-    schedule = schedules.make_schedule('1f1b', 16, 16)
-    model, times = drawn_model(0, 100, 'none')
-    even = even_cut(times, 16)
-    ends = step_time_cut.fastest_ends(schedule, model, even)
-    assert schedule.simulate(model.stages(ends)).step_time < schedule.simulate(model.stages(even)).step_time
-
-
 def test_the_best_of_the_cuts_that_fit_is_taken():
     schedule = schedules.make_schedule('1f1b', 3, 2)
     model, times = drawn_model(7, 9)
