@@ -26,9 +26,9 @@ DEFECTS = [Defect(*each) for each in (
     ('gpipe runs backward passes in the order of the forward passes', 'schedules/orders.py',
      'micro_batches[::-1]', 'micro_batches', 'schedules/test_schedule.py'),
     ('1F1B keeps one micro-batch more than its devices need', 'schedules/orders.py',
-     'num_devices - 1 - stage)', 'num_devices - stage)', 'schedules/test_simulation.py'),
+     'num_devices - 1 - stage)', 'num_devices - stage)', 'schedules/test_schedule_properties.py'),
     ('ZB-H1 leaves out the last weight gradients', 'schedules/orders.py',
-     '(*order, *weight_gradients)', 'tuple(order)', 'schedules/test_schedule.py schedules/test_simulation.py'),
+     '(*order, *weight_gradients)', 'tuple(order)', 'schedules/test_schedule.py schedules/test_schedule_properties.py'),
     ('a V-shaped schedule keeps one micro-batch more than it may', 'schedules/v_shaped.py',
      '>= self._most_kept', '> self._most_kept', 'schedules/test_v_shaped.py'),
     # The engine and its stages.

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import GPipeLayer, hyperparams, optimizers
+from lingpipe import hyperparams, optimizers
 from lingpipe.layers import keras_params
 from lingpipe.optimizers import device_placement, pure_optimizer
 from tests import needs
@@ -149,54 +149,6 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     for gradient in stacked[1:]:
         values, slots = step(values, gradient, slots)
     assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
-
-
-def stack_of(num_layers):
-    return [keras_params.KerasParams(keras.layers.Dense, units=4, activation='tanh', name=f'dense_{index}')
-            for index in range(num_layers)]
-
-
-def pipelined_weights(num_partitions, pipe_schedule, loss_scaled):
-    keras.utils.set_random_seed(0)
-    pipe = GPipeLayer.Params().Set(
-        name='pipe', layers=stack_of(4), num_partitions=num_partitions, num_micro_batches=4,
-        schedule=pipe_schedule).Instantiate()
-    pipe.build((None, 4))
-    optimizer = device_placement.place(optimizers.LARS(schedule(), eeta=0.1))
-    optimizer.build(pipe.trainable_variables)
-    before = [variable.numpy() for variable in pipe.trainable_variables]
-    x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
-
-    @tf.function(autograph=False)
-    def step():
-        out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y, loss_scale=128.0 if loss_scaled else None)
-        optimizer.apply(out.gradients, pipe.trainable_variables)
-
-    for _ in RATES[:3]:
-        step()
-    return before, [variable.numpy() for variable in pipe.trainable_variables], (x, y)
-
-
-def plain_weights(before, x, y):
-    """Steps by hand on gradients of the plain layers over the whole batch."""
-    model = keras.Sequential([keras.Input((4,)), *[params.Instantiate() for params in stack_of(4)]])
-    values, history = before, []
-    for count in range(1, 4):
-        for variable, value in zip(model.trainable_variables, values):
-            variable.assign(value)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(x) - y))
-        history.append(
-            [gradient.numpy() for gradient in tape.gradient(loss, [v.value for v in model.trainable_variables])])
-        values = by_hand(before, history, RATES[:count], eeta=0.1, skips=range(1, len(before), 2))
-    return values
-
-
-@pytest.mark.parametrize('num_partitions, pipe_schedule, loss_scaled', [
-    (1, 'gpipe', False), (4, 'gpipe', True), (2, '1f1b', True)])
-def test_steps_of_a_pipeline_are_those_of_the_plain_layers(num_partitions, pipe_schedule, loss_scaled):
-    before, after, data = pipelined_weights(num_partitions, pipe_schedule, loss_scaled)
-    assert_near(after, plain_weights(before, *data))
 
 
 def test_a_file_can_hold_it_with_its_schedule():

@@ -65,13 +65,6 @@ def test_an_optimizer_steps_with_it_and_a_file_can_hold_it():
     assert copy.get_config() == make(minimum_fraction=0.1).get_config()
 
 
-def test_it_is_instantiated_from_params():
-    schedule = keras_params.KerasParams(
-        learning_rate_schedules.WarmupExponentialDecay, initial_learning_rate=1.0, warmup_steps=2, decay_steps=4,
-        decay_rate=0.1).Instantiate()
-    assert [float(schedule(step)) for step in (1, 2, 4)] == pytest.approx([0.5, 1.0, 0.1])
-
-
 # ResNet-50 on ImageNet with batch 32,768: rate 32, 14 epochs of warm-up, 3,558 steps.
 @pytest.mark.parametrize('step, rate', [
     (100, 5.8461), (547, 31.9782), (548, 31.9788), (1000, 23.0984), (2000, 8.5731), (3000, 1.1023), (3557, 0.0001)])
@@ -122,3 +115,16 @@ def test_a_file_and_a_text_can_hold_each(schedule):
 def test_a_warm_up_that_is_too_long_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_rate_grows_with_the_batch():
+    assert [learning_rate_schedules.linearly_scaled(0.1, batch)
+            for batch in (128, 256, 1024, 8192)] == pytest.approx([0.05, 0.1, 0.4, 3.2])
+    assert learning_rate_schedules.linearly_scaled(0.2, 96, base_batch_size=32) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize('batch_size, learning_rate, warmup_epochs', [
+    (4096, 10.0, 5), (8192, 10.0, 5), (16_383, 10.0, 5), (16_384, 25.0, 5), (32_767, 25.0, 5), (32_768, 32.0, 14),
+    (65_535, 32.0, 14), (65_536, 35.6, 40)])
+def test_rates_and_warm_ups_of_lars_are_the_released_ones(batch_size, learning_rate, warmup_epochs):
+    assert learning_rate_schedules.resnet50_lars_rate(batch_size) == (learning_rate, warmup_epochs)

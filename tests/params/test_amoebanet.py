@@ -10,7 +10,6 @@ from lingpipe.layers import amoebanet
 from lingpipe.optimizers import learning_rate_schedules, training_optimizer
 from lingpipe.partition import layer_analysis
 from lingpipe.training import checkpoint_contents, experiment, initial_weights
-from params import amoebanet as experiments
 
 # Genotype, cells, filters and partitions: tables 1 and 2 of GPipe (arXiv 1811.06965), and its section on images.
 PUBLISHED = {
@@ -28,23 +27,6 @@ def params_of(name):
 
 def layers_of(params, cls):
     return [layer for layer in params.task.body.layers if layer.cls is cls]
-
-
-def test_all_experiments_of_the_module_are_known():
-    known = {key for key in model_registry.ListModels().models if key.startswith('params.amoebanet.')}
-    assert known == {f'params.amoebanet.{name}' for name in NAMES}
-    assert model_registry.GetClass('params.amoebanet') is experiments.AmoebaNetDDigits
-
-
-@pytest.mark.parametrize('name', NAMES)
-def test_params_read_back_from_their_text(name):
-    changed = params_of(name)
-    changed.train.Set(max_steps=7, clip_gradient_norm_to_value=0.125)
-    changed.task.body.layers[-1].Set(num_classes=5)
-    changed.train.lr_schedule.Set(initial_learning_rate=0.75)
-    assert changed != params_of(name)
-    assert params_of(name).FromText(changed.ToText()) == changed
-    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
 
 
 @pytest.mark.parametrize('name', NAMES)

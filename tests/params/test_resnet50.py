@@ -1,4 +1,3 @@
-import functools
 import math
 
 import keras
@@ -8,8 +7,6 @@ import tensorflow as tf
 from lingpipe import model_registry, optimizers
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_analysis
-from lingpipe.training import experiment, train_program
-from params import resnet50
 
 IMAGENET = 1_281_167
 # Batch -> steps of the released configurations.
@@ -30,24 +27,6 @@ NAMES = ['ResNet50Digits', *PUBLISHED]
 
 def params_of(name):
     return model_registry.GetParams(f'params.resnet50.{name}', 'Train')
-
-
-def test_all_experiments_of_the_module_are_known():
-    known = {key for key in model_registry.ListModels().models if key.startswith('params.resnet50.')}
-    assert known == {f'params.resnet50.{name}' for name in NAMES}
-    assert model_registry.GetClass('params.resnet50') is resnet50.ResNet50Digits
-
-
-@pytest.mark.parametrize('name', NAMES)
-def test_params_read_back_from_their_text(name):
-    changed = params_of(name)
-    changed.train.Set(max_steps=7)
-    changed.task.body.layers[-1].Set(num_classes=5)
-    changed.train.lr_schedule.Set(initial_learning_rate=0.75)
-    changed.train.optimizer.Set(momentum=0.5)
-    assert changed != params_of(name)
-    assert params_of(name).FromText(changed.ToText()) == changed
-    assert params_of(name).FromTextWithTypes(changed.ToTextWithTypes()) == changed
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -116,25 +95,3 @@ def test_large_batches_train_with_lars(name):
         rate, max_steps, 2.0, 1e-4)
     assert schedule.warmup_steps == pytest.approx(warmup_epochs * IMAGENET / batch_size)
     assert (params.train.l2_regularizer_weight, params.task.label_smoothing) == (0.0, 0.1)
-
-
-def first_step(num_partitions):
-    """Trains the default model, one of its blocks, for one step; returns the `StepResult`, and the weights by name."""
-    params = params_of('ResNet50Digits')
-    params.input.Set(batch_size=8)
-    kept = ('stem', 'group_1_block_0', 'head')
-    params.task.body.Set(
-        num_partitions=num_partitions, layers=[layer for layer in params.task.body.layers if layer.name in kept])
-    params.train.lr_schedule.Set(initial_learning_rate=0.1, warmup_steps=0)
-    source = experiment.build_input(params.input)
-    task = experiment.build_task(params, source.input_spec)
-    program = train_program.TrainProgram(task, params.train)
-    result = program.run(program.iterate(functools.partial(source.training_dataset, 0)), 1)
-    return result, {name: variable.numpy() for name, variable in program.named_variables.items()}
-
-
-def test_the_first_step_is_equal_for_any_number_of_partitions(assert_close):
-    result, weights = first_step(1)
-    other, found = first_step(3)
-    assert_close(other, result)
-    assert_close(found, weights)

@@ -77,13 +77,6 @@ def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes():
         len(part.layer_names) for part in free.partitions]
 
 
-def test_gpipe_layer_itself_refuses_auto():
-    for field in search.FIELDS:
-        with pytest.raises(ValueError, match=rf"{field}='auto' is not resolved by GPipeLayer itself: "
-                                             r".*lingpipe.plan\(params\)"):
-            gpipe_layer.GPipeLayer(stacks.body(**{field: 'auto'}))
-
-
 def test_wrong_fields_are_refused_though_others_are_auto():
     with pytest.raises(ValueError, match='num_micro_batches=0 is not possible'):
         resolution.validate(stacks.body(num_partitions='auto', num_micro_batches=0))

@@ -102,12 +102,6 @@ def test_the_last_device_of_1f1b_always_goes_backward_right_after_forward(make):
     assert make(3, 4).backwards_after_own_forward() == {('B', 2, m) for m in range(4)}
 
 
-def test_stages_lie_on_devices_in_a_loop():
-    schedule = schedules.make_schedule('interleaved_1f1b', 3, 6, 2)
-    assert [schedule.device_of(stage) for stage in range(6)] == [0, 1, 2, 0, 1, 2]
-    assert (schedule.num_devices, schedule.num_stages, schedule.num_virtual_stages) == (3, 6, 2)
-
-
 def test_only_a_schedule_with_weight_actions_splits_the_backward_pass():
     assert [name for name, number in schedules.NUM_VIRTUAL_STAGES.items()
             if schedules.make_schedule(name, 2, 2, number or 2).splits_backward] == ['zb_h1', 'zb_v', 'v_half']

@@ -5,48 +5,6 @@ from lingpipe import schedules
 COSTS = schedules.StageCosts
 
 
-@pytest.mark.parametrize('num_devices, num_micro_batches, as_gpipe, zb_h1, interleaved', [
-    (4, 8, 9, 3, {2: 4.5, 4: 2.25}),
-    (4, 16, 9, 3, {2: 4.5, 4: 2.25}),
-    (8, 32, 21, 7, {2: 10.5, 4: 5.25}),
-])
-def test_bubbles_are_those_of_the_papers(num_devices, num_micro_batches, as_gpipe, zb_h1, interleaved):
-    """With T_F = T_B = T_W = 1.
-
-    GPipe and 1F1B: (p - 1)(T_F + T_B + T_W) (GPipe, arXiv 1811.06965, section 2.3; Megatron, arXiv 2104.04473, section
-    2.2.1); interleaved: a v-th of it (Megatron, section 2.2.2); ZB-H1: (p - 1)(T_F + T_B - T_W) (Zero Bubble, arXiv
-    2401.10241, section 2.3). Over m(T_F + T_B + T_W), the ideal time, that is 0.375, 0.1875 and 0.21875 for GPipe.
-    """
-    sizes = num_devices, num_micro_batches
-    expected = {'gpipe': as_gpipe, '1f1b': as_gpipe, 'zb_h1': zb_h1}
-    timelines = [(schedules.make_schedule(name, *sizes).simulate(), bubble) for name, bubble in expected.items()]
-    timelines += [(schedules.make_schedule('interleaved_1f1b', *sizes, v).simulate(), bubble)
-                  for v, bubble in interleaved.items()]
-    ideal = 3 * num_micro_batches
-    for timeline, bubble in timelines:
-        assert timeline.bubble_time == bubble
-        assert timeline.step_time == ideal + bubble
-        assert timeline.bubble_over_ideal == bubble / ideal
-        assert timeline.bubble_fraction == pytest.approx(bubble / (ideal + bubble))
-    assert timelines[0][0].bubble_over_ideal == {8: 0.375, 16: 0.1875, 32: 0.21875}[num_micro_batches]
-    assert timelines[2][0].bubble_over_ideal == {8: 0.125, 16: 0.0625, 32: 7 / 96}[num_micro_batches]
-
-
-@pytest.mark.parametrize('name, num_virtual_stages, activations', [
-    ('gpipe', 1, (8, 8, 8, 8)),
-    ('1f1b', 1, (4, 3, 2, 1)),
-    ('zb_h1', 1, (4, 3, 2, 1)),
-    ('interleaved_1f1b', 2, (5.5, 4.5, 3.5, 2.5)),
-    ('interleaved_1f1b', 4, (4.75, 4.25, 3.75, 3.25)),
-])
-def test_peaks_are_those_of_the_papers(name, num_virtual_stages, activations):
-    """p = 4, m = 8. The first of interleaved: p(1 + (p - 1)/(p v)) (Korthikanti et al., arXiv 2205.05198, section
-    4.2.3)."""
-    timeline = schedules.make_schedule(name, 4, 8, num_virtual_stages).simulate()
-    assert timeline.peak_activations == activations
-    assert timeline.peak_weight_gradient_inputs == ((1, 2, 3, 4) if name == 'zb_h1' else (0, 0, 0, 0))
-
-
 def test_whole_and_split_backward_passes_of_one_schedule_by_hand():
     """A whole B takes 2 + 3, a split one 2 and its W 3; what the B of micro-batch 0 leaves is kept to the end.
 
@@ -59,13 +17,6 @@ def test_whole_and_split_backward_passes_of_one_schedule_by_hand():
     assert [(str(span.action), span.start, span.end) for span in timeline.spans] == [
         ('0F0', 0, 1), ('0F1', 1, 2), ('0B0', 2, 4), ('0B1', 4, 9), ('0W0', 9, 12)]
     assert schedule.peak_memory(1.0, 0.5) == (2.0,) and schedule.peak_memory(0.0, 0.5) == (0.5,)
-
-
-@pytest.mark.parametrize('weight_gradient_inputs', [0.25, 0.5, 1.0])
-def test_the_memory_of_zb_h1_is_that_of_its_paper(weight_gradient_inputs):
-    """(p - i + 1) M_B + (i - 1) M_W on device i, counted from 1 (Zero Bubble, section 2.3), where M_W <= M_B."""
-    assert schedules.zb_h1(4, 8).peak_memory(1.0, weight_gradient_inputs) == tuple(
-        (4 - i + 1) + (i - 1) * weight_gradient_inputs for i in range(1, 5))
 
 
 def test_times_by_hand():

@@ -1,0 +1,28 @@
+"""What holds for every model of params/: it is known, its module has a default, and its params are read back."""
+
+import pytest
+
+from lingpipe import model_registry
+
+DEFAULTS = {'amoebanet': 'AmoebaNetDDigits', 'resnet50': 'ResNet50Digits', 'transformer_lm': 'PydocBytes',
+            'transformer_nmt': 'SpokenNumbers'}
+NUM_MODELS = {'amoebanet': 11, 'resnet50': 12, 'transformer_lm': 7, 'transformer_nmt': 6}
+MODELS = sorted(name for name in model_registry.ListModels().models if name.split('.')[1] in DEFAULTS)
+
+
+@pytest.mark.parametrize('module', DEFAULTS)
+def test_all_models_of_a_module_are_known_and_one_is_the_default(module):
+    assert sum(name.split('.')[1] == module for name in MODELS) == NUM_MODELS[module]
+    assert model_registry.GetClass(f'params.{module}').__name__ == DEFAULTS[module]
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_params_read_back_from_their_text(name):
+    changed = model_registry.GetParams(name, 'Train')
+    changed.train.Set(max_steps=7, clip_gradient_norm_to_value=0.125)
+    changed.train.lr_schedule = changed.train.lr_schedule.Copy()
+    changed.task.body.layers[-1].name = 'last'
+    for read, write in (('FromText', 'ToText'), ('FromTextWithTypes', 'ToTextWithTypes')):
+        params = model_registry.GetParams(name, 'Train')
+        assert changed != params
+        assert getattr(params, read)(getattr(changed, write)()) == changed
