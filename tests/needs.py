@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import shutil
 
 import pytest
 import tensorflow as tf
@@ -26,5 +25,3 @@ xla_on_cpus = pytest.mark.skipif(_is_installed('tensorflow-tpu'), reason='tensor
 tpu_compiler = pytest.mark.skipif(
     importlib.util.find_spec('jaxlib') is None, reason="pip install 'lingpipe[tpu-compile]' on Linux")
 keras_hub = pytest.mark.skipif(importlib.util.find_spec('keras_hub') is None, reason="pip install 'lingpipe[hub]'")
-CHROMIUM = next(filter(shutil.which, ('chromium', 'chromium-browser', 'google-chrome')), None)
-chromium = pytest.mark.skipif(CHROMIUM is None, reason='Chromium or Chrome is not installed')

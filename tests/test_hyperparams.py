@@ -124,13 +124,6 @@ def test_freeze_forbids_changes_except_of_nested_params():
     assert p.body.units == 1
 
 
-def test_set_through_a_path_respects_frozen_nested_params():
-    p = model_params()
-    p.body.Freeze()
-    with pytest.raises(TypeError, match='immutable'):
-        p.Set(**{'body.units': 1})
-
-
 def test_copy_is_deep_and_stays_frozen():
     p = model_params().Set(shape=[Point([1], {'k': dense_params()})])
     p.Freeze()

@@ -32,9 +32,6 @@ ERRORS = {
     'a file of overrides that is not there': (
         [TINY, '--logdir=x', '--model_params_file_override=none.txt'],
         '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
-    'a file of overrides that is no text': (
-        [TINY, '--logdir=x', '--model_params_file_override=no_text'],
-        '--model_params_file_override=no_text cannot be read (it is not text in UTF-8, from byte 0 on).'),
     'both kinds of overrides': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
         '--model_params_override and --model_params_file_override were both given. Give one of them.'),
@@ -61,9 +58,6 @@ ERRORS = {
     'a cluster without other processes': (
         [TINY, '--logdir=x', '--cluster=multi_worker'],
         '--cluster=multi_worker needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or SageMaker are set. Start all processes by srun'),
-    'a file of a cluster that is not there': (
-        [TINY, '--logdir=x', '--cluster=pipeline', '--cluster_spec=none.json', '--task=worker:0'],
-        '--cluster_spec=none.json cannot be read (No such file or directory).'),
     'a training that one program cannot do': (
         [TINY, '--logdir=x', '--device=tpu', "--model_params_override=task.body.tpu_route='spmd'"],
         "tpu_route='spmd' needs at least num_partitions=2 layers in a row that are alike"),
@@ -78,15 +72,9 @@ USAGE_ERRORS = {
         '--checkpoint is for --mode=eval, export and generate only. To train from the weights of a checkpoint, set '
         'train.init_from_checkpoint'),
     'a folder whose name is not text': ([TINY, '--logdir=caf\udce9'], '--logdir=caf\\udce9 is not text in UTF-8, which'),
-    'following in a training': (
-        [TINY, '--logdir=x', '--follow'], '--follow is for --mode=eval only. To train from the weights of a '
-                                          'checkpoint'),
     'following and a checkpoint': (
         [TINY, '--logdir=x', '--mode=eval', '--follow', '--checkpoint=logs/train/ckpt-5'],
         '--checkpoint and --follow were both given. Give one of them.'),
-    'an accelerator in a training': (
-        [TINY, '--logdir=x', '--accelerator=v3'], '--accelerator is for --mode=plan only.'),
-    'compiling in a training': ([TINY, '--logdir=x', '--compile'], '--compile is for --mode=plan only.'),
     'a topology and nothing to compile': (
         [TINY, '--mode=plan', '--tpu_topology=v3:2x2'], '--tpu_topology is for --compile only. Give --compile too.'),
     'a plan for another accelerator than is compiled for': (
@@ -126,9 +114,6 @@ USAGE_ERRORS = {
     'a worker that nobody waits for': (
         [TINY, '--logdir=x', '--cluster=parameter_server', '--replace_after_seconds=30'],
         '--replace_after_seconds is for --mode=train --cluster=pipeline only'),
-    'a limit of steps in an evaluation': (
-        [TINY, '--logdir=x', '--mode=eval', '--step_timeout_seconds=3'],
-        '--step_timeout_seconds is for --mode=train only.'),
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
                                  '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
@@ -183,7 +168,6 @@ def outcome_of(process):
 def command_line(tmp_path_factory):
     folder = tmp_path_factory.mktemp('command_line')
     (folder / 'file').touch()
-    (folder / 'no_text').write_bytes(b'\xff\xfe')
     return CommandLine(folder, str(folder / 'data'))
 
 

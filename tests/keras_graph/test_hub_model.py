@@ -18,7 +18,6 @@ GPT2 = {'vocabulary_size': 20, 'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8,
 GEMMA = {'vocabulary_size': 20, 'num_layers': 2, 'num_query_heads': 2, 'num_key_value_heads': 1, 'hidden_dim': 8,
          'intermediate_dim': 16, 'head_dim': 4}
 BERT = {**GPT2, 'num_layers': 1}
-VIT = {'image_shape': (8, 8, 3), 'patch_size': 4, 'num_layers': 1, 'num_heads': 2, 'hidden_dim': 8, 'mlp_dim': 16}
 
 
 def tokens(segments=False):
@@ -34,12 +33,6 @@ def pipe_of(inputs, **fields):
     pipe = p.Instantiate()
     pipe.build_from_specs(tf.nest.map_structure(lambda part: tf.TensorSpec(part.shape, part.dtype), inputs))
     return pipe
-
-
-@pytest.fixture(name='hub', scope='module')
-def hub_fixture():
-    import keras_hub
-    return keras_hub
 
 
 @pytest.fixture(name='preset', scope='module')
@@ -110,19 +103,6 @@ def test_tokens_of_a_preset_are_classified_one_by_one(hub, name, others, tmp_pat
     model.save(tmp_path / 'model.keras')
     loaded = keras.saving.load_model(tmp_path / 'model.keras')
     np.testing.assert_allclose(loaded.predict(inputs, verbose=0), logits, rtol=1e-4, atol=1e-5)
-
-
-def test_images_are_classified(hub):
-    images = np.zeros([4, 8, 8, 3], 'float32')
-    pipe = pipe_of(images, backbone='ViTBackbone', backbone_arguments=VIT, head='image_classifier',
-                   head_arguments={'num_classes': 3})
-    assert pipe(images).shape == [4, 3]
-
-
-def test_masked_tokens_are_predicted(hub):
-    inputs = {**tokens(True), 'mask_positions': np.array([[1, 2]] * 4, 'int32')}
-    pipe = pipe_of(inputs, backbone='BertBackbone', backbone_arguments=BERT, head='masked_lm')
-    assert pipe(inputs).shape == [4, 2, 20]
 
 
 @pytest.mark.parametrize('fields, words', [

@@ -58,22 +58,6 @@ def normal(*shape):
     return np.random.default_rng(0).normal(size=shape).astype('float32')
 
 
-def unet():
-    inputs = hidden = keras.Input((16, 16, 3))
-    skips = []
-    for filters in (4, 8):
-        hidden = layers.Conv2D(filters, 3, padding='same', activation='relu')(hidden)
-        hidden = layers.BatchNormalization()(hidden)
-        skips.append(hidden)
-        hidden = layers.MaxPooling2D()(hidden)
-    hidden = layers.Conv2D(16, 3, padding='same', activation='relu', name='bottom')(hidden)
-    for filters, skip in zip((8, 4), reversed(skips)):
-        hidden = layers.Conv2DTranspose(filters, 2, strides=2)(hidden)
-        hidden = layers.Concatenate()([hidden, skip])
-        hidden = layers.Conv2D(filters, 3, padding='same', activation='relu')(hidden)
-    return keras.Model(inputs, layers.Conv2D(2, 1)(hidden))
-
-
 def encoder(width=6):
     inputs = keras.Input((width,))
     hidden = layers.Dense(8, activation='tanh', name='inside')(inputs)
@@ -106,18 +90,6 @@ def test_sequential_model_built_late():
     assert_stages_equal_model(model, normal(4, 6), num_stages=2)
 
 
-@pytest.mark.parametrize('num_stages', [1, 3, 7])
-def test_branches_operations_and_call_arguments(num_stages):
-    inputs = keras.Input((5, 8))
-    attended, scores = layers.MultiHeadAttention(2, 4)(
-        inputs, value=inputs * 2.0, use_causal_mask=True, return_attention_scores=True)
-    hidden = layers.LayerNormalization()(inputs + attended)
-    sequence, state = layers.GRU(8, return_state=True, return_sequences=True)(hidden)
-    decoded = layers.GRU(8)(hidden, initial_state=state)
-    model = keras.Model(inputs, {'scores': scores, 'rest': [keras.ops.mean(sequence, axis=1), (decoded,)]})
-    assert_stages_equal_model(model, normal(2, 5, 8), num_stages)
-
-
 def test_skips_go_straight_from_producer_to_consumer():
     inputs = keras.Input((4,))
     skip = layers.Dense(4, name='skip')(inputs)
@@ -129,21 +101,6 @@ def test_skips_go_straight_from_producer_to_consumer():
     parts = graph.stages([1, 2, 3, 4])
     assert [part.sources for part in parts] == [[(-1, 0)], [(0, 0)], [(1, 0)], [(2, 0), (0, 0), (-1, 0)]]
     assert [part.num_outputs for part in parts] == [1, 1, 1, 3]
-
-
-def test_unet_with_skips_from_first_to_last_stage():
-    graph = assert_stages_equal_model(unet(), normal(2, 16, 16, 3), num_stages=4)
-    assert any(producer == 0 for producer, _ in graph.stages(even_ends(graph, 4))[-1].sources)
-
-
-def test_gradients_equal_those_of_the_model():
-    model, inputs = unet(), normal(2, 16, 16, 3)
-    graph, gradients = keras_model.ModelGraph(model), []
-    for function in (model, lambda inputs, training: run_stages(graph, even_ends(graph, 4), inputs, training)):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(function(inputs, training=False) ** 2)
-        gradients.append(tape.gradient(loss, graph.trainable_variables))
-    assert_same(*gradients)
 
 
 def test_a_segment_carries_only_what_is_still_needed():
@@ -214,17 +171,6 @@ def test_masks_enter_nested_models():
     assert {'reader/inputs', 'reader/recurrent'} < {unit.name for unit in graph.units}
 
 
-def test_dictionaries_of_inputs_and_outputs():
-    tokens, image = keras.Input((5,), dtype='int32', name='tokens'), keras.Input((4, 4, 1), name='image')
-    text = layers.GlobalAveragePooling1D()(layers.Embedding(10, 6)(tokens))
-    joined = layers.Concatenate()([text, layers.Flatten()(layers.Conv2D(2, 3)(image))])
-    model = keras.Model({'tokens': tokens, 'image': image}, {'label': layers.Dense(3)(joined), 'joined': joined})
-    inputs = {'image': normal(2, 4, 4, 1), 'tokens': np.arange(10).reshape(2, 5)}
-    graph = assert_stages_equal_model(model, inputs)
-    assert graph.input_structure['tokens'] == tf.TensorSpec([None, 5], tf.int32)
-    assert graph.output_structure == {'label': tf.TensorSpec([None, 3]), 'joined': tf.TensorSpec([None, 14])}
-
-
 def test_inputs_by_name_for_a_model_with_a_list_of_inputs():
     first, second = keras.Input((2,), name='first'), keras.Input((2,), name='second')
     graph = keras_model.ModelGraph(keras.Model([first, second], layers.Subtract()([first, second])))
@@ -236,32 +182,6 @@ def test_inputs_of_a_wrong_shape_are_refused():
     graph = keras_model.ModelGraph(encoder())
     with pytest.raises(ValueError, match='expected shape='):
         graph.flatten_inputs(normal(2, 5))
-
-
-@pytest.mark.parametrize('num_stages', [1, 2])
-def test_masks_ride_on_the_tensors_within_a_stage(num_stages):
-    tokens = keras.Input((None,), dtype='int32')
-    embedded = layers.Embedding(20, 8, mask_zero=True)(tokens)
-    summed = layers.LSTM(8, return_sequences=True, name='recurrent')(layers.Dropout(0.3)(embedded))
-    averaged = layers.GlobalAveragePooling1D()(summed)
-    model = keras.Model(tokens, layers.Dense(2)(averaged) + layers.LSTM(2)(embedded))
-    graph, batch = keras_model.ModelGraph(model), np.array([[1, 2, 0, 0], [3, 4, 5, 0]])
-    ends = [len(graph.units)] if num_stages == 1 else [[unit.name for unit in graph.units].index('recurrent') + 1,
-                                                       len(graph.units)]
-    for training in (False, True):
-        wanted = outcome(lambda training=training: model(batch, training=training), [])
-        assert_same(outcome(lambda training=training: run_stages(graph, ends, batch, training), []), wanted)
-    longer = np.concatenate([batch, np.zeros((2, 3), int)], axis=1)
-    assert_same(run_stages(graph, ends, longer, False), run_stages(graph, ends, batch, False))
-
-
-def test_a_frozen_batch_norm_behaves_as_in_keras():
-    base = encoder()
-    base.trainable = False
-    inputs = keras.Input((6,))
-    model = keras.Model(inputs, layers.Dense(3)(base(inputs, training=False)))
-    graph = assert_stages_equal_model(model, normal(4, 6), num_stages=2)
-    assert graph.trainable_variables == model.layers[-1].trainable_variables
 
 
 def test_a_keras_application_is_cut_into_even_stages():
@@ -276,10 +196,10 @@ def test_a_keras_application_is_cut_into_even_stages():
 
 
 def test_variables_keep_the_order_of_the_model():
-    graph = keras_model.ModelGraph(unet())
+    graph = keras_model.ModelGraph(encoder())
     assert list(map(id, graph.trainable_variables)) == list(map(id, graph.model.trainable_variables))
-    bottom = graph.model.get_layer('bottom')
-    assert graph.units[graph.first_unit(bottom.kernel)].layer is bottom
+    inside = graph.model.get_layer('inside')
+    assert graph.units[graph.first_unit(inside.kernel)].layer is inside
 
 
 def test_analyses_count_from_shapes():
@@ -289,12 +209,6 @@ def test_analyses_count_from_shapes():
     assert (dense.num_parameters, dense.num_state, dense.flops.contractions) == (48, 0, 2 * 10 * 6 * 8)
     assert (norm.num_parameters, norm.num_state) == (16, 16)
     assert dense.outputs == [tf.TensorSpec([1, 10, 8])]
-
-
-def test_resnet50_has_the_published_number_of_operations():
-    model = keras.applications.ResNet50(weights=None)
-    flops = sum(analysis.flops.contractions for analysis in keras_model.ModelGraph(model).analyses())
-    assert flops / 2 == pytest.approx(3.8e9, rel=0.03)  # multiply-adds, arXiv 1512.03385 table 1
 
 
 def test_moved_variables_stay_one_set_of_weights(tmp_path):

@@ -30,12 +30,6 @@ DEVICES = ['CPU:1', 'CPU:2']
 PARTS = ('lora_kernel_a', 'lora_kernel_b')
 
 
-@pytest.fixture(name='hub', scope='module')
-def hub_fixture():
-    import keras_hub
-    return keras_hub
-
-
 def twins(hub, name):
     """Returns two backbones with the same random weights."""
     both = [getattr(hub.models, name)(**BACKBONES[name]) for _ in range(2)]
@@ -265,13 +259,6 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
 def test_what_cannot_be_trained_so_is_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         dense_pipe(**fields)
-
-
-def test_a_backbone_without_queries_is_refused(hub):
-    with pytest.raises(ValueError, match='ResNetBackbone has none. Name layers'):
-        pipe_of({}, backbone='ResNetBackbone', head='backbone', lora_rank=2, backbone_arguments={
-            'input_conv_filters': [64], 'input_conv_kernel_sizes': [3], 'stackwise_num_filters': [64],
-            'stackwise_num_blocks': [1], 'stackwise_num_strides': [1], 'block_type': 'basic_block'})
 
 
 def with_lora():

@@ -30,16 +30,6 @@ def file_fixture(tmp_path):
     return path, model
 
 
-def rewrite_archive(path, change, compression=zipfile.ZIP_STORED):
-    """Writes a .keras file again, after a function has changed the dictionary {name: bytes} of its files."""
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    change(files)
-    with zipfile.ZipFile(path, 'w', compression) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-
-
 def body(model_params, **fields):
     p = lingpipe.GPipeLayer.Params().Set(name='body', model=model_params, num_partitions=2, num_micro_batches=2)
     return p.Set(devices=['CPU:1', 'CPU:2'], **fields)
@@ -160,14 +150,3 @@ def test_weights_that_cannot_be_read_are_refused(file, weights):
     without_weights(file[0], weights)
     with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
         source.load_weights(model)
-
-
-def test_layers_beside_a_model_are_refused():
-    p = body(lingpipe.KerasModelParams(skipping_model)).Set(layers=[lingpipe.KerasModelParams(skipping_model)])
-    with pytest.raises(ValueError, match='layers was given'):
-        p.Instantiate()
-
-
-def test_more_partitions_than_layers_are_refused():
-    with pytest.raises(ValueError, match='num_partitions=9'):
-        body(lingpipe.KerasModelParams(skipping_model)).Set(num_partitions=9, devices=None).Instantiate()

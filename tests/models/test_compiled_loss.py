@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras.src.trainers import compile_utils
 
 import lingpipe
-from lingpipe.models import compiled_loss
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)
@@ -45,11 +43,6 @@ def by_positives(y_true, outputs):
 def contrastive(y_true, outputs):
     similarities = ops.matmul(outputs, ops.transpose(y_true))
     return ops.mean(ops.logsumexp(similarities, -1) - ops.sum(outputs * y_true, -1))
-
-
-class Rows(keras.losses.Loss):
-    def call(self, y_true, outputs):
-        return ops.mean(ops.abs(outputs - y_true), -1)
 
 
 def models(make_source=None, **fields):
@@ -240,22 +233,6 @@ def test_layers_quantized_to_float8_are_not_trained():
         pipelined.train_on_batch(X, Y)
 
 
-@pytest.mark.parametrize('schedule', ['gpipe', 'zb_h1'])
-def test_a_last_batch_of_fewer_rows_than_micro_batches_trains_as_in_keras(schedule, assert_close):
-    """Its number of rows is known only at run time; convolutions and pooling do not take 0 rows."""
-    def make():
-        return keras.Sequential([
-            keras.Input([8, 8, 3]), layers.Conv2D(4, 3, activation='relu'), layers.MaxPooling2D(2), layers.Flatten(),
-            layers.Dense(3, activity_regularizer='l2')])
-
-    x, logs = RANDOM.normal(size=(6, 8, 8, 3)).astype('float32'), []
-    for model in models(make, num_micro_batches=4, schedule=schedule):
-        model.compile(keras.optimizers.SGD(0.1), 'mse', metrics=['mae'])
-        history = model.fit(x, Y[:6], batch_size=4, epochs=2, shuffle=False, verbose=0).history
-        logs.append([*history.values(), model.predict(x, batch_size=4, verbose=0), *model.get_weights()])
-    assert_close(logs[1], logs[0])
-
-
 def test_an_empty_batch_changes_nothing():
     _, pipelined = models()
     pipelined.compile('sgd', 'mse')
@@ -264,24 +241,3 @@ def test_an_empty_batch_changes_nothing():
     assert pipelined.predict_on_batch(X[:0]).shape == (0, 3)
     pipelined.train_on_batch(X[:0], Y[:0])
     np.testing.assert_array_equal(pipelined.get_weights()[0], before[0])
-
-
-def found_kind(loss):
-    symbol = keras.KerasTensor([None, 3])
-    record = compile_utils.CompileLoss(loss)
-    record.build(symbol, symbol)
-    return compiled_loss.kinds_of(record, symbol, symbol, None, [])
-
-
-@pytest.mark.parametrize('loss, kind', [
-    (mse(), 'MEAN'), (mse(reduction='sum'), 'SUM'), (scalar, 'MEAN'), (total, 'SUM'), (Rows(), 'MEAN'),
-    (Rows(reduction='sum'), 'SUM')])
-def test_the_kind_of_a_loss_is_found(loss, kind):
-    assert found_kind(loss) == [compiled_loss.Kind[kind]]
-
-
-@pytest.mark.parametrize(
-    'loss', [mixed, masked, by_positives, contrastive, 'dice', 'tversky', 'circle', mse(reduction=None), lambda y_true, outputs: 1 / 0])
-def test_losses_that_do_not_add_up_are_known(loss):
-    with pytest.raises(compiled_loss.NotAdditive):
-        found_kind(loss)

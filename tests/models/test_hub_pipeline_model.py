@@ -13,12 +13,6 @@ LABELS = np.array([0, 1, 2, 1, 0, 2])
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.0, 1.0, 3.0])
 
 
-@pytest.fixture(name='hub')
-def hub_fixture():
-    import keras_hub
-    return keras_hub
-
-
 def make_classifier(hub):
     keras.utils.set_random_seed(0)
     tokenizer = hub.models.BertTokenizer(vocabulary=['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]', 'a', 'b', 'c'])

@@ -109,21 +109,6 @@ def test_numbers_that_are_small_differences_of_large_ones_add_up():
     assert make_task([metric], num_outputs=10).metric_names(targets) == {'loss', 'auc'}
 
 
-def test_micro_batches_without_examples_count_nothing(assert_close):
-    task = make_task(named(OF_LOGITS), num_micro_batches=5)
-    x, y, weights = examples(3)
-    out = task.body.value_and_grad(task.loss_and_metrics, x, (y, weights))
-    assert_close(out.metrics, expected(task, x, y, weights))
-
-
-def test_metrics_change_no_gradient(assert_close):
-    x, y, weights = examples(6)
-    out, alone = [task.body.value_and_grad(task.loss_and_metrics, x, (y, weights))
-                  for task in (make_task(named(OF_LOGITS), num_partitions=2), make_task([], num_partitions=2))]
-    assert alone.metrics == {}
-    assert_close((out.loss, out.gradients), (alone.loss, alone.gradients))
-
-
 @pytest.mark.parametrize('policy', ['mixed_float16', 'mixed_bfloat16'])
 def test_half_precision_is_measured_in_single_precision(policy, assert_close):
     """300 examples in one micro-batch: bfloat16 cannot count them."""
@@ -251,10 +236,3 @@ def test_a_metric_of_classes_is_saved_and_loaded_as_keras_does(assert_close):
         each.update_state(y, x[:, :NUM_CLASSES], sample_weight=weights)
     assert (loaded.name, loaded.class_id) == ('auc', 2)
     assert_close(loaded.result(), metric.result())
-
-
-def test_metrics_are_written_and_read_as_text():
-    params = keras_task.KerasTask.Params().Set(name='task', loss=LOGITS, metrics=named(OF_LOGITS))
-    read = keras_task.KerasTask.Params().Set(loss=LOGITS.Copy(), metrics=named(OF_LOGITS))
-    read.FromText(params.ToText())
-    assert read.ToText() == params.ToText()

@@ -59,15 +59,6 @@ def test_a_step_equals_keras_on_one_device(loss, settings, num_partitions, num_m
     assert_close((out.loss, out.gradients), plain_loss_and_gradients(task, reference, x, y, weights))
 
 
-def test_examples_of_weight_0_change_nothing(assert_close):
-    task = make_task(KerasParams(LOSSES.MeanSquaredError), num_micro_batches=2)
-    x, y, _ = batch(4)
-    weights = np.array([1, 1, 0, 0], 'float32')
-    filled, alone = [task.body.value_and_grad(task.loss_and_metrics, x[:rows], (y[:rows], weights[:rows]))
-                     for rows in (4, 2)]
-    assert_close((filled.loss, filled.gradients), (alone.loss, alone.gradients))
-
-
 def test_a_weight_of_a_sequence_counts_for_all_of_its_tokens(assert_close):
     layers = [KerasParams(keras.layers.RepeatVector, n=5), KerasParams(keras.layers.Dense, units=4)]
     task = make_task(KerasParams(LOSSES.SparseCategoricalCrossentropy, from_logits=True, ignore_class=3), layers,

@@ -42,18 +42,6 @@ def test_probabilities_are_those_of_the_definition(order):
     np.testing.assert_allclose(bits[order - 1:], -np.log2(expected), rtol=1e-9)
 
 
-@pytest.mark.parametrize('order', [1, 3])
-def test_probabilities_add_up_to_one(order):
-    model = language_model.NGramModel(np.array([0, 1, 2, 0, 1, 3, 3, 0]), order, 6)
-    for history in ([0, 1], [3, 3], [5, 4]):
-        assert sum(2 ** -model.bits(np.array([*history, word]))[-1] for word in range(6)) == pytest.approx(1)
-
-
-def test_a_text_that_repeats_itself_costs_next_to_nothing():
-    text = np.tile(np.arange(7), 100)
-    assert language_model.NGramModel(text, 4, 256).bits(text)[10:].mean() < 0.05
-
-
 def test_an_order_that_no_number_can_hold_is_refused():
     with pytest.raises(ValueError, match='order=8 is too large for runs of tokens below 256'):
         language_model.NGramModel(np.arange(9), 8, 256)

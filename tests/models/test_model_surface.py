@@ -126,14 +126,6 @@ def test_training_resumes_from_weights_and_slots_of_the_source(tmp_path):
     assert int(models[1].optimizer.iterations) == 3
 
 
-def test_h5_files_load_as_pipelines(models, tmp_path):
-    _, model = models
-    model.save(tmp_path / 'model.h5')
-    loaded = keras.saving.load_model(tmp_path / 'model.h5')
-    assert len(loaded.pipe.partitions) == 2
-    np.testing.assert_allclose(loaded(X), model(X), rtol=1e-5, atol=1e-6)
-
-
 def test_quantized_kernels_with_lora_are_saved_as_keras_does(tmp_path):
     source, loaded = make_source(), []
     source.quantize('int8')
@@ -155,14 +147,6 @@ def test_it_exports_the_plain_model(make, tmp_path):
     model.export(tmp_path / 'exported', verbose=False)
     loaded = tf.saved_model.load(tmp_path / 'exported')
     np.testing.assert_allclose(loaded.serve(X), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_it_exports_before_its_first_call(tmp_path):
-    model = pipelined(make_source())
-    signature = [tf.TensorSpec([None, 5])]
-    model.export(tmp_path / 'exported', verbose=False, input_signature=signature)
-    loaded = tf.saved_model.load(tmp_path / 'exported')
-    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-5, atol=1e-6)
 
 
 def test_a_stateless_call_takes_given_values_and_returns_the_state(models):

@@ -15,12 +15,6 @@ LENGTH = 12
 STOPS = (7, 9)
 
 
-@pytest.fixture(name='hub')
-def hub_fixture():
-    import keras_hub
-    return keras_hub
-
-
 def make_task(hub, name='GPT2', sizes=None, kind='CausalLM', preprocessor=None):
     keras.utils.set_random_seed(0)
     backbone = getattr(hub.models, f'{name}Backbone')(**(sizes or {**HEADS, 'max_sequence_length': LENGTH}))

@@ -78,14 +78,3 @@ def test_translations_are_made_with_the_values_that_are_read(task):
     averages = {id(variable): tf.zeros(variable.shape) for variable in task.body.variables}
     tokens = translate(task, read=lambda variable: averages[id(variable)])
     assert not tokens.any()  # all tokens are equally likely, and the first of them is the end
-
-
-def test_partitions_do_not_change_translations(task):
-    params = task.params.Copy()
-    params.body.Set(num_partitions=1, random_seed=1)
-    one = params.Instantiate()
-    one.body.build_from_specs({'source': SOURCE, 'target': tf.zeros([4, LENGTH], tf.int32)})
-    for variable, other in zip(one.body.trainable_variables, task.body.trainable_variables, strict=True):
-        variable.assign(other)
-    assert len(one.body.partitions) == 1
-    np.testing.assert_array_equal(translate(task), translate(one))

@@ -12,6 +12,7 @@ from lingpipe import schedules
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.schedules import timeline
 from lingpipe.tools.trace import action_times
+from tests.pipeline.small_stacks import squared_error
 from tests.plain_stack import make_pipe
 
 X = np.linspace(-1, 1, 24 * 4, dtype=np.float32).reshape(24, 4)
@@ -34,10 +35,6 @@ def _wait(x):
         return value
 
     return tf.ensure_shape(tf.numpy_function(wait, [x], x.dtype), x.shape)
-
-
-def squared_error(y_true, outputs):
-    return tf.reduce_mean(tf.square(outputs - y_true), -1)
 
 
 def record(pipe, observe=True):

@@ -16,13 +16,7 @@ VOID = {'meta', 'img'}
 
 
 class Page(parser.HTMLParser):
-    """Reads a page, and asserts that every element is closed by its own end tag.
-
-    Attributes:
-        tags: list of all (name, attributes).
-        sections: {heading: texts below it}.
-        images: {heading: descriptions of the pictures below it}.
-    """
+    """Reads a page, and asserts that every element is closed by its own end tag."""
 
     def __init__(self, text):
         super().__init__()

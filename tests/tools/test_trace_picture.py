@@ -21,15 +21,6 @@ def test_each_device_has_a_row_coloured_by_what_it_does():
     assert [WAIT, FORWARD, BACKWARD, WAIT, UPDATE] in rows
 
 
-def test_replicas_have_rows_of_their_own():
-    schedule = schedules.make_schedule('gpipe', 1, 1)
-    order = list(schedule.execution_order())
-    step = simulation.replay(schedule, [dict.fromkeys(order, 1.0), dict(zip(order, (1.0, 3.0)))], (0.0, 1.0))
-    image = Image.open(io.BytesIO(trace_picture.png({'measured': step}, ['replica 0', 'replica 1']))).convert('RGB')
-    rows = [colours_of_blocks(image, y) for y in range(image.height)]
-    assert rows.index([FORWARD, BACKWARD, WAIT, UPDATE]) < rows.index([FORWARD, BACKWARD, UPDATE])
-
-
 def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
     schedule = schedules.make_schedule('gpipe', 1, 1)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
@@ -89,12 +80,3 @@ def test_a_trace_file_has_the_documented_fields():
     assert [(event['tid'], event['dur'], event['args']['step']) for event in updates] == [
         (0, 1000.0, 3), (1, 1000.0, 3), (0, 1000.0, 4), (1, 1000.0, 4)]
     assert all(event['ts'] >= 0 and event['dur'] >= 0 for event in events if event['ph'] == 'X')
-
-
-def test_each_event_says_its_replica():
-    schedule = schedules.make_schedule('gpipe', 2, 1)
-    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 0.002)] * 3)
-    events = [event for event in json.loads(trace_picture.trace_text([step], ['row'] * 6))['traceEvents']
-              if event['ph'] == 'X']
-    assert {(event['tid'], event['args']['replica']) for event in events} == {
-        (device, device // 2) for device in range(6)}
