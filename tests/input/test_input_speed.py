@@ -99,7 +99,7 @@ def test_a_share_decodes_its_rows_alone(data_dir, cache, monkeypatch):
         assert len(set(decoded)) == count
 
 
-def test_a_data_service_gives_the_same_batches_from_any_position_and_shares(data_dir, data_service):
+def test_a_data_service_gives_the_same_batches_from_any_position(data_dir, data_service):
     found = training_examples(data_dir, 4, 54, data_service=data_service)
     assert_equal_examples(found, [column[4:58] for column in training_examples(data_dir)])
     exact_order.assert_shares_are_the_batch(make_input(data_dir, data_service=data_service).training_dataset, 4)
