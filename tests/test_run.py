@@ -26,12 +26,12 @@ ERRORS = {
         "There is no model 'params.amoebanet.AmoebaNetD18x257'; did you mean params.amoebanet.AmoebaNetD18x256 or "),
     'a field that is not there': (
         [TINY, '--logdir=x', '--model_params_override=train.max_step=5'],
-        'train.max_step is not a parameter; did you mean train.max_steps?'),
+        'train.max_step is not a parameter; did you mean train.max_steps'),
     'a value of another type': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=many'], 'train.max_steps : many is not an int'),
     'a file of overrides that is not there': (
         [TINY, '--logdir=x', '--model_params_file_override=none.txt'],
-        '--model_params_file_override=none.txt cannot be read (No such file or directory).'),
+        '--model_params_file_override=none.txt cannot be read ([Errno 2] No such file or directory: '),
     'both kinds of overrides': (
         [TINY, '--logdir=x', '--model_params_override=train.max_steps=5', '--model_params_file_override=none.txt'],
         '--model_params_override and --model_params_file_override were both given. Give one of them.'),

@@ -93,7 +93,7 @@ class ImageSources:
         if not self._cropping:
             examples = base_input.parallel_map(examples, self._pixels)
         with tf.device('CPU:0'):
-            return examples.rebatch(count, drop_remainder=True).get_single_element()
+            return examples.unbatch().batch(count, drop_remainder=True).get_single_element()
 
     def _pixels(self, images, labels, identifiers):
         pixels, problems = self._reader(training=False).read(images, identifiers, seeds=None)

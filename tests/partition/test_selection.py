@@ -18,9 +18,9 @@ def calls_fixture(monkeypatch):
     calls, forward = [], stage_program.StageProgram.forward
 
     def recording_forward(self, known, kept, flow=None):
-        result, after, operation = forward(self, known, kept, flow)
-        calls.append((kept, [ref.deref() for ref in after if ref not in known]))
-        return result, after, operation
+        done = forward(self, known, kept, flow)
+        calls.append((kept, [ref.deref() for ref in done.known if ref not in known]))
+        return done
 
     monkeypatch.setattr(stage_program.StageProgram, 'forward', recording_forward)
     return calls

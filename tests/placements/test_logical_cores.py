@@ -187,7 +187,7 @@ def test_the_host_stops_where_a_step_is_not_finite(traced_convolution):
     counting = [operation for operation in graph.get_operations()
                 if operation.type.startswith('Assign') and operation.device.endswith('CPU:0')]
     assert len(counting) == 2 and all(check in _ancestors(operation) for operation in counting)
-    assert check.inputs[0].op.type == 'All' and train_program.NON_FINITE in str(check.inputs[1].op.node_def)
+    assert check.inputs[0].op.type == 'LogicalAnd' and train_program.NON_FINITE in str(check.inputs[1].op.node_def)
 
 
 def _ancestors(operation):
