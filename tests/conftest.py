@@ -54,8 +54,8 @@ _QUICK = {
 # Folders and modules that start clusters, compile for TPUs, install packages, or try many random models and runs:
 # `pytest -m slow` runs them, and no other selection does.
 _SLOW = {
-    'slurm', 'fuzz', 'fuzz_runs', 'examples', 'faults', 'peers', 'tpu', 'test_local_cluster', 'test_hosts',
-    'test_hub_models_on_hosts', 'test_worker_training', 'test_parameter_servers', 'test_slices', 'test_keras_hub',
+    'slurm', 'fuzz', 'fuzz_runs', 'examples', 'faults', 'peers', 'tpu', 'test_local_cluster', 'test_pipeline_hosts',
+    'test_hub_models_on_hosts', 'test_multi_worker_training', 'test_parameter_servers', 'test_slices', 'test_keras_hub',
     'test_tpu_compiler', 'test_plan_compilation', 'test_plan_compilation_stages', 'test_spmd_on_virtual_cores',
     'test_spmd_replicas', 'test_spmd_replicas_state', 'test_spmd_step_state', 'test_spmd_cores_training',
     'test_docs', 'test_readme', 'test_images', 'test_planted_bugs', 'test_fuzz', 'test_fuzz_runs'}
