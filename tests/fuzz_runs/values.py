@@ -44,7 +44,8 @@ def loss(values):
     names = {name.split('/')[1] for name in values if name.startswith('model/')}
     cls = max(experiment.MODELS.values(), key=lambda model: len(names & set(model.NAMES[:len(model.LAYERS)])))
     data = cls().Test().Instantiate()
-    outputs = data._features.astype('float64')
+    features, targets = (column.numpy() for column in data._columns)
+    outputs = features.astype('float64')
     for name, (kind, _) in zip(cls.NAMES, cls.LAYERS):
         weights = [values[key] for key in evaluated(values, name)]
         if kind == experiment.DENSE:
@@ -53,7 +54,7 @@ def loss(values):
         elif kind == experiment.NORM:
             gamma, beta, mean, variance = weights
             outputs = (outputs - mean) / np.sqrt(variance + _EPSILON) * gamma + beta
-    return float(np.mean(np.square(outputs - data._targets)))
+    return float(np.mean(np.square(outputs - targets)))
 
 
 def evaluated(values, layer):
