@@ -185,7 +185,7 @@ def test_who_leaves_a_cluster_open_lets_its_processes_listen(options, words, add
 
 
 def test_jobs_unknown_to_a_mode_are_refused_before_startup():
-    with pytest.raises(ValueError, match="a job 'ps', which --cluster=pipeline does not know"):
+    with pytest.raises(ValueError, match='lists .*ps.*, but --cluster=pipeline needs'):
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])
 
 
