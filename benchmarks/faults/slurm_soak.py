@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import tensorflow as tf
 from absl import app, flags
 
+from benchmarks.faults import save_moments
 from benchmarks.support import common
 from tests.slurm import slurm_on_one_machine
 
@@ -153,14 +153,6 @@ def _reference(slurm, folder, step):
     return folder / f'reference/train/ckpt-{step}'
 
 
-def _is_same(one, other):
-    readers = [tf.compat.v1.train.NewCheckpointReader(str(path)) for path in (one, other)]
-    names, others = [{name for name in reader.get_variable_to_shape_map() if not name.startswith(('_', 'save_counter'))}
-                     for reader in readers]
-    values = [[reader.get_tensor(name).tobytes() for name in sorted(names)] for reader in readers]
-    return names == others and values[0] == values[1]
-
-
 def _row(one):
     numbers = ['did not stop', '', ''] if one.seconds is None else [
         f'{one.seconds:.1f}', f'{one.lost_seconds:.1f}', one.resumed_step]
@@ -185,7 +177,8 @@ def main(_):
         slurm.wait_for_state(soak.job, 'PENDING')
         step = int(re.findall(r'Stopped by SIGUSR1 at step (\d+)', slurm.output(soak.job))[-1])
         slurm.command('scancel', soak.job)
-        is_same = _is_same(disk / f'logs/train/ckpt-{step}', _reference(slurm, folder, step))
+        is_same = save_moments.values(str(disk / f'logs/train/ckpt-{step}')) == save_moments.values(
+            str(_reference(slurm, folder, step)))
     common.report(
         common.markdown_table(['fault', 'resumed after s', 'work lost s', 'at step'], map(_row, recoveries)),
         f'The weights of step {step} are {"" if is_same else "NOT "}those of a run without faults, bit for bit.')

@@ -148,9 +148,16 @@ def _text_of(path, source):
         raise ValueError(f'{source} cannot be read ({error}). Give a JSON file in the form of TF_CONFIG.') from error
 
 
+def _without_duplicates(pairs):
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):  # else the last one would count alone
+        raise ValueError(f'a name occurs twice in {_shown(names)}')
+    return dict(pairs)
+
+
 def _parse(text, source):
     try:
-        config = json.loads(text)
+        config = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ValueError(f'{source} is not valid JSON ({error}). {_EXPECTED}') from error
     if not isinstance(config, dict):

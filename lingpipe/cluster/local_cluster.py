@@ -57,6 +57,7 @@ class _Part:
         say(f'{self.name} is process {self.process.pid}')
 
     def has_just_ended(self):
+        """Returns whether it has ended since the last call, and prints how."""
         if self.code is not None or self.process.poll() is None:
             return False
         self.code = self.process.returncode

@@ -23,18 +23,19 @@ def start(path: str | None) -> None:
         OSError: the file cannot be written.
     """
     address = os.environ.get('NOTIFY_SOCKET')
-    if path:
-        pathlib.Path(path).touch()
-    if path or address:
-        threading.Thread(target=_run, args=(path, address), name='liveness', daemon=True).start()
+    file = pathlib.Path(path).expanduser() if path else None
+    if file:
+        file.touch()
+    if file or address:
+        threading.Thread(target=_run, args=(file, address), name='liveness', daemon=True).start()
 
 
-def _run(path: str | None, address: str | None) -> None:
+def _run(file: pathlib.Path | None, address: str | None) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         while True:
             with contextlib.suppress(OSError):  # a full disk, or systemd that starts again
-                if path:
-                    pathlib.Path(path).touch()
+                if file:
+                    file.touch()
                 if address:
                     systemd.sendto(b'READY=1\nWATCHDOG=1', address.replace('@', '\0', 1))
             time.sleep(_SECONDS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-_LAST_EPOCH = np.iinfo(np.int64).max // 4
+LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
@@ -22,7 +22,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
         num_skipped = tf.where(epoch == first_epoch, tf.constant(first_index, tf.int64), tf.constant(0, tf.int64))
         return rows_of(epoch).skip(num_skipped)
 
-    return tf.data.Dataset.range(first_epoch, _LAST_EPOCH).flat_map(rest_of)
+    return tf.data.Dataset.range(first_epoch, LAST_EPOCH).flat_map(rest_of)
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:

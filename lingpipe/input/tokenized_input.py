@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.input import base_input, batch_share, row_order, tfds_builders, tokenization
 
 _MEMORY_LIMIT_BYTES = 64 * 2**20
-_LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 class TokenizedInput(base_input.BaseInput):
@@ -65,7 +63,7 @@ class TokenizedInput(base_input.BaseInput):
         if self._is_kept_in_memory:
             rows = share.of(self._numbers(position), size).map(self._row_in_memory)
         else:
-            tokens = tf.data.Dataset.range(_LAST_EPOCH).flat_map(self._tokens_of_epoch)
+            tokens = tf.data.Dataset.range(row_order.LAST_EPOCH).flat_map(self._tokens_of_epoch)
             rows = share.of(self._cut(tokens).skip(position).map(self._row), size)
         return self._finish(rows.batch(share.size(size), drop_remainder=True).map(self._batch))
 

@@ -93,6 +93,7 @@ def test_a_wrong_flag_is_refused(task, sentence):
     ('', 'TF_CONFIG is not set and no --cluster_spec=FILE was given'),
     ('{', 'is not valid JSON'), ('[]', r'TF_CONFIG holds \[\]'), ('"x"', "holds 'x'"),
     ('{"task": {"type": "worker"}}', "has no entry 'cluster'"),
+    ('{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}}', 'a name occurs twice'),
     ('{"cluster": {"worker": ["a:1"]}, "task": "worker:0"}', "'task' of TF_CONFIG is .* Give a job and its index"),
     ("{'cluster': __import__('os').system('true')}", 'is not valid JSON')])
 def test_other_texts_are_refused(text, sentence):
