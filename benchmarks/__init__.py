@@ -10,6 +10,7 @@ root.
     peers/       how fast are other libraries on the same model?
     tpu/         what does a step need by the TPU compiler? No TPU is needed.
     support/     what several of these share: models, processes and tables
+    results/     what they measured, written by --csv; `results_page` writes the tables of docs/results.md from it
 
 `gpu_checklist` runs what needs a GPU, `planned_gpu` plans steps that others measured on GPUs, and `weight` counts the
 lines of this project.

@@ -171,8 +171,8 @@ def half_precision():
 
 
 CHECKS = {
-    'equality': equality, 'group_statistics': group_statistics, 'compiled_stages': compiled_stages, 'step_time': step_time, 'sums': sums, 'memory': memory,
-    'half_precision': half_precision}
+    'equality': equality, 'group_statistics': group_statistics, 'compiled_stages': compiled_stages,
+    'step_time': step_time, 'sums': sums, 'memory': memory, 'half_precision': half_precision}
 _CHECKS = flags.DEFINE_list('checks', list(CHECKS), f'Checks to run, of {", ".join(CHECKS)}.')
 
 
@@ -279,12 +279,13 @@ def _peak_mib(device, function):
 
 
 def _run(name):
-    """Returns a row of the table."""
+    """Prints the result of a check as soon as it is there, and returns its row of the table."""
     try:
         with common.Process(CHECKS[name]) as process:
             is_good, text = process.next()
     except common.ProcessDied as error:
         is_good, text = False, str(error)
+    print(f'{name}: {"passed" if is_good else "FAILED"}', flush=True)
     return [name, 'passed' if is_good else 'FAILED', text]
 
 
@@ -295,7 +296,7 @@ def main(unused_argv):
     gpus = tf.config.list_physical_devices('GPU')
     where = f'{len(gpus)} GPUs' if gpus else 'No GPU was found: the list runs on virtual CPU devices'
     rows = [_run(name) for name in _CHECKS.value]
-    common.report(common.markdown_table(['check', 'result', 'what was found'], rows),
+    common.report(common.Table(['check', 'result', 'what was found'], rows),
                   f'{where}; {_NUM_DEVICES.value} devices in each check, Keras {keras.__version__}.')
     sys.exit(any(result != 'passed' for _, result, _ in rows))
 

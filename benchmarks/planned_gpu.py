@@ -33,8 +33,9 @@ from absl import app, flags
 from benchmarks.support import common
 from lingpipe import schedules
 from lingpipe.layers import transformer
+from lingpipe.partition import accelerators
 from lingpipe.pipeline import layer_sources
-from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.planner import plans, resolution
 
 _ROWS = flags.DEFINE_string('rows', None, 'CSV file of measured steps.', required=True)
 _FIT = flags.DEFINE_bool('fit', False, 'Fit the achieved figures on one half of the rows first.')
@@ -133,8 +134,8 @@ class _Recomputing(resolution.LayerStack):
     def least_times(self, micro_batch_size, accelerator, dtype):
         return self._with_recomputation(super().least_times(micro_batch_size, accelerator, dtype))
 
-    def achieved_times(self, micro_batch_size, accelerator):
-        return self._with_recomputation(super().achieved_times(micro_batch_size, accelerator))
+    def achieved_times(self, micro_batch_size, accelerator, achieved):
+        return self._with_recomputation(super().achieved_times(micro_batch_size, accelerator, achieved))
 
     def _with_recomputation(self, times):
         return [time._replace(backward_seconds=time.backward_seconds + time.forward_seconds)
@@ -207,7 +208,7 @@ def _table(rows, row_plans, found):
     columns = _GROUP_BY.value
     cells = [[*value, *_cells(found[own], least[own])] for value, own in _groups(rows, columns)]
     cells.append([*['all'] * len(columns), *_cells(found, least)])
-    return common.markdown_table(
+    return common.Table(
         [*columns, 'rows', 'mean absolute error', 'mean error', 'largest', 'lower bound / measured'], cells)
 
 
@@ -249,7 +250,7 @@ def _left_out(rows, row_plans, columns, start):
         achieved = fit(*_only(others, rows, row_plans), start)
         found = errors(*_only(own, rows, row_plans), achieved)
         cells.append([*value, *_cells(found, [0.0])[:-1]])
-    return common.markdown_table([*columns, 'rows', 'mean absolute error', 'mean error', 'largest'], cells)
+    return common.Table([*columns, 'rows', 'mean absolute error', 'mean error', 'largest'], cells)
 
 
 def _only(indices, *lists):

@@ -23,6 +23,7 @@ def main(arguments=None):
     parser.add_argument('--texts', required=True, help='file with a text a line')
     parser.add_argument('--save', required=True, help='folder for the preset of the fine-tuned model')
     parser.add_argument('--rank', type=int, default=4)
+    parser.add_argument('--lora_layers', nargs='*', metavar='REGEX', help='default: the queries and values')
     parser.add_argument('--num_partitions', type=int, default=2)
     parser.add_argument('--batch_size', type=int, default=8)
     parser.add_argument('--sequence_length', type=int, default=256)
@@ -35,8 +36,8 @@ def main(arguments=None):
     preprocessor = keras_hub.models.CausalLMPreprocessor.from_preset(
         flags.preset, sequence_length=flags.sequence_length)
     pipe = lingpipe.GPipeLayer.from_preset(
-        flags.preset, lora_rank=flags.rank, preprocessor=preprocessor, num_partitions=flags.num_partitions,
-        num_micro_batches=4, schedule='1f1b')
+        flags.preset, lora_rank=flags.rank, lora_layers=flags.lora_layers, preprocessor=preprocessor,
+        num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
     task = pipe.model  # of KerasHub, whose weights the pipeline trains
 
     model = lingpipe.PipelineModel(pipe)

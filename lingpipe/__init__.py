@@ -6,9 +6,19 @@ Names load when they are first used, so that params and schedules can be read wi
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wrapt
+
+if TYPE_CHECKING:  # so that editors complete names and show arguments
+    from lingpipe import callbacks
+    from lingpipe.devices.device_kinds import use_virtual_devices
+    from lingpipe.keras_graph.model_source import KerasModelParams
+    from lingpipe.models.pipeline_model import PipelineModel
+    from lingpipe.pipeline.gpipe_layer import GPipeLayer
+    from lingpipe.placements.own_script import connect
+    from lingpipe.tools.trace.model_trace import trace
+    from lingpipe.training.planning import plan
 
 os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # though keras.json may name another one
 
@@ -18,13 +28,23 @@ _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
     'KerasModelParams': 'lingpipe.keras_graph.model_source',
     'PipelineModel': 'lingpipe.models.pipeline_model',
+    'connect': 'lingpipe.placements.own_script',
     'plan': 'lingpipe.training.planning',
+    'trace': 'lingpipe.tools.trace.model_trace',
     'use_virtual_devices': 'lingpipe.devices.device_kinds',
 }
-__all__ = ['GPipeLayer', 'KerasModelParams', 'PipelineModel', 'plan', 'use_virtual_devices']
+_MODULES = ('callbacks',)
+__all__ = [
+    'GPipeLayer', 'KerasModelParams', 'PipelineModel', 'callbacks', 'connect', 'plan', 'trace', 'use_virtual_devices']
+
+
+def __dir__() -> list[str]:
+    return [*__all__, '__version__']
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f'lingpipe.{name}')
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}; it has {__all__}.')
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -3,16 +3,17 @@
 import os
 import signal
 
-from lingpipe.command_line import standard_streams
+from lingpipe.command_line import startup
 
 
 def run() -> None:
     """Runs the command of `sys.argv`, and exits."""
-    standard_streams.open_missing()
-    standard_streams.allow_all_characters()
+    startup.open_missing()
+    startup.allow_all_characters()
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if not is_ignored and os.getpid() != 1:  # the system ignores signals to process 1 that have no handler
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends imports and calls of TensorFlow too, without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends what only prints
     from lingpipe.command_line import command
     command.run()
 

@@ -47,6 +47,13 @@ class SingleTaskModelParams:
         return NotImplementedError(f'{name} does not define {method}(); add `def {method}(self):` to it, '
                                    f'returning {result}.')
 
+    def _Made(self, method):
+        params = getattr(self, method)()
+        if not isinstance(params, hyperparams.Params):
+            raise ValueError(f'{type(self).__name__}.{method}() returns {params!r}, where Params are needed. End it '
+                             'with a `return` of them.')
+        return params
+
     def Model(self) -> hyperparams.Params:
         """Returns the Params of the experiment: `task`, `train` and `eval`.
 
@@ -56,7 +63,7 @@ class SingleTaskModelParams:
         Raises:
             AttributeError: the task's Params lack `train` or `eval`.
         """
-        task = self.Task().Copy()
+        task = self._Made('Task').Copy()
         model = hyperparams.Params()
         model.Define('task', task, 'The model with its loss and metrics.')
         for name, description in (('train', 'How the task is trained.'), ('eval', 'How the task is evaluated.')):
@@ -67,7 +74,7 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Returns those of 'Train', 'Dev' and 'Test' that this experiment defines."""
+        """Returns which of 'Train', 'Dev' and 'Test' this experiment defines."""
         return [name for name in _DATASETS if getattr(type(self), name) is not getattr(SingleTaskModelParams, name)]
 
     def GetDatasetParams(self, name: str) -> hyperparams.Params:
@@ -80,7 +87,7 @@ class SingleTaskModelParams:
         if name not in _DATASETS:
             nearest = spelling.did_you_mean(str(name), _DATASETS)
             raise LookupError(f'{type(self).__name__} has no dataset {name!r}{nearest}')
-        return getattr(self, name)()
+        return self._Made(name)
 
     def GetAllDatasetParams(self) -> dict[str, hyperparams.Params]:
         """Returns {name: Params of the input} of every dataset that this experiment defines."""

@@ -1,4 +1,4 @@
-"""What this machine has, what LingPipe would use of it, and what is wrong: `python -m lingpipe.doctor`.
+"""What this machine has, what LingPipe would use of it, and what is wrong: `lingpipe doctor`.
 
 TensorFlow is asked in a process of its own, since importing a build that does not suit the machine can hang or abort::
 
@@ -43,35 +43,24 @@ _GIB = 2**30
 
 
 class Machine(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        system: operating system and kind of processor, such as 'linux x86_64'.
-        processor: its name.
-        instructions: its instruction sets that matter to TensorFlow, of 'avx2', 'avx512f' and 'amx_bf16'.
-        num_cores: cores that this process may use.
-        memory: bytes of the machine's memory.
-        packages: dictionary from the name of a package to its version, where it is installed.
-        nvidia_driver: version of NVIDIA's driver, None without one.
-        tpu_files: names of the device files of TPUs.
-        tensorflow: what TensorFlow said of itself, by 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and
-            'tpus'; only 'error' where it could not be asked.
-    """
-
-    system: str
-    processor: str
-    instructions: Sequence[str]
-    num_cores: int
-    memory: int
-    packages: dict[str, str]
-    nvidia_driver: str | None
-    tpu_files: Sequence[str]
+    system: str  # operating system and kind of processor, such as 'linux x86_64'
+    processor: str  # its name
+    instructions: Sequence[str]  # its instruction sets that matter to TensorFlow, of 'avx2', 'avx512f' and 'amx_bf16'
+    num_cores: int  # cores that this process may use
+    memory: int  # bytes of the machine's memory
+    packages: dict[str, str]  # dictionary from the name of a package to its version, where it is installed
+    nvidia_driver: str | None  # version of NVIDIA's driver, None without one
+    tpu_files: Sequence[str]  # names of the device files of TPUs
+    # what TensorFlow said of itself, by 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and 'tpus'; only
+    # 'error' where it could not be asked
     tensorflow: dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report; returns the exit code."""
-    parser = argparse.ArgumentParser(prog='python -m lingpipe.doctor', description=__doc__.partition('\n')[0])
+    parser = argparse.ArgumentParser(prog='lingpipe doctor', description=__doc__.partition('\n')[0])
     parser.add_argument('--timeout_seconds', type=float, default=120,
                         help='how long TensorFlow may take to import and to find its devices')
     parser.add_argument('--answer', action='store_true', help=argparse.SUPPRESS)
@@ -94,7 +83,7 @@ def examine(timeout_seconds: float = 120) -> Machine:
     name = re.search(r'^model name\s*: (.*)', information, re.MULTILINE)
     flags = re.search(r'^flags\s*: (.*)', information, re.MULTILINE)
     known = (flags.group(1) if flags else '').split()
-    driver = re.search(r'Kernel Module\D*([\d.]+)', _read(_NVIDIA_DRIVER))
+    driver = re.search(r'Kernel Module.*?\s(\d+\.[\d.]+)', _read(_NVIDIA_DRIVER))
     return Machine(
         system=f'{sys.platform} {platform.machine()}',
         processor=name.group(1) if name else platform.processor() or 'unknown',
@@ -116,7 +105,7 @@ def report(machine: Machine) -> str:
 
 
 def would_use(machine: Machine) -> str:
-    """Returns in words which devices `run.py --device=auto` takes."""
+    """Describes which devices `run.py --device=auto` takes."""
     said = machine.tensorflow
     if 'error' in said:
         return 'nothing, before TensorFlow can be imported.'
@@ -180,8 +169,8 @@ def _accelerator_problems(machine):
                '`pip install -r requirements/tpu.txt` in a fresh virtual environment.')
     elif 'tensorflow-tpu' in machine.packages and not machine.tpu_files:
         yield ('TensorFlow is the build for TPUs, but there are no device files of TPUs (/dev/accel0, /dev/vfio/0): '
-               'this is no TPU VM, or a container that was not given them. Start the container with --privileged, or '
-               'train with --device=cpu.')
+               'this is not a TPU VM, or a container that was not given them. Start the container with --privileged, '
+               'or train with --device=cpu.')
     elif machine.tpu_files and said.get('tpu_error'):
         yield said['tpu_error']
 

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib: blocks on rows, such as the actions of devices, curves over steps, and images.
+"""Pictures by matplotlib: blocks on rows, such as the actions of devices, and curves over steps.
 
 No figure passes through pyplot, which would keep it and could open a window. Importing this module takes a while, so
 only what draws imports it.
@@ -21,25 +21,16 @@ _MOST_HEIGHT = 20.0  # inches of the rows of a panel; those of a thousand device
 _LETTER = 4.6  # points
 _MOST_PATHS = 2000  # more blocks have no labels, and are pixels inside an SVG file
 _MOST_NAMES, _MOST_MARKED = 64, 40
-_IMAGES_IN_ROW = 8
 
 
 class Block(NamedTuple):
-    """A bar on a row.
+    """A bar on a row."""
 
-    Attributes:
-        row: index of its row.
-        kind: key of the legend.
-        begin: left end, in the unit of the axis.
-        end: right end.
-        label: text inside it, if it has room.
-    """
-
-    row: int
-    kind: str
-    begin: float
-    end: float
-    label: str = ''
+    row: int  # index of its row
+    kind: str  # key of the legend
+    begin: float  # left end, in the unit of the axis
+    end: float  # right end
+    label: str = ''  # text inside it, if it has room
 
 
 class Rows(NamedTuple):
@@ -97,40 +88,22 @@ def _draw_rows(axis, panel, legend, extent):
 
 
 @matplotlib.rc_context(_STYLE)
-def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str = 'step') -> Figure:
     """Draws curves over steps; a curve has a gap where a value is not finite.
 
     Args:
         title: title of the chart.
         series: dictionary from the name of a curve to its pairs (step, value).
+        unit: what is counted instead of steps.
     """
     figure = Figure((4.8, 2.6), layout='constrained')
     axis = figure.subplots()
     for name, points in series.items():
         axis.plot(*zip(*points), marker='.' if len(points) <= _MOST_MARKED else None, linewidth=1.3, label=name)
-    axis.set(title=title, xlabel='step')
+    axis.set(title=title, xlabel=unit)
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.grid(color='#dddddd')
     axis.legend(frameon=False)
-    return figure
-
-
-@matplotlib.rc_context(_STYLE)
-def images(shown: Sequence[tuple[str, Any]]) -> Figure:
-    """Draws images side by side, eight in a row, each from its least value to its greatest.
-
-    Args:
-        shown: pairs of a title and the pixels, float `[height, width, 1 or 3]`.
-    """
-    num_rows = -(-len(shown) // _IMAGES_IN_ROW)
-    figure = Figure((_WIDTH, 1.5 * num_rows), layout='constrained')
-    axes = figure.subplots(num_rows, _IMAGES_IN_ROW, squeeze=False).ravel()
-    for axis in axes:
-        axis.axis('off')
-    for axis, (title, pixels) in zip(axes, shown):
-        span = float(pixels.max() - pixels.min()) or 1.0
-        axis.set_title(title, size=8)
-        axis.imshow((pixels - pixels.min()) / span, cmap='gray')
     return figure
 
 

@@ -180,10 +180,6 @@ class Params:
         """
         return param_tree.descendant(self, param_tree.parse_path(name))
 
-    def ParamIsSet(self, name: str) -> bool:
-        """Returns whether the value at a path is not None; raises AttributeError if there is no such field."""
-        return self.Get(name) is not None
-
     def Delete(self, *names: str) -> Self:
         """Removes fields, each given by its path.
 
@@ -222,8 +218,8 @@ class Params:
               exit_fn: Callable[[str, Any], Any] | None = None) -> None:
         """Visits these Params and everything in them, depth first.
 
-        Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts, `a[field]` in named tuples and
-        dataclasses; the key of these Params themselves is ''.
+        Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts; the key of these Params
+        themselves is ''.
 
         Args:
             visit_fn: called with (key, value) for values that cannot be entered, or that `enter_fn` declines.
@@ -237,9 +233,9 @@ class Params:
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Returns the fields as text that FromText reads: one line `path : value` per field, sorted.
 
-        A value is written as in Python, and None as `NoneType`. A class or function is `type/module/Name`, and a dtype
-        is its name. A value that no text can represent, such as a lock, is the name of its type; reading that does not
-        change the value.
+        A value is written as in Python, and None as `NoneType`. A class or function is `type/module/Name`, and a
+        `tf.DType` is its name. A value of any other class, such as a lock, is the name of its type; reading that does
+        not change the value.
 
         Args:
             include_types: whether to return (text, {path: name of the type}) instead.
@@ -250,7 +246,7 @@ class Params:
         return (text, kinds) if include_types else text
 
     def _Texts(self):
-        """Returns {path: text of the value} of all fields, and {path: type}, those of containers of Params included."""
+        """Returns {path: text of the value} of all fields, and {path: type}, with containers of Params."""
         texts, kinds = {}, {}
 
         def Enter(key, value):
@@ -301,7 +297,7 @@ class Params:
         return self.FromText(fields, dict(text_lines.split(kinds)))
 
     def TextDiff(self, other: 'Params') -> str:
-        """Returns the lines of ToText that differ: `> path : value` for values here, `<` for those of `other`."""
+        """Returns the lines of ToText that differ: `> path : value` for values here, `<` for values of `other`."""
         mine, theirs = self._Texts()[0], other._Texts()[0]
         return ''.join(f'{sign} {line}' for path in sorted(mine.keys() | theirs.keys())
                        if mine.get(path) != theirs.get(path)

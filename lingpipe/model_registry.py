@@ -24,14 +24,9 @@ _ExperimentClass = TypeVar('_ExperimentClass', bound=type[base_model_params.Sing
 
 
 class Listing(NamedTuple):
-    """The result of ListModels.
-
-    Attributes:
-        models: {key: class}.
-        errors: {module: exception} of the modules that cannot be imported.
-    """
-    models: dict[str, type[base_model_params.SingleTaskModelParams]]
-    errors: dict[str, BaseException]
+    """The result of ListModels."""
+    models: dict[str, type[base_model_params.SingleTaskModelParams]]  # {key: class}
+    errors: dict[str, BaseException]  # {module: exception} of the modules that cannot be imported
 
 
 def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
@@ -105,7 +100,7 @@ def _import_longest_prefix(name):
             if error.filename is not None:
                 raise
             path = importlib.util.find_spec(prefix).origin  # Python does not name it
-            raise ValueError(f'{path} is no text ({error}). Write it again, or choose another --model.') from error
+            raise ValueError(f'{path} is not a text ({error}). Write it again, or choose another --model.') from error
         except SystemExit as error:
             raise ImportError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
                               "below `if __name__ == '__main__':`.") from error
@@ -156,6 +151,13 @@ def _default_of(module):
     if own:
         raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; '
                           f'{spelling.what_there_is(module.__name__, own, see_all="--mode=list")}. Name one of them.')
+    forgotten = [name for name, cls in vars(module).items()
+                 if _is_experiment(cls) and cls.__module__ == module.__name__]
+    if forgotten:
+        raise _unregistered_error(f'{module.__name__}.{forgotten[-1]}')
+    if module.__name__ != _MODELS_PACKAGE:
+        raise LookupError(f'{module.__name__} has no model: a class of base_model_params.SingleTaskModelParams under '
+                          '@model_registry.RegisterSingleTaskModel. `lingpipe new` writes one to start from.')
     raise _unknown_error(module.__name__)
 
 
@@ -163,12 +165,12 @@ def _unknown_error(name):
     models = ListModels().models
     here = [path.stem for path in pathlib.Path().glob('*.py')]
     names = [*models, *(key.rpartition('.')[0] for key in models), *here]
-    return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows those of '
-                       f'{_MODELS_PACKAGE}; a module of the current folder has its own name.')
+    return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows the models '
+                       f'of {_MODELS_PACKAGE}; a module of the current folder has its own name.')
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Returns the Params of an experiment with those of one of its datasets.
+    """Returns the Params of an experiment and of one of its datasets.
 
     Args:
         name: name of the experiment, as for GetClass.

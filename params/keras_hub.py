@@ -1,4 +1,4 @@
-"""Models of KerasHub that need no network, one for each head that reads texts."""
+"""Models of KerasHub that need no network, one for each head that needs no labels."""
 
 import keras
 
@@ -7,13 +7,11 @@ from lingpipe.input import (
     byte_pair_tokenizer,
     masked_lm_input,
     sequence_to_sequence_input,
-    text_classification_input,
     text_input,
-    token_classification_input,
 )
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import keras_params
-from lingpipe.models import image_classifier, keras_task, language_model
+from lingpipe.models import keras_task, language_model
 
 
 class _SmallHubModel(base_model_params.SingleTaskModelParams):
@@ -52,7 +50,7 @@ class PydocGPTNeoX(_SmallHubModel):
 
     def _Input(self, split):
         tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-            vocab_size=self.VOCAB_SIZE, keras_hub_class='GPTNeoXTokenizer')
+            dataset='pydoc_topics', vocab_size=self.VOCAB_SIZE, keras_hub_class='GPTNeoXTokenizer')
         return text_input.TextInput.Params().Set(
             name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
             sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer, has_padding_mask=True)
@@ -97,24 +95,21 @@ class PydocGPTNeoXLora(PydocGPTNeoX):
         return p
 
 
-class _Roberta(_SmallHubModel):
-    """A small RoBERTa of KerasHub, whose byte pairs are learnt from the texts that it is trained on."""
+@model_registry.RegisterSingleTaskModel
+class PydocMaskedRoberta(_SmallHubModel):
+    """A small RoBERTa of KerasHub that guesses masked tokens of the Python interpreter's help texts."""
 
-    DATASET = None
     BATCH_SIZE = 32
     SEQUENCE_LENGTH = 64
-    VOCAB_SIZE = 4096
-    HIDDEN_DIM = 64
-
-    def _Records(self, input_class, split):
-        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-            dataset=self.DATASET, vocab_size=self.VOCAB_SIZE, keras_hub_class='RobertaTokenizer')
-        return input_class.Params().Set(
-            name=f'{self.DATASET}_{split}', dataset=self.DATASET, split=split, batch_size=self.BATCH_SIZE,
-            sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer)
+    VOCAB_SIZE = 1024
+    HIDDEN_DIM = 128
 
     def _Input(self, split):
-        raise NotImplementedError
+        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+            dataset='pydoc_topics', vocab_size=self.VOCAB_SIZE, keras_hub_class='RobertaTokenizer')
+        return masked_lm_input.MaskedLMInput.Params().Set(
+            name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
+            sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer)
 
     def Train(self):
         return self._Input('train')
@@ -125,58 +120,16 @@ class _Roberta(_SmallHubModel):
     def Test(self):
         return self._Input('test')
 
-    def _Task(self, task, name, head, **head_arguments):
-        p = task.Params().Set(name=name)
-        self._SetBody(p.body, backbone='RobertaBackbone', head=head, head_arguments=head_arguments, backbone_arguments={
+    def Task(self):
+        p = keras_task.KerasTask.Params().Set(
+            name='pydoc_masked_roberta',
+            loss=keras_params.KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True),
+            metrics=[keras_params.KerasParams(keras.metrics.SparseCategoricalAccuracy, name='accuracy')])
+        self._SetBody(p.body, backbone='RobertaBackbone', head='masked_lm', backbone_arguments={
             'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': self.HIDDEN_DIM,
             'intermediate_dim': 4 * self.HIDDEN_DIM, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
         self._SetTraining(p, keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01))
         return p
-
-
-@model_registry.RegisterSingleTaskModel
-class LibraryDocsRoberta(_Roberta):
-    """A small RoBERTa of KerasHub that tells from a paragraph of documentation which library it is about."""
-
-    DATASET = 'library_docs'
-
-    def _Input(self, split):
-        return self._Records(text_classification_input.TextClassificationInput, split)
-
-    def Task(self):
-        return self._Task(image_classifier.ImageClassifier, 'library_docs_roberta', 'text_classifier', num_classes=4)
-
-
-@model_registry.RegisterSingleTaskModel
-class PythonTokensRoberta(_Roberta):
-    """A small RoBERTa of KerasHub that tells what each token of a Python statement is: a call, an argument, ..."""
-
-    DATASET = 'python_tokens'
-    VOCAB_SIZE = 2048
-
-    def _Input(self, split):
-        return self._Records(token_classification_input.TokenClassificationInput, split)
-
-    def Task(self):
-        return self._Task(image_classifier.ImageClassifier, 'python_tokens_roberta', 'token_classifier', num_classes=9)
-
-
-@model_registry.RegisterSingleTaskModel
-class PydocMaskedRoberta(_Roberta):
-    """A small RoBERTa of KerasHub that guesses masked tokens of the Python interpreter's help texts."""
-
-    DATASET = 'pydoc_topics'
-    VOCAB_SIZE = 1024
-    HIDDEN_DIM = 128
-
-    def _Input(self, split):
-        return self._Records(masked_lm_input.MaskedLMInput, split)
-
-    def Task(self):
-        p = self._Task(keras_task.KerasTask, 'pydoc_masked_roberta', 'masked_lm')
-        return p.Set(
-            loss=keras_params.KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True),
-            metrics=[keras_params.KerasParams(keras.metrics.SparseCategoricalAccuracy, name='accuracy')])
 
 
 @model_registry.RegisterSingleTaskModel

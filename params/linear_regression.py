@@ -7,7 +7,7 @@ import keras
 
 from lingpipe import base_model_params, layers, model_registry
 from lingpipe.input import linear_input
-from lingpipe.models import linear_regression
+from lingpipe.models import keras_task
 
 
 @model_registry.RegisterSingleTaskModel
@@ -22,7 +22,8 @@ class EightWeights(base_model_params.SingleTaskModelParams):
         return linear_input.LinearInput.Params().Set(name='linear_test', split='test', num_examples=250, batch_size=125)
 
     def Task(self):
-        p = linear_regression.LinearRegression.Params().Set(name='eight_weights')
+        p = keras_task.KerasTask.Params().Set(
+            name='eight_weights', loss=layers.KerasParams(keras.losses.MeanSquaredError))
         p.body.layers = [layers.KerasParams(keras.layers.Dense, units=1)]
         p.train.Set(max_steps=400, learning_rate=0.05, summary_interval_steps=20)
         return p

@@ -37,7 +37,7 @@ class PydocBytes(base_model_params.SingleTaskModelParams):
         return self._HeldOut('test')
 
     def Task(self):
-        p = language_model.LanguageModel.Params().Set(name='pydoc_bytes', n_gram_order=4)
+        p = language_model.LanguageModel.Params().Set(name='pydoc_bytes')
         p.body.Set(
             num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none',
             layers=transformer.transformer_lm_layers(

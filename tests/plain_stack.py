@@ -1,12 +1,28 @@
 """What a pipeline must compute: the same layers on one device, one micro-batch after the other, in plain Keras."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.stages import micro_batches
 from tests import recorded_norm
 from tests.closeness import assert_close, assert_gradients_close
+
+
+class Counts(keras.layers.Layer):
+    """Counts its calls in a variable that Keras does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = tf.Variable(0, trainable=False)
+
+    def call(self, inputs):
+        self.count.assign_add(1)
+        return inputs
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
 class PlainStack:
@@ -86,6 +102,17 @@ def micro_batch_rows(num_rows, num_micro_batches):
     """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
     count = min(num_micro_batches, num_rows)
     return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
+
+
+def normal(*shape, seed=0):
+    """Returns random numbers of a shape, the same each time."""
+    return np.random.default_rng(seed).normal(size=shape).astype('float32')
+
+
+def mean_square(y_true, outputs):
+    """Returns the mean square of the differences of two nests of tensors."""
+    return tf.add_n([tf.reduce_mean((output - target)**2) for target, output in zip(
+        tf.nest.flatten(y_true), tf.nest.flatten(outputs))])
 
 
 def make_pipe(layers, **fields):

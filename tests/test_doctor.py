@@ -1,6 +1,5 @@
 """The report on a machine: on this one, and on others that are mocked."""
 
-import json
 import subprocess
 import sys
 
@@ -83,6 +82,17 @@ def test_this_machine_is_described():
     assert not [sentence for sentence in doctor.problems(machine) if 'build for TPUs' not in sentence]
 
 
+@pytest.mark.parametrize('text, version', [
+    ('NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.60.13  Wed Nov 30 22:02:47 UTC 2022', '525.60.13'),
+    ('NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build', '580.159.04')])
+def test_the_driver_is_read_of_both_kinds_of_kernel_module(monkeypatch, tmp_path, text, version):
+    path = tmp_path / 'version'
+    path.write_text(text)
+    monkeypatch.setattr(doctor, '_NVIDIA_DRIVER', path)
+    monkeypatch.setattr(doctor, '_ask_tensorflow', lambda timeout_seconds: SAID)
+    assert doctor.examine().nvidia_driver == version
+
+
 def test_what_hangs_or_dies_is_said(monkeypatch):
     def hang(command, timeout, **unused):
         raise subprocess.TimeoutExpired(command, timeout)
@@ -97,8 +107,3 @@ def test_what_hangs_or_dies_is_said(monkeypatch):
 def test_the_command_prints_the_table_and_ends_with_0_if_nothing_is_wrong():
     ended = subprocess.run([sys.executable, '-m', 'lingpipe.doctor'], capture_output=True, text=True)
     assert ended.stdout.startswith('what') and (ended.returncode == 0) == ('Nothing is wrong.' in ended.stdout)
-
-
-def test_the_child_answers_in_one_line(capsys):
-    doctor.main(['--answer'])
-    assert json.loads(capsys.readouterr().out.removeprefix('lingpipe.doctor: '))['backend'] == 'tensorflow'

@@ -23,21 +23,6 @@ def test_a_block_is_on_its_row_from_its_begin_to_its_end():
     assert (axis.get_xlabel(), axis.get_title(loc='left')) == ('ms', 'step')
 
 
-def test_panels_share_their_scale_and_the_limit():
-    panels = [Rows(str(end), ['a'], [Block(0, 'F', 0, end)]) for end in (1.0, 5.0)]
-    first, second = drawing.rows(panels, LEGEND, 'ms', limit=4.0).axes
-    assert first.get_xlim() == second.get_xlim() and first.get_xlim()[1] >= 5
-    assert [line.get_xdata()[0] for line in (*first.lines, *second.lines)] == [4.0, 4.0]
-
-
-def test_rows_without_extent_and_many_blocks_are_drawn():
-    drawing.svg(drawing.rows([Rows('', ['a'], [Block(0, 'F', 0, 0)])], LEGEND, 'GiB'))
-    many = [Block(row, 'F', begin, begin + 0.5, 'x') for row in range(500) for begin in range(20)]
-    figure = drawing.rows([Rows('', [str(row) for row in range(500)], many)], LEGEND, 'ms')
-    assert len(drawing.svg(figure)) < 500_000
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [str(row) for row in range(0, 500, 8)]
-
-
 def test_a_curve_goes_through_its_points_and_leaves_gaps():
     points = [(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]
     figure = drawing.curves('loss', {'training': points, 'test': [(5, 1.0)]})
@@ -45,14 +30,6 @@ def test_a_curve_goes_through_its_points_and_leaves_gaps():
     np.testing.assert_array_equal(training.get_xydata(), points)
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ['training', 'test']
     drawing.svg(figure)
-
-
-def test_images_are_stretched_from_their_least_to_their_greatest_value():
-    shown = [(str(size), np.arange(size * size * 3.0).reshape(size, size, 3)) for size in range(1, 10)]
-    axes = [axis for axis in drawing.images(shown).axes if axis.images]
-    assert [axis.get_title() for axis in axes] == [title for title, _ in shown]
-    assert axes[-1].images[0].get_array().min() == 0 and axes[-1].images[0].get_array().max() == 1
-    assert drawing.images([('grey', np.ones([2, 2, 1]))]).axes
 
 
 def test_equal_figures_are_equal_files_and_names_are_no_formulas():

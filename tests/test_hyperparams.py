@@ -1,10 +1,8 @@
 import collections
 import copy
-import dataclasses
 import math
 import pickle
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,12 +10,6 @@ import tensorflow as tf
 from lingpipe import hyperparams
 
 Point = collections.namedtuple('Point', ['x', 'y'])
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    start: object
-    end: object
 
 
 class Dense:
@@ -59,11 +51,11 @@ def test_get_follows_paths_into_params_and_containers(path, value):
     assert model_params().Get(path) == value
 
 
-def test_set_replaces_items_of_tuples_named_tuples_and_frozen_dataclasses():
+def test_set_replaces_items_of_tuples():
     p = hyperparams.Params()
-    p.Define('value', {'a': (Point(1, Span(2, [3, 4])),)}, '')
-    p.Set(**{"value['a'][0][y][end][1]": 5})
-    assert p.value == {'a': (Point(1, Span(2, [3, 5])),)}
+    p.Define('value', {'a': ((1, [3, 4]),)}, '')
+    p.Set(**{"value['a'][0][1][1]": 5})
+    assert p.value == {'a': ((1, [3, 5]),)}
 
 
 @pytest.mark.parametrize(('path', 'nearest'), [
@@ -73,22 +65,9 @@ def test_set_replaces_items_of_tuples_named_tuples_and_frozen_dataclasses():
     ('body.units[0]', 'body.units is int'), ('layers.x', 'layers.x'), ('no spaces', 'not the name of a parameter')])
 def test_wrong_path_names_the_nearest(path, nearest):
     p = model_params()
-    for action in (lambda: p.Get(path), lambda: p.Set(**{path: 1}), lambda: p.Delete(path), lambda: p.ParamIsSet(path)):
+    for action in (lambda: p.Get(path), lambda: p.Set(**{path: 1}), lambda: p.Delete(path)):
         with pytest.raises(AttributeError, match=nearest):
             action()
-
-
-def test_index_beyond_a_list_says_how_long_the_list_is():
-    with pytest.raises(IndexError, match=r'layers\[2\] does not exist: layers has 2 elements'):
-        model_params().Get('layers[2].units')
-
-
-def test_unknown_attribute_names_the_nearest_on_read_and_write():
-    p = model_params()
-    with pytest.raises(AttributeError, match='lerning_rate is not a parameter; did you mean learning_rate'):
-        _ = p.lerning_rate
-    with pytest.raises(AttributeError, match='lerning_rate is not a parameter; did you mean learning_rate'):
-        p.lerning_rate = 1
 
 
 @pytest.mark.parametrize('name', ['', 'Foo', '1foo', 'foo$', 'foo bar', None, '_params', '__class__'])
@@ -176,14 +155,6 @@ def test_equality_compares_values_arrays_and_nan():
     assert p != hyperparams.Params()
 
 
-def test_param_is_set_means_not_none():
-    p = model_params()
-    assert not p.ParamIsSet('shape')
-    assert p.ParamIsSet('body.units')
-    assert 'shape' in p
-    assert 'body.units' not in p
-
-
 def test_iteration_keys_dir_and_str_are_sorted():
     p = hyperparams.Params()
     p.Define('b', 'x', '')
@@ -211,13 +182,6 @@ def test_copy_fields_to_skips_cls_and_copies_nested_params():
     assert (target.cls, target.units, source.child.units) == (None, 5, 10)
 
 
-def test_copy_fields_to_fails_on_unknown_keys_unless_they_are_ignored():
-    source, target = model_params(), dense_params()
-    with pytest.raises(AttributeError, match='body'):
-        hyperparams.CopyFieldsTo(source, target)
-    assert hyperparams.CopyFieldsTo(source, target, ignore_unknown_keys=True) == dense_params()
-
-
 def test_merge_common_keys_keeps_class_and_own_keys():
     source, target = dense_params(units=5), hyperparams.InstantiableParams(dict)
     target.Define('units', 1, '')
@@ -232,12 +196,11 @@ def visited(p, **kwargs):
     return keys
 
 
-def test_visit_gives_paths_of_params_lists_dicts_and_records():
+def test_visit_gives_paths_of_params_lists_and_dicts():
     p = hyperparams.Params()
-    p.Define('a', {'k': [('b', Point('c', dense_params()))], 3: Span(1, 2)}, '')
-    assert visited(p) == ["a['k'][0][0]", "a['k'][0][1][x]", "a['k'][0][1][y].cls", "a['k'][0][1][y].name",
-                          "a['k'][0][1][y].units", 'a[3][start]', 'a[3][end]']
-    assert [p.Get(key) for key in visited(p)] == ['b', 'c', Dense, 'dense', 10, 1, 2]
+    p.Define('a', {'k': [('b', dense_params())], 3: Point(1, 2)}, '')
+    assert visited(p) == ["a['k'][0][0]", "a['k'][0][1].cls", "a['k'][0][1].name", "a['k'][0][1].units", 'a[3]']
+    assert [p.Get(key) for key in visited(p)] == ['b', Dense, 'dense', 10, Point(1, 2)]
 
 
 def test_visit_enters_what_enter_fn_accepts_and_exits_that_again():
@@ -273,18 +236,3 @@ def test_instantiate_passes_params_and_further_arguments():
     assert dense_params(name='fc').Instantiate(prefix='my_').name == 'my_fc'
     with pytest.raises(ValueError, match='set cls'):
         hyperparams.InstantiableParams().Instantiate()
-
-
-def test_params_survive_being_an_attribute_of_a_keras_layer():
-    class Layer(keras.layers.Layer):
-        def __init__(self, params):
-            super().__init__()
-            self.params = params.Copy()
-            self.params.Freeze()
-
-    p = model_params()
-    layer = Layer(p)
-    assert type(layer.params) is hyperparams.Params
-    assert type(layer.params.layers) is list
-    assert layer.params == p
-    assert layer.weights == []

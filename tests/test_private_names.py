@@ -11,6 +11,7 @@ import functools
 import importlib
 import os
 import pathlib
+import sys
 from typing import NamedTuple
 
 import keras
@@ -104,8 +105,8 @@ def owners():
     model.compile(keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=2), 'mse')
     model.optimizer.build(model.trainable_variables)
     graph = tf.function(lambda: tf.constant(1)).get_concrete_function().graph
-    return [model, *model.layers, model.optimizer, model.trainable_variables[0], graph,
-            tfds.core.GeneratorBasedBuilder, os, _Record(0),
+    return [inputs, model, *model.layers, model.optimizer, model.trainable_variables[0], graph,
+            tfds.core.GeneratorBasedBuilder, os, sys, _Record(0),
             hyperparams.Params(), values.RemoteValueImpl, tf.distribute.coordinator.ClusterCoordinator]
 
 

@@ -5,9 +5,7 @@ import re
 import shlex
 
 import pytest
-from absl import flags
 
-from lingpipe.command_line import run_flags
 from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -57,14 +55,6 @@ def test_python_of_readme_runs_as_pasted(folder):
 def test_a_command_of_readme_runs(command, folder):
     first, *others = shlex.split(command)
     start(others if first == 'python' else ['-m', first, *others], folder)
-
-
-def test_flags_for_a_tpu_vm_are_flags():
-    commands = [shlex.split(line) for block in blocks('console') for line in block.splitlines()]
-    words, = [words for words in commands if words[0] == 'lingpipe']
-    assert words[1] in run_flags.MODES
-    known = {flag.name for flag in flags.FLAGS.flags_by_module_dict()[run_flags.__name__]}
-    assert {word.partition('=')[0].removeprefix('--') for word in words[2:]} <= known
 
 
 def test_commands_of_readme_install_and_run_in_environments_of_their_own():

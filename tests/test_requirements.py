@@ -5,10 +5,12 @@ import runpy
 
 import pytest
 import setuptools
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import lingpipe
 from lingpipe import doctor
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -63,3 +65,12 @@ def test_pages_name_the_pinned_versions():
     assert (f'`tensorflow-tpu` {found["tensorflow-tpu"]}, the newest on PyPI (November 2026); libtpu {found["libtpu"]}; '
             f'Keras {found["keras"]}') in page
     assert f"`pip install 'libtpu=={found['libtpu']}'`" in page
+
+
+def test_every_file_names_the_version_of_the_package(monkeypatch):
+    given = {}
+    monkeypatch.setattr(setuptools, 'setup', lambda **fields: given.update(fields))
+    runpy.run_path(str(_ROOT / 'setup.py'))
+    citation = yaml.safe_load((_ROOT / 'CITATION.cff').read_text('utf-8'))
+    assert given['version'] == citation['version'] == lingpipe.__version__
+    assert f'\n## {lingpipe.__version__}\n' in (_ROOT / 'CHANGELOG.md').read_text('utf-8')

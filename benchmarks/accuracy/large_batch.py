@@ -122,7 +122,7 @@ def main(unused_argv):
     found = [[[accuracy(Experiment(*pair, batch_size, seed)) for seed in seeds] for pair in pairs]
              for batch_size in batch_sizes]
     common.report(
-        common.markdown_table(['batch', 'steps', *names], [
+        common.Table(['batch', 'steps', *names], [
             [batch_size, num_steps(batch_size), *map(mean_and_range, row)]
             for batch_size, row in zip(batch_sizes, found)]),
         f'Accuracy on held-out digits, %, with the rate for batch {_BASE_BATCH_SIZE}; {_EPOCHS.value} epochs, '

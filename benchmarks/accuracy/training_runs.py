@@ -59,7 +59,7 @@ def _user_seconds():
 
 def main(unused_argv):
     rows = [[model, override, *train(model, override)] for model in _MODELS.value for override in _OVERRIDES.value]
-    common.report(common.markdown_table(_HEADER, rows))
+    common.report(common.Table(_HEADER, rows))
 
 
 if __name__ == '__main__':

@@ -33,7 +33,8 @@ _SHRUNKEN = flags.DEFINE_integer(
 
 _SEEDS_APART = 1_000_000
 _MODELS_IN_A_PROCESS = 100
-_MOST_SECONDS = 180
+_MOST_CPU_SECONDS = 240  # of one model; ends a loop that another program on the machine cannot lengthen
+_MOST_SECONDS = 1200  # ends a hang
 _FAILURES = (comparison.DIFFERENT, comparison.CRASHED)
 
 
@@ -45,7 +46,7 @@ def outcomes(first, count):
     """
     _prepare()
     for seed in range(first, first + count):
-        signal.alarm(_MOST_SECONDS)
+        _limit_time()
         outcome = trial.outcome_of(drawing.program_of(seed))
         yield [seed, outcome.kind, outcome.reason]
 
@@ -59,7 +60,7 @@ def smallest(seed, kind, signature):
     _prepare()
 
     def fails(candidate):
-        signal.alarm(_MOST_SECONDS)
+        _limit_time()
         outcome = trial.outcome_of(candidate)
         return outcome.kind == kind and _signature(outcome.reason) == signature
 
@@ -72,6 +73,12 @@ def _prepare():
     tf.get_logger().setLevel('ERROR')
     gc.collect()
     gc.freeze()  # else garbage is looked for in all of TensorFlow after each model
+
+
+def _limit_time():
+    """Lets signals end the process if the next model takes too long."""
+    signal.setitimer(signal.ITIMER_PROF, _MOST_CPU_SECONDS)
+    signal.alarm(_MOST_SECONDS)
 
 
 def _signature(reason):
@@ -110,14 +117,14 @@ def _shrunken(seed, kind, reason):
 def _report(found, failures, refusals, seconds):
     rows = [
         [kind, number, f'{100 * number / max(1, sum(found.values())):.1f} %'] for kind, number in sorted(found.items())]
-    table = common.markdown_table(['outcome', 'models', 'part'], [*rows, ['all', sum(found.values()), '']])
+    table = common.Table(['outcome', 'models', 'part'], [*rows, ['all', sum(found.values()), '']])
     parts = [f'{sum(found.values())} models from seed {_SEED.value * _SEEDS_APART} in {seconds / 60:.0f} min, '
              f"TF_ENABLE_ONEDNN_OPTS={os.environ.get('TF_ENABLE_ONEDNN_OPTS', 'as TensorFlow sets it')}.", table]
     if refusals:
         parts.append(
-            common.markdown_table(['refused', 'models'], [[text, number] for text, number in refusals.most_common()]))
+            common.Table(['refused', 'models'], [[text, number] for text, number in refusals.most_common()]))
     if failures:
-        parts.append(common.markdown_table(
+        parts.append(common.Table(
             ['kind', 'reason', 'models', 'first'],
             [[kind, signature, len(seeds), seeds[0][0]] for (kind, signature), seeds in failures.items()]))
     for (kind, _), seeds in list(failures.items())[:_SHRUNKEN.value]:

@@ -48,10 +48,10 @@ def _report(sequences, seconds):
         f'{len(sequences)} sequences of {num_events} events from seed {_SEED.value} in {seconds / 60:.1f} min, '
         f'{60 * len(sequences) / seconds:.1f} sequences a minute; {sum(map(len, failures.values()))} are broken. '
         f'Processor: {_processor_seconds() / max(1, num_events):.1f} s an event.',
-        common.markdown_table(
+        common.Table(
             ['event', 'times', 'broken'], [[label, *both] for label, both in machine.counts(sequences).items()])]
     if failures:
-        parts.append(common.markdown_table(
+        parts.append(common.Table(
             ['kind', 'sequences', 'first'], [[kind, len(found), found[0]] for kind, found in failures.items()]))
     for kind, found in list(failures.items())[:_SHRUNKEN.value]:
         small = machine.shrunken(sequences[found[0]], _kind_of, _SECONDS_TO_SHRINK)

@@ -260,7 +260,7 @@ def main(unused_argv):
         print(*rows[-1], sep=' | ', file=sys.stderr, flush=True)
     counts = collections.Counter(result for _, result, _, _ in rows)
     common.report(
-        common.markdown_table(['backbone', 'result', 'note', 's'], rows),
+        common.Table(['backbone', 'result', 'note', 's'], rows),
         f'KerasHub {importlib.metadata.version("keras-hub")}, {len(rows)} backbones: ' + ', '.join(
             f'{count} {result}' for result, count in counts.most_common()) + '.')
 

@@ -144,7 +144,7 @@ def main(unused_argv):
             found += test is not None
             rows.append([number, defect.words, defect.file, 'found' if test else 'NOT FOUND', test or '', round(seconds)])
             print(*rows[-1], file=sys.stderr, flush=True)
-    common.report(common.markdown_table(['number', 'defect', 'file', 'result', 'by', 'seconds'], rows),
+    common.report(common.Table(['number', 'defect', 'file', 'result', 'by', 'seconds'], rows),
                   f'The tests found {found} of {len(numbers)} defects.')
     return int(found < len(numbers))
 

@@ -139,7 +139,7 @@ def main(unused_argv):
     finally:
         shutil.rmtree(folder)
     common.report(
-        common.markdown_table(['killed', 'times, chosen', 'times, at random'], _rows(plan, moments)),
+        common.Table(['killed', 'times, chosen', 'times, at random'], _rows(plan, moments)),
         f'{len(moments)} kills of a run of {steps} steps, whose checkpoints have {mib:.0f} MiB. Every listed '
         f'checkpoint was whole. {save_moments.verdict(different, unlisted)}')
 

@@ -99,7 +99,7 @@ def main(unused_argv):
         steps, different = save_moments.differences(pathlib.Path(folder), _train_to_the_end)
         unlisted = save_moments.unlisted(f'{folder}/killed/train')
     common.report(
-        common.markdown_table(['killed', 'moment', 'times'], [[*kill, kills.count(kill)] for kill in KILLS]),
+        common.Table(['killed', 'moment', 'times'], [[*kill, kills.count(kill)] for kill in KILLS]),
         f'{len(kills)} kills of a run of {steps} steps, whose checkpoints have {num_shares} shares. Every listed '
         f'checkpoint was whole at {num_whole} starts of the chief. {save_moments.verdict(different, unlisted)}')
 

@@ -180,7 +180,7 @@ def main(_):
         is_same = save_moments.values(str(disk / f'logs/train/ckpt-{step}')) == save_moments.values(
             str(_reference(slurm, folder, step)))
     common.report(
-        common.markdown_table(['fault', 'resumed after s', 'work lost s', 'at step'], map(_row, recoveries)),
+        common.Table(['fault', 'resumed after s', 'work lost s', 'at step'], map(_row, recoveries)),
         f'The weights of step {step} are {"" if is_same else "NOT "}those of a run without faults, bit for bit.')
 
 

@@ -66,7 +66,7 @@ def main(unused_argv):
         _row(f"{pipeline}, recompute='stage'", 2, 'stage', True),
     ]
     common.report(
-        common.markdown_table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows), common.MEMORY_NOTE)
+        common.Table(['configuration', 'cap', 'outcome', 'allocator peak MiB'], rows), common.MEMORY_NOTE)
 
 
 if __name__ == '__main__':

@@ -39,9 +39,9 @@ def main(unused_argv):
         peak, schedule, recompute, count, environment=common.COUNTING_MEMORY)) for count in counts)]
             for schedule, recompute in pairs]
     common.report(
-        common.markdown_table(['schedule', 'recompute', *(f'M={count}' for count in counts)], rows),
+        common.Table(['schedule', 'recompute', *(f'M={count}' for count in counts)], rows),
         f"MiB at TensorFlow's allocator's peak, weights included; K={_NUM_PARTITIONS.value}, {_MICRO_BATCH_SIZE.value} "
-        f'examples a micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
+        f'examples per micro-batch, model {models.name()}. {common.MEMORY_NOTE}')
 
 
 if __name__ == '__main__':

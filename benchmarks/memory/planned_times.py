@@ -16,9 +16,9 @@ from benchmarks.memory import isolated_partition
 from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
-from lingpipe.partition import layer_profile
+from lingpipe.partition import accelerators, layer_profile
 from lingpipe.pipeline import layer_sources
-from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.planner import plans, resolution
 
 
 def predicted_and_measured(configurations, num_turns):
@@ -94,8 +94,8 @@ def relative_rows(configurations, predicted, measured):
 
     Args:
         configurations: see `predicted_and_measured`.
-        predicted: list of seconds, one a configuration.
-        measured: list of seconds, one a configuration.
+        predicted: list of seconds, one per configuration.
+        measured: list of seconds, one per configuration.
 
     Returns:
         List of table rows, and the list of measured over predicted of all configurations but the first, which is 1.

@@ -16,8 +16,9 @@ from absl import app, flags
 from benchmarks.memory import isolated_partition, planned_times
 from benchmarks.support import common, models
 from lingpipe import schedules
+from lingpipe.partition import accelerators
 from lingpipe.pipeline import layer_sources
-from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.planner import plans, resolution
 
 _WHAT = flags.DEFINE_enum('what', 'memory', ['memory', 'time'], 'What to compare.')
 _PARTITIONS = flags.DEFINE_list('partitions', None, 'Values of num_partitions; 1, 2, 4 for memory, 1, 2 for time.')
@@ -76,7 +77,7 @@ def _memory():
                     ratios += found
     within = sum(abs(ratio - 1) <= 0.15 for ratio in ratios) / len(ratios)
     common.report(
-        common.markdown_table(
+        common.Table(
             ['schedule', 'K', 'M', 'recompute', 'predicted MiB', 'measured MiB', 'measured / predicted'], rows),
         f'{within:.0%} of {len(ratios)} partitions within 15 %, {min(ratios):.2f} to {max(ratios):.2f}; model '
         f'{models.name()}. {common.MEMORY_NOTE}')
@@ -90,7 +91,7 @@ def _time():
         configurations, *planned_times.predicted_and_measured(configurations, _NUM_STEPS.value))
     within = sum(abs(ratio - 1) <= 0.1 for ratio in ratios) / max(len(ratios), 1)
     common.report(
-        common.markdown_table(planned_times.HEADER, rows),
+        common.Table(planned_times.HEADER, rows),
         f'{within:.0%} of {len(ratios)} relative times within 10 %, {min(ratios, default=1):.2f} to '
         f'{max(ratios, default=1):.2f}; model {models.name()}; predictions from measured times of layers; fastest of '
         f'{_NUM_STEPS.value} steps.')

@@ -28,7 +28,7 @@ _PIPELINING_SCHEDULES = ['ScheduleGPipe', 'Schedule1F1B', 'ScheduleInterleavedZe
 _CHECKPOINTS = {'never': 'none', 'except_last': 'stage', 'always': 'stage'}
 _NOTES = (
     "Seconds: median of a step. 'throughput': over that of LingPipe's fastest row of the same 'recompute'. Every "
-    'row starts from the same weights, cuts the layers at the same places (ZB-V: in two stages a rank), and has one '
+    'row starts from the same weights, cuts the layers at the same places (ZB-V: two stages per rank), and has one '
     'thread a core. Each rank of torch.distributed.pipelining is a process on one core (gloo). torchgpipe gives all CPU '
     'devices one worker thread, so its partitions do not overlap; it is made for GPUs.')
 
@@ -109,10 +109,10 @@ def _pipelining_rows(cores, problem, folder):
         every = list(range(len(ends)))
         choices = [('', 'none', []), ('', 'stage', every)]
         if schedule == 'Schedule1F1B':
-            choices.append((', last stage kept', 'stage', every[:-1]))
-        rows += [(f'torch pipelining, {schedule}{kept}', recompute, len(cores), torch_process.pipelining_requests(
+            choices.append((', last stage retained', 'stage', every[:-1]))
+        rows += [(f'torch pipelining, {schedule}{retained}', recompute, len(cores), torch_process.pipelining_requests(
             cores, ends, schedule, recomputed, f'{folder}/{schedule}_{len(recomputed)}'))
-            for kept, recompute, recomputed in choices]
+            for retained, recompute, recomputed in choices]
     return rows
 
 
@@ -144,8 +144,8 @@ def _rows(measured):
              f'{best / seconds:.2f}', f'{loss:.6f}'] for configuration, loss, seconds in measured]
 
 
-def _versions_line(found):
-    return f'PyTorch {found["torch"]}, torchgpipe {found["torchgpipe"] or "not installed"}.' if found['torch'] else ''
+def _versions(found):
+    return f'PyTorch {found["torch"]}, torchgpipe {found["torchgpipe"] or "not installed"}' if found['torch'] else ''
 
 
 def main(unused_argv):
@@ -159,9 +159,9 @@ def main(unused_argv):
                    for recompute in FLAGS.recompute]
     rows = [row for measured, _ in results for row in _rows(measured)]
     failures = [sentence for _, sentences in results for sentence in sentences]
-    table = common.markdown_table(['configuration', 'recompute', 'cores', 'seconds', 'throughput', 'loss'], rows)
+    table = common.Table(['configuration', 'recompute', 'cores', 'seconds', 'throughput', 'loss'], rows)
     missing = torch_process.what_to_install(_TORCH_PYTHON.value, found)
-    common.report(table, *filter(None, [*failures, missing, _NOTES, _versions_line(found)]))
+    common.report(table, *filter(None, [*failures, missing, _NOTES]), other_versions=_versions(found))
 
 
 if __name__ == '__main__':

@@ -105,7 +105,7 @@ def _start(python, request):
 
 
 def plain_requests(cores, num_micro_batches):
-    """Returns the request for the layers without a pipeline, with a thread a core."""
+    """Returns the request for the layers without a pipeline, with a thread per core."""
     return [{'library': 'plain', 'num_micro_batches': num_micro_batches, 'cores': cores, 'num_threads': len(cores)}]
 
 
@@ -117,7 +117,7 @@ def torchgpipe_requests(cores, ends, checkpoint):
 def pipelining_requests(cores, ends, schedule, recomputed, rendezvous):
     """Returns a request for each rank of torch.distributed.pipelining, one core and one thread each.
 
-    With two stages a rank they lie as a V::
+    With two stages per rank they form a V::
 
         rank 0   stage 0           stage 3
         rank 1      stage 1     stage 2

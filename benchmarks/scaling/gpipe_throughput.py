@@ -12,12 +12,13 @@ from absl import app, flags
 from benchmarks.support import common
 from lingpipe import schedules
 from lingpipe.layers import amoebanet, transformer
+from lingpipe.partition import accelerators
 from lingpipe.pipeline import layer_sources
-from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.planner import plans, resolution
 
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 128, 'Examples in a step; the paper tunes them for every cell.')
 _PARTITIONS, _COUNTS = (2, 4, 8), (1, 4, 32)
-_PCI_EXPRESS = 12e9  # bytes a second: PCI Express 3.0 x16, about three quarters of its 15.75 GB/s
+_PCI_EXPRESS = 12e9  # bytes per second: PCI Express 3.0 x16, about three quarters of its 15.75 GB/s
 
 
 class Model(NamedTuple):
@@ -54,7 +55,7 @@ def throughputs(model, accelerator):
         accelerator: `Accelerator`; its memory does not limit the cut.
 
     Returns:
-        Dictionary from (K, M) to examples a second.
+        Dictionary from (K, M) to examples per second.
     """
     spec = tf.TensorSpec([_BATCH_SIZE.value, *model.spec.shape[1:]], model.spec.dtype)
     stack = resolution.LayerStack(
@@ -76,21 +77,20 @@ def _rows(published, models, accelerator):
         found, figures = throughputs(model, accelerator), published[model.title]
         unit = found[2, min(figures)]
         for count, row in figures.items():
-            rows.append([model.title, count, *(text for k, value in zip(_PARTITIONS, row)
-                                               for text in (f'{value:g}', f'{found[k, count] / unit:.2f}'))])
+            rows.append([model.title, accelerator.name, count, *(
+                text for k, value in zip(_PARTITIONS, row) for text in (f'{value:g}', f'{found[k, count] / unit:.2f}'))])
     return rows
 
 
 def main(unused_argv):
     p100 = accelerators.find('p100')._replace(link_bandwidth=_PCI_EXPRESS)
-    header = ['model', 'M', *(text for k in _PARTITIONS for text in (f'K={k} published', f'K={k}'))]
+    header = ['model', 'accelerator', 'M', *(text for k in _PARTITIONS for text in (f'K={k} published', f'K={k}'))]
+    rows = [*_rows(_TABLE_2, [_amoebanet(256), _transformer(48)], accelerators.find('v3')),
+            *_rows(_TABLE_3, [_amoebanet(128), _transformer(24)], p100)]
     common.report(
-        'Table 2, cores of a TPU v3:',
-        common.markdown_table(header, _rows(_TABLE_2, [_amoebanet(256), _transformer(48)], accelerators.find('v3'))),
-        'Table 3, GPUs without fast links (P100 over PCI Express):',
-        common.markdown_table(header, _rows(_TABLE_3, [_amoebanet(128), _transformer(24)], p100)),
-        f'Throughput over that of K=2 with the smallest M of the model. Batch {_BATCH_SIZE.value}, recompute=stage, '
-        'float32.')
+        common.Table(header, rows),
+        f'Table 2 on cores of a TPU v3, Table 3 on P100s over PCI Express. Throughput over that of K=2 with the smallest '
+        f'M of the model. Batch {_BATCH_SIZE.value}, recompute=stage, float32.')
 
 
 if __name__ == '__main__':

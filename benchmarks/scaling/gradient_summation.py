@@ -21,7 +21,7 @@ from benchmarks.scaling import reduction_time
 from benchmarks.support import common
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import resnet
-from lingpipe.planner import accelerators
+from lingpipe.partition import accelerators
 
 _NUM_DEVICES = flags.DEFINE_list(
     'num_devices', ['2', '4', '8'], 'Numbers of virtual devices to measure with; empty for none.')
@@ -47,7 +47,7 @@ def sums(num_devices):
     """Measures the methods in turns, after one sum of each that is checked and does not count.
 
     Args:
-        num_devices: virtual devices, one a replica.
+        num_devices: virtual devices, one per replica.
 
     Yields:
         Dictionary from method to seconds.
@@ -148,14 +148,14 @@ def _predicted_row(chips, ring, square):
 
 
 def main(unused_argv):
-    header = ['chips', 'steps, ring', 'steps, 2-D', 'MB a link, ring', 'MB a link, 2-D', 'ms, ring', 'ms, 2-D',
+    header = ['chips', 'steps, ring', 'steps, 2-D', 'MB per link, ring', 'MB per link, 2-D', 'ms, ring', 'ms, 2-D',
               'ring / 2-D']
-    report = [common.markdown_table(header, [_predicted_row(chips, *pair) for chips, pair in predictions().items()]),
+    report = [common.Table(header, [_predicted_row(chips, *pair) for chips, pair in predictions().items()]),
               f'By the model: {_MODEL_BYTES.value / 1e6:.1f} MB, links of {_ACCELERATOR.value}, '
               f'{_HOP_MICROSECONDS.value:g} us a step.']
     if _NUM_DEVICES.value:
-        report += [common.markdown_table(['virtual devices', *(f'{method}, ms' for method in _METHODS.value)],
-                                         [_measured_row(int(count)) for count in _NUM_DEVICES.value]),
+        report += [common.Table(['virtual devices', *(f'{method}, ms' for method in _METHODS.value)],
+                                [_measured_row(int(count)) for count in _NUM_DEVICES.value]),
                    f'Measured: gradients of ResNet-{_DEPTH.value} with {_FILTERS.value} filters in its first group; '
                    f'median of {_NUM_ROUNDS.value} sums.']
     common.report(*report)

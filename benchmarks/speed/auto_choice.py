@@ -114,7 +114,7 @@ def main(unused_argv):
             for seconds, (choice, cut) in found]
     reached = 'reached' if own <= (1 + _GOAL) * best else 'missed'
     common.report(
-        common.markdown_table(['seconds', 'of best', 'K', 'R', 'M', 'schedule', 'V', 'recompute', 'partition_by'], rows),
+        common.Table(['seconds', 'of best', 'K', 'R', 'M', 'schedule', 'V', 'recompute', 'partition_by'], rows),
         f"'auto' chose {tuple(chosen)}, {simulated:.3f} s simulated, {own:.3f} s measured, {own / best - 1:.1%} above the "
         f'best. Goal {_GOAL:.0%}: {reached}.')
 

@@ -101,7 +101,7 @@ def model_bubble(schedule, recompute):
 
 
 def waiting_bubble(schedule, num_partitions, num_micro_batches):
-    """Measures a pipeline of layers that only wait, one a stage.
+    """Measures a pipeline of layers that only wait, one per stage.
 
     Yields:
         What `_measure` returns.
@@ -129,10 +129,10 @@ def _waiting_problem(num_layers, milliseconds, num_micro_batches):
 def _measure(problem, pipe):
     """Returns a dictionary: milliseconds and work of a device in the median step, and the bubble's share in four
     ways."""
-    pipe.observer = action_times.ActionTimes()
+    pipe.grid.observer = action_times.ActionTimes()
     run = models.observed_step(problem, pipe)
     stamps = [run(problem.x, problem.y_true).numpy() for _ in range(_NUM_STEPS_TO_WARM_UP + _NUM_STEPS.value)]
-    steps = [timeline.StepTimes(pipe.schedule, pipe.observer.spans(pipe.schedule, step))
+    steps = [timeline.StepTimes(pipe.schedule, pipe.grid.observer.spans(pipe.schedule, step))
              for step in stamps[_NUM_STEPS_TO_WARM_UP:]]
     step = sorted(steps, key=lambda step: step.seconds)[len(steps) // 2]
     work = step.busy((*timeline.COMPUTE, timeline.RECOMPUTE))
@@ -186,7 +186,7 @@ def main(unused_argv):
               'own times %', 'equal %']
     largest = max(abs(_points(found)) for _, found in results)
     common.report(
-        common.markdown_table(header, [_row(*result) for result in results]),
+        common.Table(header, [_row(*result) for result in results]),
         f'Measured and simulated differ by {largest:.1f} percentage points at most.')
 
 

@@ -1,10 +1,10 @@
-"""How many tokens a second a pipeline generates with one group of prompts, and with one for each partition.
+"""How many tokens per second a pipeline generates with one group of prompts, and with one for each partition.
 
     pip install -e '.[hub]'
     python -m benchmarks.speed.generation --num_partitions=2
 
 With one group, one partition computes while the others wait. With as many groups as partitions none waits, so that K
-partitions should generate K times as many tokens a second. A partition is one core. Plain Keras generates the same
+partitions should generate K times as many tokens per second. A partition is one core. Plain Keras generates the same
 texts on one core and on all of them, once by operations and once compiled by XLA, in processes of their own.
 """
 
@@ -87,7 +87,7 @@ def plain(jit_compile):
 
 
 def pipelined():
-    """Measures a pipeline with one group and with one a partition, in turns.
+    """Measures a pipeline with one group and with one per partition, in turns.
 
     Yields:
         List of dictionaries of figures.
@@ -122,8 +122,8 @@ def main(unused_argv):
     one, many = common.measured(pipelined, num_cores=num_partitions)
     rows += [(f'{num_partitions} partitions, {found["name"]}', found) for found in (one, many)]
     common.report(
-        common.markdown_table(_HEADER, [_row(*row, one_core, texts) for row in rows]),
-        f'{num_partitions} groups generate {many["tokens"] / one["tokens"]:.2f} times the tokens a second of one; '
+        common.Table(_HEADER, [_row(*row, one_core, texts) for row in rows]),
+        f'{num_partitions} groups generate {many["tokens"] / one["tokens"]:.2f} times the tokens per second of one; '
         f'{num_partitions} would be ideal.')
 
 

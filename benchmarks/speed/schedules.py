@@ -59,7 +59,7 @@ def _listed(numbers):
 
 def main(unused_argv):
     timelines = list(_timelines())
-    print(common.markdown_table(
+    print(common.Table(
         ['schedule', 'V', 'M', 'step', 'bubble', 'of step', 'over ideal', 'peak activations', 'kept for W'],
         [_row(timeline) for timeline in timelines]))
     for timeline in timelines if _DRAW.value else []:

@@ -116,7 +116,7 @@ def main(unused_argv):
     header = ['configuration', 'cores', 'seconds', 'of plain', 'ideal', 'measured/ideal', 'peak MiB', 'loss']
     rows = [_row(*columns, plain_seconds) for columns in zip(configurations, once, seconds)]
     common.report(
-        common.markdown_table(header, rows),
+        common.Table(header, rows),
         "Seconds: median of a step. 'of plain': over the faster of the two plain rows. 'ideal': what the schedule "
         "allows. 'peak': TensorFlow's allocator, weights included, all devices together; empty where it does not "
         'count, which TF_ENABLE_ONEDNN_OPTS=1 changes, and with it the seconds.')

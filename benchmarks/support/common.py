@@ -1,11 +1,14 @@
-"""What all benchmarks share: processes of their own, Markdown tables, and a line about the machine."""
+"""What all benchmarks share: processes of their own, tables in Markdown and CSV, and what they ran on."""
 
+import csv
+import datetime
 import importlib
 import json
 import os
 import pathlib
 import platform
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -22,7 +25,9 @@ _LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COUNTING_MEMORY = {'TF_ENABLE_ONEDNN_OPTS': '1'}
 MEMORY_NOTE = 'Memory is counted with TF_ENABLE_ONEDNN_OPTS=1, without which TensorFlow counts none.'
+_NUMBER = re.compile(r'\d{1,3}(,\d{3})+(\.\d+)?')
 _OUTPUT = flags.DEFINE_string('output', None, 'File to write the report to as well; none by default.')
+_CSV = flags.DEFINE_string('csv', None, 'File to write the table to as well, as CSV; a second table goes to FILE_2.csv.')
 
 
 class ProcessDied(Exception):
@@ -150,35 +155,55 @@ def serve():
         print(json.dumps(next(values)), file=answers, flush=True)
 
 
-def markdown_table(header, rows):
-    """Lays out a Markdown table whose columns also line up in a terminal.
+class Table:
+    """A table of results: in Markdown in a report, whose columns also line up in a terminal, and as CSV for --csv.
 
     Args:
         header: list of column names.
         rows: list of lists of texts and numbers.
-
-    Returns:
-        The table as text.
     """
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ['| ' + ' | '.join(cell.ljust(width) for cell, width in zip(row, widths)) + ' |' for row in cells]
-    lines.insert(1, '|' + '|'.join('-' * (width + 2) for width in widths) + '|')
-    return '\n'.join(lines)
+
+    def __init__(self, header, rows):
+        self._cells = [[str(cell) for cell in row] for row in [header, *rows]]
+
+    def __str__(self):
+        widths = [max(map(len, column)) for column in zip(*self._cells)]
+        lines = ['| ' + ' | '.join(map(str.ljust, row, widths)) + ' |' for row in self._cells]
+        lines.insert(1, '|' + '|'.join('-' * (width + 2) for width in widths) + '|')
+        return '\n'.join(lines)
+
+    def write_csv(self, path, versions):
+        """Writes the table below comment lines that say what measured it; numbers lose their thousands separators."""
+        command = shlex.join(['python', *(word for word in sys.orig_argv[1:]
+                                          if not word.startswith(('--csv=', '--output=')))])
+        with path.open('w', newline='') as file:
+            file.write(f'# command: {command}\n# processor: {_processor()}\n# versions: {versions}\n'
+                       f'# date: {datetime.date.today()}\n')
+            csv.writer(file, lineterminator='\n').writerows(
+                [cell.replace(',', '') if _NUMBER.fullmatch(cell) else cell for cell in row] for row in self._cells)
 
 
-def report(*paragraphs):
-    """Prints a benchmark's result and the line about the machine; writes it to --output where that is given."""
-    text = '\n\n'.join([*paragraphs, machine()])
+def report(*paragraphs, other_versions=''):
+    """Prints a benchmark's result and the line about the machine; writes it where --output and --csv say.
+
+    Args:
+        *paragraphs: texts and `Table`s.
+        other_versions: what else the figures depend on, such as 'PyTorch 2.15.0'.
+    """
+    versions = ', '.join(filter(None, [_versions(), other_versions]))
+    text = '\n\n'.join([*map(str, paragraphs), f'Machine: {_processor()}; {versions}.'])
     print(text)
     if _OUTPUT.value:
         pathlib.Path(_OUTPUT.value).write_text(text + '\n')
+    if _CSV.value:
+        tables = [paragraph for paragraph in paragraphs if isinstance(paragraph, Table)]
+        for index, table in enumerate(tables, start=1):
+            path = pathlib.Path(_CSV.value)
+            table.write_csv(path if index == 1 else path.with_stem(f'{path.stem}_{index}'), versions)
 
 
-def machine():
-    """Returns one line about processor, cores and versions."""
-    return (f'Machine: {_processor()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, '
-            f'TensorFlow {tf.__version__}, Keras {keras.__version__}.')
+def _versions():
+    return f'Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}'
 
 
 def peak_mib(function, *arguments):
@@ -205,7 +230,5 @@ def mib_text(mib, digits=0):
 
 
 def _processor():
-    for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines():
-        if line.startswith('model name'):
-            return line.split(':', 1)[1].strip()
-    return platform.machine()
+    names = re.findall(r'^model name\s*: (.*)', pathlib.Path('/proc/cpuinfo').read_text(), re.MULTILINE)
+    return f'{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores'

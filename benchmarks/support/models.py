@@ -153,7 +153,7 @@ def observed_step(problem, pipe):
     @tf.function(autograph=False)
     def step(x, y_true):
         _descend(pipe, pipe.value_and_grad(problem.loss_fn, x, y_true).gradients)
-        return pipe.observer.stamps()
+        return pipe.grid.observer.stamps()
 
     return step
 

@@ -29,8 +29,8 @@ _LEAVE_OUT = flags.DEFINE_multi_enum(
 _FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 3600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
-_HEADER = ['model', 'K', 'recompute', 'M parameters published', 'M parameters', 'all devices published', 'all devices',
-           'planned MiB', 'compiled MiB', 'planned / compiled', 'limit MiB', 'fits', 'seconds']
+_HEADER = ['model', 'accelerator', 'K', 'recompute', 'M parameters published', 'M parameters', 'all devices published',
+           'all devices', 'planned MiB', 'compiled MiB', 'planned / compiled', 'limit MiB', 'fits', 'seconds']
 _MIB = 2**20
 
 
@@ -126,11 +126,11 @@ def _cells(published, family, plan, devices):
     millions = sum(part.num_parameters for part in plan.partitions) / 1e6
     lasting = sum(device.weights + device.slots for device in devices) / family.unit
     activations = sum(device.waiting + device.at_work + device.temporaries for device in devices) / family.unit
-    return [published.model, len(devices), '-' if published.is_whole else plan.recompute,
-            f'{published.millions:,}', f'{millions:,.1f}', published.memory, f'{lasting:.2f} + {activations:.2f}',
-            f'{planned / _MIB:,.0f}' if planned else '-', f'{fullest.total / _MIB:,.0f}',
-            f'{planned / fullest.total:.2f}' if planned else '-', f'{fullest.limit / _MIB:,.0f}',
-            'yes' if all(device.fits for device in devices) else 'no', _seconds(devices)]
+    return [published.model, family.topology.partition(':')[0], len(devices),
+            '-' if published.is_whole else plan.recompute, f'{published.millions:,}', f'{millions:,.1f}', published.memory,
+            f'{lasting:.2f} + {activations:.2f}', f'{planned / _MIB:,.0f}' if planned else '-',
+            f'{fullest.total / _MIB:,.0f}', f'{planned / fullest.total:.2f}' if planned else '-',
+            f'{fullest.limit / _MIB:,.0f}', 'yes' if all(device.fits for device in devices) else 'no', _seconds(devices)]
 
 
 def _planned_bytes(part):
@@ -144,20 +144,19 @@ def _seconds(devices):
 
 
 def main(unused_argv):
-    report = []
+    rows = []
     with tpu_compiler.TpuCompiler(_CACHE_DIR.value, _TIMEOUT_SECONDS.value) as compiler:
         for name in _FAMILIES.value:
-            family, rows = _TABLE[name], []
+            family = _TABLE[name]
             for published in family.rows:
                 if _MODELS.value and published.model not in _MODELS.value:
                     continue
                 rows.append(_row(compiler, published, name, family))
                 print(*rows[-1], flush=True)
-            unit = 'GB' if family.unit == 10**9 else 'GiB'
-            report += [f'{name} on {family.topology.split(":")[0]}; all devices: {unit} of weights with slots + of '
-                       'activations.', common.markdown_table(_HEADER, rows)]
     left_out = ' and '.join(_LEAVE_OUT.value).replace('_', ' ') or 'nothing'
-    common.report(*report, f'Left out: {left_out}.')
+    common.report(
+        common.Table(_HEADER, rows), "'all devices': weights with slots + activations, in GB (AmoebaNet) or GiB "
+        f'(Transformer). Left out: {left_out}.')
 
 
 if __name__ == '__main__':

@@ -79,7 +79,7 @@ def main(unused_argv):
                     reasons += [reason] if reason else []
                     print(*row, reason or '', flush=True)
     common.report('MiB of the fullest device, planned / compiled; the temporaries of its program are activations.',
-                  common.markdown_table(_HEADER, rows), *reasons)
+                  common.Table(_HEADER, rows), *reasons)
 
 
 if __name__ == '__main__':

@@ -118,7 +118,7 @@ def all_reduces(hlo, coordinates):
 
     Args:
         hlo: text of the compiled program.
-        coordinates: list of `(x, y, z, core of the chip)`, one a replica.
+        coordinates: list of `(x, y, z, core of the chip)`, one per replica.
 
     Returns:
         For each a list of lists of `Ring`: parts of the tensor go at the same time, the rings of a part in turn.
@@ -159,7 +159,7 @@ def traffic(found, coordinates):
 
     Args:
         found: what `all_reduces` returns.
-        coordinates: list of `(x, y, z, core of the chip)`, one a replica.
+        coordinates: list of `(x, y, z, core of the chip)`, one per replica.
 
     Returns:
         `Traffic`.
@@ -206,8 +206,8 @@ def main(unused_argv):
     with tpu_compiler.TpuCompiler() as compiler:
         found = [row for topology in _TOPOLOGIES.value for row in rows(compiler, topology, shapes)]
     common.report(
-        common.markdown_table(['topology', 'sum', 'rings', 'MB a link, x', 'MB a link, y', 'MB in turn', 'steps',
-                               'MiB of temporaries'], found),
+        common.Table(['topology', 'sum', 'rings', 'MB per link, x', 'MB per link, y', 'MB in turn', 'steps',
+                      'MiB of temporaries'], found),
         f'Gradients of {_MODEL.value}: {len(shapes)} tensors.')
 
 

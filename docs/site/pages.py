@@ -18,12 +18,13 @@ def generated() -> dict[str, str]:
 
 
 def _copies():
-    """Pages of the files of the root, and of examples, notebooks and manifests that pages link to."""
+    """Pages of the files of the root, and of examples, notebooks, manifests and results that pages link to."""
     pages = {f'project/{name.lower()}': _without_folder(name)
              for name in ('CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md')}
-    for path in [*source.ROOT.glob('examples/*.py'), *source.ROOT.glob('deploy/*/*')]:
+    for path in [*source.ROOT.glob('examples/*.py'), *source.ROOT.glob('deploy/*/*'),
+                 *source.ROOT.glob('benchmarks/results/*.csv')]:
         name = path.relative_to(source.ROOT)
-        language = {'.py': 'python', '.yaml': 'yaml'}.get(path.suffix, 'dockerfile')
+        language = {'.py': 'python', '.yaml': 'yaml', '.csv': 'text'}.get(path.suffix, 'dockerfile')
         pages[f'files/{name}.md'] = f'# {name}\n\n```{language}\n{path.read_text("utf-8")}```\n'
     for path in source.ROOT.glob('examples/notebooks/*.ipynb'):
         pages[f'files/{path.relative_to(source.ROOT)}.md'] = notebook.text(path)

@@ -16,14 +16,10 @@ _SECONDS = 5
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
-    """Asks all other tasks whether they compute, all at once.
-
-    Args:
-        config: `ClusterConfig` of this process.
-        seconds: how long to wait.
+    """Asks all other processes whether they compute, all at once.
 
     Returns:
-        List of the tasks that do not answer, such as 'worker:1'.
+        List of the processes that do not answer, such as 'worker:1'.
     """
     others = config.others()
     answering: set[str] = set()
@@ -52,9 +48,9 @@ def _ask(config, name, seconds, answering):
 
 
 def silence_in_words(config: cluster_config.ClusterConfig) -> str:
-    """Returns a sentence that says which other tasks do not answer."""
+    """Returns a sentence that says which other processes do not answer."""
     silent = silent_tasks(config)
-    return f'No answer came from {", ".join(silent)}.' if silent else 'All other tasks answer.'
+    return f'No answer came from {", ".join(silent)}.' if silent else 'All other processes answer.'
 
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
@@ -62,7 +58,6 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
     """Waits until enough workers answer, for at most `ports.SECONDS_TO_WAIT`.
 
     Args:
-        config: `ClusterConfig` of this process.
         find_missing: function that returns the names of the workers that do not answer now.
         is_enough: function of these names, and of the seconds waited so far.
 
@@ -89,7 +84,6 @@ def connecting(config: cluster_config.ClusterConfig, seconds: float | None = Non
     """Returns the scope in which TensorFlow connects this process to the others.
 
     Args:
-        config: `ClusterConfig` of this process.
         seconds: the limit; None: `ports.SECONDS_TO_WAIT`.
     """
     limit = ports.SECONDS_TO_WAIT if seconds is None else seconds

@@ -17,8 +17,8 @@ _libc = ctypes.CDLL(None)
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """Starts a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
 
-    Call it from the main thread: Linux kills the child when the thread that started it ends. Options are those of
-    `subprocess.Popen`.
+    Call it from the main thread: Linux kills the child when the thread that started it ends. Options are passed
+    to `subprocess.Popen`.
     """
     parent = os.getpid()
     return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)
@@ -33,7 +33,7 @@ def die_with(parent: int) -> None:
 
 
 def ending(code: int) -> str:
-    """Returns in words how a process ended, from its return code as `subprocess` gives it."""
+    """Describes how a process ended, by its return code as `subprocess` gives it."""
     return f'was ended by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
 
 

@@ -26,19 +26,12 @@ _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
 
 class ClusterConfig(NamedTuple):
-    """The processes of a cluster, and which of them this one is.
+    """The processes of a cluster, and which of them this one is."""
 
-    Attributes:
-        jobs: {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist.
-        task_type: the job of this process.
-        task_index: its number in that job, from 0.
-        left_out: names of processes that are left out for now, such as 'worker:1'.
-    """
-
-    jobs: dict[str, list[str]]
-    task_type: str
-    task_index: int
-    left_out: frozenset[str] = frozenset()
+    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist
+    task_type: str  # the job of this process
+    task_index: int  # its number in that job, from 0
+    left_out: frozenset[str] = frozenset()  # names of processes that are left out for now, such as 'worker:1'
 
     @property
     def num_workers(self) -> int:
@@ -97,12 +90,8 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        environment: dict that may have TF_CONFIG.
         task: name of this process, such as 'worker:1', or None.
         mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
-
-    Returns:
-        `ClusterConfig`.
 
     Raises:
         ValueError: the cluster is missing or wrong; the message says where, and what to do.

@@ -39,9 +39,7 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     Args:
         cluster_spec: 'auto': TF_CONFIG, else what the launcher says; or the path of a file in the form of TF_CONFIG.
         task: name of this process, such as 'worker:1', or None.
-        mode: one of `cluster_config.MODES`.
         num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not say it.
-        environment: the variables of this process.
 
     Raises:
         ValueError: the cluster is missing or wrong; the message says where, and what to do.
@@ -58,7 +56,8 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     if launched is None:
         raise ValueError(
             f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or '
-            'SageMaker are set. Start all processes by srun, or give --cluster_spec=FILE; see docs/many_machines.md.')
+            'SageMaker are set. Start all processes by srun, or give --cluster_spec=FILE, in a '
+            'script lingpipe.connect(FILE); see docs/many_machines.md.')
     jobs = _jobs(launched, mode, num_parameter_servers)
     names = [f'{job}:{index}' for job, addresses in jobs.items() for index in range(len(addresses))]
     name = task or names[launched.rank]

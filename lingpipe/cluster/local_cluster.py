@@ -1,6 +1,6 @@
 r"""Starts a whole cluster on this machine, to try and test it.
 
-    python -m lingpipe.cluster.local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
+    lingpipe local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
 
 Every process runs the same command with its own TF_CONFIG, on a free port of loopback::
@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from lingpipe.cluster import child_process, cluster_config
+from lingpipe.cluster import child_process, cluster_config, output
 
 _PROGRAM = 'lingpipe.cluster.local_cluster'
 _lock = threading.Lock()
@@ -80,8 +80,6 @@ class LocalCluster:
     Args:
         configs: the `ClusterConfig` of each process; the first `num_leaders` processes end the cluster when all of them
             have ended.
-        num_leaders: number of leaders.
-        command: list of words that each process runs.
     """
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
@@ -97,7 +95,8 @@ class LocalCluster:
             The exit code: that of the first leader that did not end well, or of a process that failed.
         """
         for number in child_process.STOP_SIGNALS:
-            signal.signal(number, self._pass_on)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
+                signal.signal(number, self._pass_on)
         try:
             for config in self._configs:
                 self._parts.append(_Part(config, self._command))
@@ -150,13 +149,14 @@ def main(arguments: list[str]) -> int:
         os.execvp(_OWN_NETWORK[0], [*_OWN_NETWORK, sys.executable, '-m', _PROGRAM, '--in_own_network', *arguments])
     configs = _configs(given, mode)
     num_leaders = len(configs) if mode == cluster_config.MULTI_WORKER else 1
+    output.outlive_readers()
     return LocalCluster(configs, num_leaders, command).run()
 
 
 def _parse(arguments):
     """Returns the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
-        prog=f'python -m {_PROGRAM}', usage='%(prog)s [options] -- lingpipe train ...',
+        prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=__doc__.split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
@@ -200,7 +200,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Returns whether the cluster can have a network of its own, and needs no other; says so."""
+    """Returns whether the cluster can have a network of its own, and needs no other; prints the answer."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(
@@ -218,7 +218,6 @@ def _set_up_loopback():
 
 
 if __name__ == '__main__':
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of the output has gone, the cluster ends too
     try:
         sys.exit(main(sys.argv[1:]))
     except (ValueError, OSError) as error:

@@ -40,7 +40,6 @@ def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str]
     """Calls a function for each server that asks the chief to stop, from another thread; it replaces an earlier one.
 
     Args:
-        config: `ClusterConfig` of the chief.
         job: the job to listen to, 'worker' or 'ps'.
         heard: function of the name of the task, such as 'worker:1'.
     """

@@ -33,9 +33,6 @@ def check(config: cluster_config.ClusterConfig) -> None:
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
     """Returns a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
 
-    Args:
-        config: `ClusterConfig`.
-
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
     """

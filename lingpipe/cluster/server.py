@@ -130,7 +130,8 @@ def check_addresses(config: cluster_config.ClusterConfig) -> None:
     raise ValueError(
         f'{reason}. The servers of TensorFlow have no passwords and no encryption, and listen on every network of a '
         'machine: anyone who can reach a port can run any code there as you. Let only the machines of the cluster '
-        'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network. See '
+        'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network, or '
+        'trusted_network=True to lingpipe.connect. See '
         'docs/many_machines.md.')
 
 

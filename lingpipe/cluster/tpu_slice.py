@@ -2,9 +2,9 @@
 
 One program, the coordinator, uses a slice of several hosts. It is a client of TensorFlow servers on all of them::
 
-    host 0    chief: run.py ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
-                              │
-    host 1                    └──> worker:1   server, holds the TPUs of host 1      run.py itself
+    host 0    chief: lingpipe train ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
+                                      │
+    host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
 
 Nothing here imports TensorFlow, because that reads some environment variables when it is imported.
 """
@@ -34,7 +34,7 @@ def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -
             ':port', and with TPU_WORKER_ID, the number of this host.
 
     Raises:
-        ValueError: one of the variables is missing or wrong, or the task is not one of this host.
+        ValueError: one of the variables is missing or wrong, or the process is not one of this host.
     """
     names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
     index = environment.get(_INDEX, '')
@@ -60,7 +60,7 @@ def leave_tpu_to_server(config: cluster_config.ClusterConfig,
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Starts the server of host 0 by the words that started the chief; it does not outlive the chief."""
+    """Starts the server of host 0 with the chief's command line; it does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return child_process.start([*command, '--task=worker:0'], env=own)
 

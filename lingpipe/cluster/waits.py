@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from absl import logging
 
@@ -37,7 +37,7 @@ def _paused_seconds(since: float, planned: float) -> float:
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
 
-def end_process(sentence: str) -> None:
+def end_process(sentence: str) -> NoReturn:
     """Prints a sentence and ends this process at once, so that it can be started again."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
     os._exit(child_process.TRY_AGAIN)
@@ -149,7 +149,6 @@ def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any
     """Yields batches. Each is one wait; the wait for the first one includes opening the input.
 
     Args:
-        batches: function that opens the input.
         wait: function of a position that returns a `Wait`, such as `for_batch` of an input.
     """
     count, is_awaited = 0, True

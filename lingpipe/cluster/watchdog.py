@@ -25,9 +25,9 @@ class Watchdog:
 
     Args:
         seconds: how long a step may take; 0: any time.
-        config: `ClusterConfig`, to name the tasks that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps'; training needs all tasks of this job. None: nobody else asks to stop.
-        is_worker_back: function that returns whether a worker that was left out answers again.
+        config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
+        needed_job: 'worker' or 'ps'; training needs all processes of this job. None: no peer may request a stop.
+        is_worker_back: function that returns whether a dropped worker has come back.
 
     Attributes:
         seconds: the argument.
@@ -72,5 +72,5 @@ class Watchdog:
         self._num_beats += 1
 
     def silence_in_words(self) -> str:
-        """Returns a sentence that says which other tasks do not answer; '' without others."""
+        """Returns a sentence that says which peers do not answer; '' without peers."""
         return answers.silence_in_words(self._config) if self._config else ''

@@ -29,14 +29,7 @@ _SECONDS_TO_END = 10
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
         started: float) -> int:
-    """Trains in a cluster, or serves a cluster in which another process trains; returns the exit code.
-
-    Args:
-        params: the experiment's Params.
-        datasets: {name: Params} of the evaluation inputs.
-        given: the parsed `flags.FLAGS`.
-        started: time at which the program started, as `time.time()` gives it.
-    """
+    """Trains in a cluster, or serves a cluster in which another process trains; returns the exit code."""
     if given.tpu == tpu_slice.SLICE:
         return _run_on_slice(params, datasets, given, started)
     config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
@@ -55,18 +48,10 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 
 def _lead(config, train):
-    """Trains as the chief, and ends the servers when training ends, unless they can wait for the next chief.
-
-    TensorFlow removes the objects of training from the servers when they are deleted, so these must still run then.
-
-    Args:
-        config: `ClusterConfig` of the chief.
-        train: function that trains and returns the exit code. Its argument is a function to call when the servers are
-            connected.
-    """
+    """Trains as the chief, and ends the servers when training ends, unless they can wait for the next chief."""
     are_reached = threading.Event()
     try:
-        code = train(are_reached.set)
+        code = train(are_reached.set)  # the servers still run when it deletes the objects that TensorFlow has there
     except Exception as error:
         code = errors.exit_code(error)
         if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
@@ -109,10 +94,9 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
     params = workers.connect(params, _kind(given))
     reached()
 
-    def run(placed, placement, roster, mirror, since):
+    def run(placed, placement, roster, since):
         dog = watchdog.Watchdog(given.step_timeout_seconds, roster.config, 'worker', roster.is_worker_back)
-        return trainer.Trainer(
-            placed, datasets, given.logdir, placement, since, dog, mirror).run_to_exit_code()
+        return trainer.Trainer(placed, datasets, given.logdir, placement, since, dog).run_to_exit_code()
 
     return workers.train(params, started, run)
 

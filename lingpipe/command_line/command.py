@@ -4,44 +4,61 @@
     python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
 """
 
+import linecache
 import os
 import pathlib
+import re
 import signal
 import sys
+import sysconfig
 import time
+import traceback
 
 _STARTED = time.time()
-if not sys.stderr.isatty():
-    os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
 
 from absl import app, flags, logging
 
-from lingpipe import hyperparams, model_registry, spelling
-from lingpipe.cluster import tpu_slice
-from lingpipe.command_line import liveness, modes, new_model, run_flags, standard_streams, startup, topics, user_errors
+from lingpipe import __version__, doctor, hyperparams, model_registry, spelling
+from lingpipe.cluster import local_cluster, output, tpu_slice
+from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
+_LINGPIPE = pathlib.Path(__file__).parents[1]
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')})
 
 
 def run() -> None:
     """Runs the command of `sys.argv`, and exits."""
     program, *words = sys.argv
-    if topics.is_asked_for(words):
+    if not sys.stderr.isatty():
+        os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
+    if words and words[0] in _TOOLS:
+        sys.exit(_use(_TOOLS[words[0]], words[1:]))
+    elif words == ['--version']:
+        print(f'lingpipe {__version__}')
+    elif topics.is_asked_for(words):
         print(topics.text(words))
     elif words[0] == 'new':
-        sys.exit(_new(words[1:]))
+        sys.exit(_use(_new, words[1:]))
     else:
         app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
 
 
-def _new(words):
-    """Writes a params file; returns the exit code."""
+_TOOLS = {'doctor': doctor.main, 'local_cluster': local_cluster.main}  # each has a --help of its own
+
+
+def _use(tool, words):
+    """Runs a sub-command that is not a mode; returns its exit code."""
     try:
-        print(new_model.write(words))
+        return tool(words)
     except (ValueError, OSError) as error:
         print(f'Error: {error}', file=sys.stderr)
         return 1
+
+
+def _new(words):
+    print(new_model.write(words))
     return 0
 
 
@@ -80,8 +97,6 @@ def _experiment():
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
     for overrides in (*FLAGS.model_params_override, *map(_read, FLAGS.model_params_file_override)):
         hyperparams.ApplyOverrides(params, overrides)
-    if FLAGS.profile_steps is not None:
-        params.train.profile_steps = FLAGS.profile_steps
     return params, {name: params.Get(name.lower()) for name in evaluated}
 
 
@@ -94,11 +109,7 @@ def _read(path):
 
 
 def _place(params):
-    """Sets up devices, and replaces 'auto' by values.
-
-    Returns:
-        The params, and the `Placement`.
-    """
+    """Sets up devices, replaces 'auto' by values, and returns the params and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
@@ -140,7 +151,7 @@ def _run(params, datasets):
 
 def _show_life():
     try:
-        liveness.start(FLAGS.liveness_file)
+        startup.show_life(FLAGS.liveness_file)
     except OSError as error:
         raise app.UsageError(f'--liveness_file={FLAGS.liveness_file} cannot be written ({error.strerror}). Give a path '
                              'in a folder that exists.') from error
@@ -168,11 +179,11 @@ def _main(arguments):
 
 def _checked_main(arguments):
     if len(arguments) > 1:
-        likely = spelling.close(arguments[1], [*run_flags.MODES, 'new'])
+        likely = spelling.close(arguments[1], [*run_flags.MODES, *topics.TOOLS])
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
-    if FLAGS.mode == 'train':
-        standard_streams.outlive_readers()
+    if FLAGS.mode == 'train' or FLAGS.follow:
+        output.outlive_readers()
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':
@@ -191,9 +202,36 @@ def _checked_main(arguments):
         params, datasets = _experiment()
         sys.exit(_run(params, datasets))
     except Exception as error:
-        place = user_errors.place(error)
+        place = place_of(error)
         if logging.level_debug() or not (place or isinstance(error, (*_ERRORS_IN_WORDS, errors.TrainingError))):
             raise
         where = f'{place}\n' if place else ''
-        print(f'Error: {user_errors.in_words(error)}\n{where}(--verbosity=1 shows where.)', file=sys.stderr)
+        print(f'Error: {error_in_words(error)}\n{where}(--verbosity=1 shows where.)', file=sys.stderr)
         sys.exit(errors.exit_code(error))
+
+
+def error_in_words(error: BaseException) -> str:
+    """Returns what is wrong; the name of the error's class is left out if LingPipe has written the message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
+    name = type(error).__name__
+    return str(error) if is_ours and not isinstance(error, KeyError) else ': '.join(filter(None, (name, str(error))))
+
+
+def place_of(error: BaseException) -> str:
+    """Returns the innermost line of the user's files that an error went through, 'my_model.py, line 7', or ''."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if _is_users(frame.filename):
+            return f'{frame.filename}, line {frame.lineno}: {frame.line}'
+    return _place_in_words(str(error.__cause__ or ''))
+
+
+def _place_in_words(told: str) -> str:
+    """Returns the same of a Python function inside a graph, whose error TensorFlow passes on as text."""
+    frames = re.findall(r'File "(.+)", line (\d+), in ', told.partition('Traceback (most recent call last)')[2])
+    found = next(((file, int(line)) for file, line in reversed(frames) if _is_users(file)), None)
+    return f'{found[0]}, line {found[1]}: {linecache.getline(*found).strip()}' if found else ''
+
+
+def _is_users(file):
+    return _LINGPIPE not in pathlib.Path(file).parents and not file.startswith((*_INSTALLED, '<'))

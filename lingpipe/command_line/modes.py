@@ -1,6 +1,7 @@
 """What the command does in each mode, after params are read and devices are set up."""
 
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +23,23 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
     """Runs the mode of --mode; returns the exit code.
 
     Args:
-        params: the experiment's Params after all overrides.
-        datasets: {name: Params} of the evaluation inputs.
         placement: the `Placement`; None for a mode without devices.
-        given: the parsed `flags.FLAGS`.
-        started: time at which the program started, as `time.time()` gives it.
     """
-    if given.mode == 'train':
+    if given.dry_run:
+        _dry_run(params, datasets, placement)
+    elif given.mode == 'train':
         return _train(params, datasets, placement, given, started)
-    _MODES[given.mode](params, datasets, placement, given)
+    else:
+        _MODES[given.mode](params, datasets, placement, given)
     return 0
+
+
+def _dry_run(params, datasets, placement):
+    """Does what comes before the first step, in a log directory of its own, and shows the plan."""
+    from lingpipe.training import planning, trainer
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
+    print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.')
 
 
 def _train(params, datasets, placement, given, started):
@@ -64,10 +72,17 @@ def _export(params, unused_datasets, unused_placement, given):
     inference.Exporter(params, given.logdir).run(given.checkpoint)
 
 
+def _predict(params, unused_datasets, placement, given):
+    from lingpipe.training import prediction
+    output = given.output and os.path.expanduser(given.output)
+    prediction.Prediction(params, given.logdir, placement.devices).run(given.input, output, given.checkpoint)
+
+
 def _generate(params, unused_datasets, placement, given):
     from lingpipe.models import sampling, translation_model
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
+        run_flags.refuse_sampling(given)
         translation = inference.CheckpointTranslation(params, given.logdir, placement.devices)
         for prompt in run_flags.prompts(given):
             translation.run(prompt, given.checkpoint)
@@ -133,5 +148,6 @@ def _accelerator(given):
 
 
 _MODES = {
-    'eval': _eval, 'trace': _trace, 'export': _export, 'generate': _generate, 'inspect_params': _inspect_params,
+    'eval': _eval, 'trace': _trace, 'export': _export, 'generate': _generate, 'predict': _predict,
+    'inspect_params': _inspect_params,
     'inspect_model': _inspect_model, 'plan': _plan, 'report': _report}

@@ -35,7 +35,7 @@ class {name}(base_model_params.SingleTaskModelParams):
             num_micro_batches=4,  # parts of a batch; best if it divides the batch size
             schedule='1f1b',  # the order of work on a device; 'gpipe' keeps more activations
             recompute='none',  # 'stage' stores less, but computes forward passes twice
-            layers=[  # any Keras layers, in order; those of a Keras model: lingpipe.KerasModelParams
+            layers=[  # any Keras layers, in order; the layers of a Keras model: lingpipe.KerasModelParams
                 layers.KerasParams(keras.layers.Conv2D, filters=32, kernel_size=3, strides=2, activation='relu'),
                 layers.KerasParams(keras.layers.Conv2D, filters=64, kernel_size=3, strides=2, activation='relu'),
                 layers.KerasParams(keras.layers.Flatten),
@@ -51,9 +51,6 @@ def write(words: Sequence[str]) -> str:
 
     Args:
         words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.
-
-    Returns:
-        What was written, and how to train it.
 
     Raises:
         ValueError: the words are not one name, or no new module can have this name.

@@ -14,14 +14,18 @@ MODES = {
     'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
     'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
     'generate': 'prints the continuation of --prompt by a language model, or its translation by a translation model',
+    'predict': 'classifies the images or texts of --input, and writes a line of JSON for each to --output',
     'inspect_params': 'prints every hyperparameter, as text that can be read again',
     'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device; allocates nothing',
     'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
     'list': 'prints all models'}
 _FLAGS_OF_ONE_MODE = {
-    'train': ('profile_steps', 'step_timeout_seconds', 'liveness_file'),
+    'train': ('dry_run', 'step_timeout_seconds', 'liveness_file'),
     'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
+    'predict': ('input', 'output'),
     'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
+_MODES_OF_CHECKPOINT = ('eval', 'export', 'generate', 'predict')
+_FLAGS_OF_LANGUAGE_MODELS = ('num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'trusted_network', 'task')
 _FLAGS_OF_SLICES = ('task',)
@@ -44,7 +48,7 @@ flags.DEFINE_string(
     'tpu', None, "With --device=tpu: name of a Cloud TPU; 'local', the default, for that of this machine; or 'slice' "
     'for all hosts of a slice, each of which runs this command.')
 flags.DEFINE_string(
-    'checkpoint', None, 'Checkpoint to evaluate, export or generate with; the newest of --logdir otherwise.')
+    'checkpoint', None, 'Checkpoint to evaluate, export, generate or predict with; the newest of --logdir otherwise.')
 flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a training run.')
 flags.DEFINE_string('accelerator', None, "With --mode=plan: accelerator to plan for, such as 'v3', 'v5e' or 'a100'.")
 flags.DEFINE_string(
@@ -55,13 +59,18 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     'compile', False, 'With --mode=plan: also compile the programs of each device for a TPU; no TPU is needed.')
 flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
-flags.DEFINE_string(
-    'profile_steps', None, "With --mode=train: the first and the last step that TensorFlow's profiler records for "
-    "TensorBoard, such as '100:104'.")
+flags.DEFINE_bool(
+    'dry_run', False, 'With --mode=train: build the model, read a batch of every input, show the plan, and end without '
+    'a step. --logdir is not needed.')
 flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
+flags.DEFINE_string(
+    'input', None, "With --mode=predict: a file or a folder of images or of records of texts, or a pattern such as "
+    "'images/*.png'.")
+flags.DEFINE_string(
+    'output', None, 'With --mode=predict: file of the lines of JSON; by default they are printed.')
 flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text, or the source to translate.')
 flags.DEFINE_string(
-    'prompt_file', None, 'With --mode=generate: file of prompts, one per line, in place of --prompt; all partitions '
+    'prompt_file', None, 'With --mode=generate: file of prompts, one per line, instead of --prompt; all partitions '
     'compute at the same time.')
 flags.DEFINE_integer(
     'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to generate.', lower_bound=1)
@@ -118,9 +127,6 @@ flags.DEFINE_float(
 def prompts(given: flags.FlagValues) -> list[str]:
     """Returns the prompts of --prompt or --prompt_file.
 
-    Args:
-        given: the parsed `flags.FLAGS`.
-
     Raises:
         UsageError: both were given, or the file is missing, unreadable or empty.
     """
@@ -132,7 +138,8 @@ def prompts(given: flags.FlagValues) -> list[str]:
         raise app.UsageError(f'--prompt_file={given.prompt_file} is not a file. Give the path of a text with one '
                              'prompt per line.')
     try:
-        lines = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig').splitlines()
+        text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig')
+        lines = text.removesuffix('\n').split('\n') if text else []  # other ends of lines may be in a prompt
     except (OSError, ValueError) as error:
         raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
                              'per line.') from error
@@ -141,11 +148,15 @@ def prompts(given: flags.FlagValues) -> list[str]:
     return lines
 
 
+def refuse_sampling(given: flags.FlagValues) -> None:
+    """Raises UsageError for a flag of language models, which has no effect on a translation."""
+    for name in _FLAGS_OF_LANGUAGE_MODELS:
+        if given[name].present:
+            raise app.UsageError(f'--{name} is for language models, and this model translates. Leave it out.')
+
+
 def check(given: flags.FlagValues) -> None:
     """Checks that no flag is missing, and that the flags can be combined.
-
-    Args:
-        given: the parsed `flags.FLAGS`.
 
     Raises:
         UsageError: the first mistake, and how to correct it.
@@ -167,8 +178,8 @@ def _check_text(given):
 def _check_mode(given):
     if not given.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
-    if given.follow and given.mode != 'eval' or given.checkpoint and given.mode not in ('eval', 'export', 'generate'):
-        modes_of_checkpoint = '--checkpoint is for --mode=eval, export and generate'
+    if given.follow and given.mode != 'eval' or given.checkpoint and given.mode not in _MODES_OF_CHECKPOINT:
+        modes_of_checkpoint = '--checkpoint is for --mode=eval, export, generate and predict'
         misplaced = modes_of_checkpoint if given.checkpoint else '--follow is for --mode=eval'
         raise app.UsageError(
             f'{misplaced} only. To train from the weights of a checkpoint, set train.init_from_checkpoint, as in '
@@ -185,7 +196,10 @@ def _check_mode(given):
     if given.mode == 'generate':
         prompts(given)
         _check_beams(given)
-    if given.mode in ('train', 'eval', 'trace', 'report', 'export', 'generate') and not given.logdir:
+    if given.mode == 'predict' and not given.input:
+        raise app.UsageError("--input is missing: --mode=predict needs files, such as --input='images/*.png'.")
+    needs_logdir = given.mode in ('train', 'trace', 'report', *_MODES_OF_CHECKPOINT) and not given.dry_run
+    if needs_logdir and not given.logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
 
 
@@ -224,6 +238,8 @@ def _check_cluster(given):
         modes = ' and '.join(_MODES_OF_CLUSTERS[given.cluster])
         raise app.UsageError(f'--cluster={given.cluster} is for --mode={modes} only. For --mode={given.mode} leave it '
                              'out.')
+    elif given.dry_run:
+        raise app.UsageError('--dry_run is for one machine. Leave --cluster out: the plan is the same.')
     elif given.device == 'tpu':
         raise app.UsageError('--cluster is for CPUs and GPUs only: the hosts of a TPU slice train with --tpu=slice. '
                              'Give one of them.')

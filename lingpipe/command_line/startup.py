@@ -1,14 +1,17 @@
-"""Importing TensorFlow without its usual log lines, but with those that report a problem."""
+"""The start of a process: its streams, TensorFlow without its usual log lines, and a sign of life."""
 
 import contextlib
 import faulthandler
 import gc
+import io
 import os
+import pathlib
 import re
+import socket
 import sys
 import tempfile
-
-from absl import app
+import threading
+import time
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _ERRORS = '1', '2'
@@ -18,6 +21,24 @@ _LOG_LINE = re.compile(
     rb'WARNING: All log messages before absl::InitializeLog|To enable the following instructions: ')
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
+_SECONDS_BETWEEN_SIGNS = 5
+
+
+def open_missing() -> None:
+    """Opens standard streams that the parent has closed: the next file would get the lines of TensorFlow instead."""
+    for number, name in enumerate(('stdin', 'stdout', 'stderr')):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+            mode, errors = ('w', 'backslashreplace') if number else ('r', 'strict')
+            setattr(sys, name, open(number, mode, encoding='utf-8', errors=errors, closefd=False))
+
+
+def allow_all_characters() -> None:
+    """Makes standard output escape what its encoding lacks, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors='backslashreplace')
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
@@ -36,6 +57,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     """
     backend = os.environ['KERAS_BACKEND']
     if backend != 'tensorflow':
+        from absl import app  # not before `open_missing`: it logs to the standard error of its import
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     # Imports and traces create millions of objects that stay; by default a collection follows each 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -72,3 +94,31 @@ def _log_lines_held_back():
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
             with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
                 os.write(2, b''.join(shown))
+
+
+def show_life(path: str | None) -> None:
+    """Starts a thread that touches a file, and notifies systemd where it listens (NOTIFY_SOCKET of sd_notify(3)).
+
+    It shows that the process runs, and is not stopped or blocked: for systemd's WatchdogSec, and for a livenessProbe of
+    Kubernetes. Steps, inputs and checkpoints have limits of their own.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    address = os.environ.get('NOTIFY_SOCKET')
+    file = pathlib.Path(path).expanduser() if path else None
+    if file:
+        file.touch()
+    if file or address:
+        threading.Thread(target=_show_life, args=(file, address), name='liveness', daemon=True).start()
+
+
+def _show_life(file: pathlib.Path | None, address: str | None) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        while True:
+            with contextlib.suppress(OSError):  # a full disk, or systemd that starts again
+                if file:
+                    file.touch()
+                if address:
+                    systemd.sendto(b'READY=1\nWATCHDOG=1', address.replace('@', '\0', 1))
+            time.sleep(_SECONDS_BETWEEN_SIGNS)

@@ -13,33 +13,31 @@ from lingpipe.command_line import run_flags
 _HELP = ('--help', '-h', '-help', 'help', '--helpfull', '--helpshort')
 _WIDTH = 100
 _MARGIN = 22
-_PURPOSE_OF_NEW = 'writes a params file to start from, in the current folder: `new my_model`'
+TOOLS = {
+    'new': 'writes a params file to start from, in the current folder: `new my_model`',
+    'doctor': 'says what this machine has, what would be used of it, and what is wrong',
+    'local_cluster': 'runs all processes of a cluster on this machine: `local_cluster --workers=2 -- lingpipe ...`'}
 
 
 class Topic(NamedTuple):
-    """Flags that belong together.
-
-    Attributes:
-        title: their topic.
-        modes: the modes that accept them; empty: all.
-        names: the names of the flags.
-    """
+    """Flags that belong together."""
     title: str
-    modes: tuple[str, ...]
+    modes: tuple[str, ...]  # the modes that accept them; empty: all
     names: tuple[str, ...]
 
 
 TOPICS = (
     Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
     Topic('Where to run', (), ('device', 'tpu')),
-    Topic('Checkpoints', ('eval', 'export', 'generate'), ('checkpoint', 'follow')),
+    Topic('Checkpoints', ('eval', 'export', 'generate', 'predict'), ('checkpoint', 'follow')),
     Topic('Faults', ('train',), ('step_timeout_seconds', 'liveness_file')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'max_staleness', 'batches_from',
         'replace_after_seconds')),
-    Topic('Profiling', ('train',), ('profile_steps',)),
+    Topic('Before training', ('train',), ('dry_run',)),
     Topic('Tracing', ('trace',), ('steps',)),
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
+    Topic('Predicting', ('predict',), ('input', 'output')),
     Topic('Generating text', ('generate',), (
         'prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')),
 )
@@ -57,13 +55,9 @@ def is_asked_for(words: Sequence[str]) -> bool:
 
 
 def text(words: Sequence[str]) -> str:
-    """Returns the help of the mode among the words, or of all modes.
-
-    Args:
-        words: the words after the command.
-    """
+    """Returns the help of the mode among the words, or of all modes."""
     if words and words[0] == 'new':
-        return f'{program()} new MODULE\n\n' + _row('new', _PURPOSE_OF_NEW)
+        return f'{program()} new MODULE\n\n' + _row('new', TOOLS['new'])
     given = [word.removeprefix('--mode=') for word in words]
     mode = next((name for name in given if name in run_flags.MODES), None)
     topics = [topic for topic in TOPICS if mode is None or not topic.modes or mode in topic.modes]
@@ -73,7 +67,7 @@ def text(words: Sequence[str]) -> str:
 def _usage(mode):
     if mode:
         return f'{program()} {mode} --model=MODULE [--flag=value ...]\n\n' + _row(mode, run_flags.MODES[mode])
-    rows = [_row(name, purpose) for name, purpose in (run_flags.MODES | {'new': _PURPOSE_OF_NEW}).items()]
+    rows = [_row(name, purpose) for name, purpose in (run_flags.MODES | TOOLS).items()]
     return '\n'.join([
         f'{program()} MODE --model=MODULE [--flag=value ...]', '',
         'Pipeline-parallel training in TensorFlow and Keras.',

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 class Group:
     """The pipelines that train together, each with its own step; this base class is a single pipeline.
 
-    Code that builds a step uses `current()` for all sums over pipelines; with one pipeline they cost nothing.
+    A step asks for `current()` once and hands the group to what sums over it; with one pipeline sums cost nothing.
     Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
@@ -48,7 +48,6 @@ class Group:
         """Sums tensors over the group, on a device that each pipeline has.
 
         Args:
-            device: name of the device that the tensors are on.
             tensors: nest of tensors of known shapes.
 
         Returns:
@@ -58,10 +57,9 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combines the pipelines' states after a mini-batch into one, if a layer keeps more than weights.
+        """Combines the pipelines' states after a batch into one, for layers with state other than weights.
 
         Args:
-            device: name of the device that the tensors are on.
             aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
             before: tensor, the state before the step, the same everywhere.
             after: tensor, the state after this pipeline's share.
@@ -127,20 +125,20 @@ class GradientSum:
         self._method = method
 
     def __call__(self, parts: Sequence[Any], devices: Sequence[str],
-                 owners: Sequence[str]) -> list[tf.Tensor] | None:
+                 owners: Sequence[str]) -> list[tf.Tensor]:
         """Builds the sums of one stage in the current graph.
 
         Args:
-            parts: for each replica, the list of its tensors, or None if there are none.
+            parts: for each replica, the list of its tensors.
             devices: list of the names of the replicas' devices.
             owners: list of device names, one per tensor: the device that needs its sum.
 
         Returns:
-            List of the sums, or None.
+            List of the sums.
         """
-        if parts[0] is None or len(parts) == 1:
+        if len(parts) == 1:
             return parts[0]
-        sums = [None] * len(owners)
+        sums: list[Any] = [None] * len(owners)
         for owner in dict.fromkeys(owners):
             places = [place for place, device in enumerate(owners) if device == owner]
             bucket = [[part[place] for place in places] for part in parts]
@@ -148,7 +146,7 @@ class GradientSum:
                 sums[place] = total
         return sums
 
-    def _sum_bucket(self, bucket, devices, owner):
+    def _sum_bucket(self, bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
         method = _best(devices) if self._method == 'auto' else self._method
         methods = {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}
         return methods[method](bucket, devices, owner)
@@ -164,22 +162,22 @@ def grid_shape(num_replicas: int) -> tuple[int, int]:
     return num_rows, num_replicas // num_rows
 
 
-def _best(devices):
+def _best(devices: Sequence[str]) -> str:
     specs = [tf.DeviceSpec.from_string(device) for device in devices]
     one_host = len({(spec.job, spec.replica, spec.task) for spec in specs}) == 1
     is_gpus = all(device_kinds.kind_of(device) == 'GPU' for device in devices) and len(set(devices)) == len(devices)
     return 'nccl' if one_host and is_gpus else 'add'
 
 
-def _add(bucket, devices, owner):
+def _add(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
     return _call(owner, _add_up, bucket)
 
 
-def _ring(bucket, devices, owner):
+def _ring(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
     return _chain(list(zip(devices, bucket)), _position(devices, owner))
 
 
-def _two_dimensional(bucket, devices, owner):
+def _two_dimensional(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
     _, num_columns = grid_shape(len(devices))
     halves = [_call(device, _halves, tensors) for device, tensors in zip(devices, bucket)]
     row, column = divmod(_position(devices, owner), num_columns)
@@ -189,17 +187,17 @@ def _two_dimensional(bucket, devices, owner):
     return _call(owner, _whole, first, second, bucket[0])
 
 
-def _grid(entries, num_columns):
+def _grid(entries: list, num_columns: int) -> list[list]:
     return [entries[start:start + num_columns] for start in range(0, len(entries), num_columns)]
 
 
-def _along_rows(grid, row, column):
+def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
     """Sums every row into the entry of a column, then that column into the entry of a row."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 
 
-def _chain(entries, last):
+def _chain(entries: list, last: int) -> list[tf.Tensor]:
     """Sends a sum from one device to the next, until the `last`; each device adds its own tensors."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
@@ -207,7 +205,7 @@ def _chain(entries, last):
     return total
 
 
-def _nccl(bucket, devices, owner):
+def _nccl(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
     sums = []
     for tensors in zip(*bucket):
         parts = [_call(device, tf.identity, each) for device, each in zip(devices, tensors)]
@@ -217,26 +215,26 @@ def _nccl(bucket, devices, owner):
     return sums
 
 
-def _position(devices, owner):
+def _position(devices: Sequence[str], owner: str) -> int:
     """Returns the position of an owner; if a shared weight is on the device of another stage, any position works."""
     return devices.index(owner) if owner in devices else 0
 
 
-def _call(device, function, *arguments):
+def _call(device: str, function: Callable, *arguments: Any) -> Any:
     with tf.device(device):
         return device_kinds.one_call(device, function)(*arguments)
 
 
-def _add_up(rows):
+def _add_up(rows: list) -> list[tf.Tensor]:
     return [functools.reduce(tf.add, column) for column in zip(*rows)]
 
 
-def _halves(tensors):
+def _halves(tensors: list) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
     return [each[:each.shape[0] // 2] for each in flat], [each[each.shape[0] // 2:] for each in flat]
 
 
-def _whole(first, second, like):
+def _whole(first: list, second: list, like: list) -> list[tf.Tensor]:
     return [tf.reshape(tf.concat(pair, 0), tensor.shape) for *pair, tensor in zip(first, second, like)]
 
 
@@ -319,21 +317,21 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     return _sum_between_functions(tensor, group_size, replica)
 
 
-def _sum_between_functions(tensor, group_size, replica):
+def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
     """Sums over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(
             f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and '
-            f'{_MOST_GROUPS} are the most whose sums can be told apart. Set group_size to '
+            f'at most {_MOST_GROUPS} are supported. Set group_size to '
             f'{-(-replica.num_replicas // _MOST_GROUPS)} or more.')
     keys = [_key(replica) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
 
     @tf.custom_gradient
-    def total(tensor):
-        def gradient(upstream):
+    def total(tensor: tf.Tensor) -> tf.Tensor:
+        def gradient(upstream: Any) -> tf.Tensor:
             return _all_reduce(upstream, group_size, group, keys[1])
 
         return _all_reduce(tensor, group_size, group, keys[0]), gradient
@@ -341,17 +339,17 @@ def _sum_between_functions(tensor, group_size, replica):
     return total(tensor)
 
 
-def _key(replica):
+def _key(replica: Replica) -> tf.Tensor:
     """Returns the key of a sum, which is unique in a step and the same in all replicas."""
     return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
 
 
-def _all_reduce(tensor, group_size, group, key):
+def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """Sums without a time limit, because TensorFlow would keep a thread waiting for the end of each time limit."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')
 
 
-def _replica():
+def _replica() -> Replica | None:
     return getattr(_local, 'replica', None)

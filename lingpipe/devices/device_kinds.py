@@ -1,6 +1,7 @@
 """The requirements of each kind of device on graphs, and the devices of this machine."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,15 +13,12 @@ from lingpipe import hyperparams
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
 _pretended: list[str] = []
+_process = ''  # prefix of the devices of other processes that stages use
 _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Returns whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations.
-
-    Args:
-        device: name of the device.
-    """
+    """Returns whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations."""
     return kind_of(device) == 'TPU' or bool(_pretended) and _full_name(device) in map(_full_name, _pretended)
 
 
@@ -39,6 +37,7 @@ def for_single_operations(device: str) -> str:
     return host_of(device) if must_compile(device) else device
 
 
+@functools.lru_cache
 def host_of(device: str) -> str:
     """Returns the CPU of the machine that a device belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
@@ -54,11 +53,7 @@ def kind_of(device: str | None) -> str | None:
 
 @contextlib.contextmanager
 def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
-    """Makes `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU.
-
-    Args:
-        devices: list of device names.
-    """
+    """Makes `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU."""
     _pretended.extend(devices)
     try:
         yield
@@ -66,7 +61,7 @@ def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
         del _pretended[len(_pretended) - len(devices):]
 
 
-def _full_name(device):
+def _full_name(device: str) -> str:
     here = tf.DeviceSpec(job='localhost', replica=0, task=0)
     return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()
 
@@ -80,10 +75,6 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
         TPU                 call of a function that XLA compiles
         core of a TPU       the operations themselves: inside a call they would have no core
         program
-
-    Args:
-        device: name of the device.
-        function: function of nests of tensors.
     """
     if is_logical_core(device):
         return function
@@ -95,12 +86,7 @@ def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Builds a few operations on a device: one by one, or as one compiled call if the device requires that.
 
     Args:
-        device: name of the device.
-        function: function of nests of tensors.
         *arguments: nests of tensors.
-
-    Returns:
-        What the function returns.
     """
     with tf.device(device):
         return operations(device, function)(*arguments)
@@ -116,12 +102,11 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 
     Args:
         device: name of a device that the function uses.
-        function: function of nests of tensors.
     """
     if not must_compile(device):
         return function
 
-    def on_host(*arguments):
+    def on_host(*arguments: Any) -> Any:
         with tf.device(for_single_operations(device)):
             return function(*arguments)
 
@@ -131,7 +116,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 def use_virtual_devices(num_devices: int) -> None:
     """Splits the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
 
-    Each virtual device works on one thread, so that devices run in parallel as accelerators would.
+    Each operation runs on one thread of a shared pool, so devices run in parallel.
 
     Args:
         num_devices: number of virtual CPU devices.
@@ -178,23 +163,44 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
     Returns:
         List of K device names. With fewer devices than stages, some stages share one, and a warning says so.
     """
-    kinds = [kind] if kind else [*_ACCELERATORS, 'CPU']
-    found = [[device.name for device in tf.config.list_logical_devices(name) if device.name.startswith(process)]
-             for name in kinds]
-    devices = next((names for names in found if names), [])
+    process = process or _process
+    devices = _devices([kind] if kind else [*_ACCELERATORS, 'CPU'], process)
     if not devices:
         others = {device.device_type for device in tf.config.list_logical_devices() if device.name.startswith(process)}
         raise ValueError(
             f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of '
             f'{sorted(others)}.')
     if len(devices) < num_stages:
-        call = f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program'
-        advice = 'Add workers' if process else call
         logging.warning(
-            '%d stages, but only %d devices were found (%s): stages share devices and will not overlap. %s, or use '
-            'fewer partitions.',
-            num_stages, len(devices), ', '.join(devices), advice)
+            'Stages share devices and will not overlap: there are %d stages, and the devices are %s. %s.', num_stages,
+            ', '.join(devices), _how_to_have_more(devices[0], num_stages, process))
     return [devices[stage % len(devices)] for stage in range(num_stages)]
+
+
+def _devices(kinds: Sequence[str], process: str) -> list[str]:
+    """Returns the names of the devices of the first of some kinds that there is."""
+    found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(process)]
+             for kind in kinds]
+    return next((names for names in found if names), [])
+
+
+def num_devices() -> int:
+    """Returns how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
+    return len(_devices([*_ACCELERATORS, 'CPU'], _process))
+
+
+def _how_to_have_more(device: str, num_stages: int, process: str) -> str:
+    if process:
+        return 'Add workers, or use fewer partitions'
+    if kind_of(device) == 'CPU':
+        return (f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program, or use fewer partitions')
+    return f'Use as many partitions as there are {kind_of(device)}s'
+
+
+def use_processes(prefix: str) -> None:
+    """Makes `stage_devices` choose among the devices of other processes: those whose names begin with a prefix."""
+    global _process
+    _process = prefix
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import collectives, device_kinds, function_traces
+from lingpipe import patches
+from lingpipe.devices import collectives, device_kinds
 
 
 def device_of(variable: keras.Variable | tf.Variable) -> str:
@@ -33,10 +34,6 @@ def move(variable: keras.Variable, device: str) -> None:
     Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Every `tf.function`
     that was traced earlier is traced again. The old copy becomes empty: what a program still holds of it, such as a
     `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value, and no memory is taken.
-
-    Args:
-        variable: Keras variable.
-        device: name of the device.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
@@ -47,16 +44,11 @@ def move(variable: keras.Variable, device: str) -> None:
         new._unique_id = old._unique_id  # pylint: disable=protected-access
         variable._initialize(new)  # pylint: disable=protected-access
         tf.raw_ops.AssignVariableOp(resource=old.handle, value=tf.zeros([0], old.dtype))
-    function_traces.forget()
+    patches.forget_traces()
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Returns the one of some device names that is a variable's device; if none is, the name of its device.
-
-    Args:
-        variable: Keras variable or `tf.Variable`.
-        devices: list of device names.
-    """
+    """Returns the one of some device names that is a variable's device; if none is, the name of its device."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
@@ -73,14 +65,11 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
     """Creates each weight in the `with` block on one of some devices: the one with the fewest bytes of weights so far.
 
     Variables that are not trained, such as moving averages, go to the first device.
-
-    Args:
-        devices: list of device names.
     """
     num_bytes = dict.fromkeys(devices, 0)
 
-    def create(next_creator, **arguments):
-        device = min(devices, key=num_bytes.get) if arguments.get('trainable') else devices[0]
+    def create(next_creator: Any, **arguments: Any) -> tf.Variable:
+        device = min(devices, key=num_bytes.__getitem__) if arguments.get('trainable') else devices[0]
         with creating_on(device):
             variable = next_creator(**arguments)
         num_bytes[device] += variable.dtype.size * variable.shape.num_elements() if arguments.get('trainable') else 0
@@ -95,9 +84,6 @@ def creating_on(device: str) -> Iterator[None]:
     """Creates the variables in the `with` block on a device.
 
     If each operation would be compiled separately, the host computes the initial values.
-
-    Args:
-        device: name of the device.
     """
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(tf.device(device))
@@ -110,8 +96,8 @@ def creating_on(device: str) -> Iterator[None]:
         yield
 
 
-def _initial_value_on(host):
-    def create(next_creator, **arguments):
+def _initial_value_on(host: str) -> Callable:
+    def create(next_creator: Any, **arguments: Any) -> tf.Variable:
         initial_value = arguments['initial_value']
         with tf.device(host):
             value = initial_value() if callable(initial_value) else initial_value
@@ -135,15 +121,11 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
     """Reads each stage's variables, each on its device, and only once if several stages use it.
 
     Args:
-        stages: list of `Stage`s.
         read: function that returns the value to use for a Keras variable.
-
-    Returns:
-        List of `Variables` of tensors.
     """
     known = {}
 
-    def value_of(stage, variable):
+    def value_of(stage: Any, variable: Any) -> tf.Tensor:
         if id(variable) not in known:
             with tf.device(owner(variable, [stage.device])):
                 known[id(variable)] = read(variable)
@@ -156,13 +138,9 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Copies values to the devices of the stages; a value on another device is copied once.
 
     Args:
-        stages: list of `Stage`s.
         values: what `read_values` returned for them, or for other replicas of them.
-
-    Returns:
-        List of `Variables` of tensors.
     """
-    def on(stage, variable, value):
+    def on(stage: Any, variable: Any, value: Any) -> tf.Tensor:
         is_here = is_same_device(stage.device, device_of(variable))
         return value if is_here else tf.identity(value)
 

@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import dataclasses
 import math
 import re
 import sys
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from lingpipe import spelling
 
 _NAME = r'[A-Za-z_][A-Za-z0-9_]*'
-_ITEM = rf"""\[(?:-?[0-9]+|{_NAME}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]"""
+_ITEM = r"""\[(?:-?[0-9]+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]"""
 PATH_PATTERN = rf'{_NAME}(?:{_ITEM})*(?:\.{_NAME}(?:{_ITEM})*)*'
 _PATH = re.compile(PATH_PATTERN)
 _STEP = re.compile(rf'\.?{_NAME}|{_ITEM}')
@@ -21,14 +20,9 @@ _SEE_ALL = 'print(params), or --mode=inspect_params'
 
 
 class Step(NamedTuple):
-    """One step of a path.
-
-    Attributes:
-        key: name of a field, index, or key of a dict.
-        path: text of the path up to here.
-    """
-    key: Any
-    path: str
+    """One step of a path."""
+    key: Any  # name of a field, index, or key of a dict
+    path: str  # text of the path up to here
 
 
 def is_params(value: Any) -> bool:
@@ -36,16 +30,9 @@ def is_params(value: Any) -> bool:
     return hasattr(type(value), 'IterParams')
 
 
-def is_record(value: Any) -> bool:
-    """Returns whether `value` is a named tuple or an instance of a dataclass: a container with fixed fields."""
-    if isinstance(value, type):
-        return False
-    return dataclasses.is_dataclass(value) or (isinstance(value, tuple) and hasattr(value, '_fields'))
-
-
 def is_sequence(value: Any) -> bool:
-    """Returns whether `value` is a list or a tuple without names."""
-    return isinstance(value, (list, tuple)) and not is_record(value)
+    """Returns whether `value` is a list or a tuple without names; a named tuple is one value, as an object is."""
+    return isinstance(value, (list, tuple)) and not hasattr(value, '_fields')
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -55,9 +42,6 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
     """
     if is_params(value):
         return list(value.IterParams())
-    if is_record(value):
-        names = getattr(value, '_fields', None) or [field.name for field in dataclasses.fields(value) if field.init]
-        return [(name, getattr(value, name)) for name in names]
     if isinstance(value, dict):
         return list(value.items())
     return list(enumerate(value)) if is_sequence(value) else None
@@ -66,15 +50,12 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 def rebuild(container: Any, new_children: list[Any]) -> Any:
     """Returns a new container with the type and keys of `container`, and with `new_children`, a list in their order."""
     if isinstance(container, tuple):
-        return type(container)(*new_children) if is_record(container) else type(container)(new_children)
+        return type(container)(new_children)
     rebuilt = copy.copy(container)
     if isinstance(container, list):
         rebuilt[:] = new_children
-    elif isinstance(container, dict):
-        rebuilt.update(zip(container, new_children))
     else:
-        for (name, _), child in zip(children(container), new_children):
-            object.__setattr__(rebuilt, name, child)  # also writes the fields of a frozen dataclass
+        rebuilt.update(zip(container, new_children))
     return rebuilt
 
 
@@ -97,12 +78,7 @@ def parse_path(path: str) -> list[Step]:
 
 
 def _key(step):
-    if not step.startswith('['):
-        return step.removeprefix('.')
-    try:
-        return ast.literal_eval(step)[0]
-    except (ValueError, SyntaxError):  # the name of a record's field
-        return step[1:-1]
+    return ast.literal_eval(step)[0] if step.startswith('[') else step.removeprefix('.')
 
 
 def descendant(params: Any, steps: Sequence[Step]) -> Any:
@@ -157,10 +133,8 @@ def _paths(params):
 
 
 def item_suffix(parent: Any, key: Any) -> str:
-    """Returns the step of a path from `parent` to its child of a key: `.name`, `[3]`, `['key']` or `[field]`."""
-    if is_params(parent):
-        return f'.{key}'
-    return f'[{key}]' if is_record(parent) else f'[{key!r}]'
+    """Returns the step of a path from `parent` to its child of a key: `.name`, `[3]` or `['key']`."""
+    return f'.{key}' if is_params(parent) else f'[{key!r}]'
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
@@ -177,7 +151,7 @@ def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
             setattr(parent, key, value)
             return
         key = key % len(parent) if is_sequence(parent) else key
-        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent)])
+        value = rebuild(parent, [value if key == old_key else old for old_key, old in children(parent) or []])
 
 
 def holds_params(value: Any) -> bool:
@@ -232,6 +206,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Returns what must be the same of two equal containers: of a record its class."""
-    return type(value) if is_record(value) else next(
-        kind for kind in (list, tuple, dict, object) if isinstance(value, kind))
+    """Returns what must be the same of two equal containers."""
+    return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -4,7 +4,6 @@ Reading a text never imports or evaluates a name: it is looked up among the obje
 those that the Params already hold.
 """
 
-import enum
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,12 +22,8 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
     """Lets texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
 
     Args:
-        obj: the class or function.
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
         key: the `module/Name` in texts; None: the module that defines `obj`, and its name there.
-
-    Returns:
-        `obj`.
 
     Raises:
         TypeError: `obj` is not a class or function.
@@ -49,7 +44,7 @@ def RegisteredTypes() -> list[str]:
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns new Params of the class `cls`, or None if it is no class or has none."""
+    """Returns new Params of the class `cls`, or None if it is not a class or has none."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -72,10 +67,9 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """What the words of a text mean: registered classes and functions, those that some Params hold, enums and dtypes.
+    """What the words of a text mean: registered classes and functions, and those that some Params hold.
 
     Args:
-        params: the Params that the text changes.
         words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
     """
 
@@ -85,12 +79,10 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, params: Any) -> None:
-        """Adds the classes and functions in `params`, and the classes of their enum members and records."""
+        """Adds the classes and functions in `params`."""
         params.Visit(self._add, enter_fn=lambda path, value: self._add(path, value) or True)
 
     def _add(self, path, value):
-        if isinstance(value, enum.Enum) or param_tree.is_record(value):
-            value = type(value)
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
@@ -99,9 +91,7 @@ class Names:
 
     def find(self, key: str) -> Any:
         """Returns the class or function of a `module/Name`."""
-        return self._only(self._objects.get(key, []), key)
-
-    def _only(self, found, key):
+        found = self._objects.get(key, [])
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
         if not found:
@@ -109,9 +99,3 @@ class Names:
             raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
                              + nearest)
         return found[0]
-
-    def enum_class(self, name: str) -> type[enum.Enum] | None:
-        """Returns the enum class of a name, or None."""
-        found = [obj for objects in self._objects.values() for obj in objects
-                 if isinstance(obj, type) and issubclass(obj, enum.Enum) and obj.__name__ == name]
-        return self._only(found, name) if found else None

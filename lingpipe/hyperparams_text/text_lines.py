@@ -29,15 +29,21 @@ def split(text: str) -> list[Entry]:
         ValueError: an entry is not a path, `:` or `=`, and a value.
     """
     entries = []
-    position = _BETWEEN.match(text).end()
+    position = _skip_between(text, 0)
     while position < len(text):
         match = _ENTRY.match(text, position)
         if not match:
             line = re.split('[\n;]', text[position:position + _NUM_SHOWN], maxsplit=1)[0]
             raise ValueError(f'{line!r} is not of the form <key> = <value> or <key> : <value>.')
         entries.append(Entry(match[1], match[2].strip()))
-        position = _BETWEEN.match(text, match.end()).end()
+        position = _skip_between(text, match.end())
     return entries
+
+
+def _skip_between(text: str, position: int) -> int:
+    """Returns where the next entry begins."""
+    match = _BETWEEN.match(text, position)
+    return match.end() if match else position
 
 
 def join(texts: Mapping[str, str], separator: str) -> str:
@@ -51,8 +57,6 @@ def shape(container: Any) -> str:
     """Returns the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
     if isinstance(container, dict):
         return f'dict{value_text.format_value(list(container))}'
-    if param_tree.is_record(container):
-        return 'record'
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
 
 
@@ -62,8 +66,6 @@ def read(params: Any, entries: Iterable[Entry], kinds: Mapping[str, str], words_
     Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
 
     Args:
-        params: Params.
-        entries: the entries of the text.
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
         words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
     """

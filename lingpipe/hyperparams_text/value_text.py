@@ -1,20 +1,15 @@
-"""The text of a value: written with `repr`, read with `ast.literal_eval`; classes, functions and enums by name."""
+"""The text of a value: written with `repr`, read with `ast.literal_eval`; classes and functions by name."""
 
 import ast
-import dataclasses
-import enum
-import functools
-import operator
 import re
 import sys
 from typing import Any
 
-from lingpipe import spelling
 from lingpipe.hyperparams_text import param_tree, registry
 
 INLINE_STRING = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
-REFERENCE = r'type/([^/\s{]+/[^/\s{]+)'
-_TOKEN = re.compile(rf"""{INLINE_STRING}|(?P<record>type/[^\s{{]+){{|(?P<word>[^\s,:\[\](){{}}'"]+)""")
+REFERENCE = r'type/([^/\s]+/[^/\s]+)'
+_TOKEN = re.compile(rf"""{INLINE_STRING}|(?P<word>[^\s,:\[\](){{}}'"]+)""")
 _CONSTANTS = {'NoneType': None, 'inf': float('inf'), '+inf': float('inf'), '-inf': float('-inf'), 'nan': float('nan')}
 _SCALARS = (bool, int, float, str, type(None))
 
@@ -28,8 +23,6 @@ def format_value(value: Any) -> str:
 
 
 def _literal(value):
-    if isinstance(value, enum.Enum):
-        return f'{type(value).__name__}.{value.name or ""}'
     for plain in _SCALARS:  # of a subclass, such as numpy.float64, only the number or string counts
         if isinstance(value, plain):
             return plain.__repr__(value)
@@ -41,18 +34,14 @@ def _literal(value):
         return f'type/{registry.reference_key(value)}'
     if _is_instance(value, 'tensorflow', 'DType'):
         return value.name
-    if _is_instance(value, 'numpy', 'dtype') and not value.names and not value.subdtype:
-        return f'dtype/{value.str}'
     is_numpy_scalar = any(_is_instance(value, 'numpy', name) for name in ('bool_', 'integer', 'floating'))
     return _literal(value.item()) if is_numpy_scalar else type(value).__name__
 
 
 def _literal_of_container(value):
     pairs = param_tree.children(value)
-    if isinstance(value, dict) or param_tree.is_record(value):
-        texts = sorted(f'{_literal(key)}: {_literal(child)}' for key, child in pairs)
-        named = f'type/{registry.reference_key(type(value))}' if param_tree.is_record(value) else ''
-        return f'{named}{{{", ".join(texts)}}}'
+    if isinstance(value, dict):
+        return f'{{{", ".join(sorted(f"{_literal(key)}: {_literal(child)}" for key, child in pairs))}}}'
     texts = ', '.join(_literal(child) for _, child in pairs)
     if isinstance(value, list):
         return f'[{texts}]'
@@ -74,7 +63,6 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
         text: the value's text.
         current: the field's current value.
         type_name: the type that the field needs, as a text with types has it; only scalars count.
-        names: the registry.Names that the text may use.
 
     Raises:
         ValueError: the text is no such value; the message is the end of a sentence that begins with field and text.
@@ -86,8 +74,6 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
     if text == format_value(current):
         return current  # also keeps values that no text can represent, such as a lock
     word = text.strip('\'"')
-    if isinstance(current, enum.Enum) and re.fullmatch(r'[\w|]+', word):
-        return _member(type(current), word)
     if _is_instance(current, 'tensorflow', 'DType') and re.fullmatch(r'\w+', word):
         return _tf_dtype(word, 'is not the name of a dtype; write one such as float32.')
     if current is None and text in ('true', 'false'):
@@ -149,8 +135,6 @@ def _read(text, names, words_are_strings):
 
 def _marked(match):
     """Returns a token as `ast.literal_eval` reads it: a word becomes a tuple of bytes, which no text has."""
-    if match['record']:
-        return f'{{({match["record"].encode()!r}, "record"): None, '
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') is an error, 'a''b' none
 
 
@@ -161,23 +145,10 @@ def _resolved(value, meaning):
     if param_tree.is_sequence(value):
         return type(value)(_resolved(child, meaning) for child in value)
     if isinstance(value, dict):
-        pairs = [(_resolved(key, meaning), _resolved(child, meaning)) for key, child in value.items()]
-        first = next(iter(value), None)  # the mark of a record comes first
-        is_record = isinstance(first, tuple) and first[1:] == ('record',) and isinstance(first[0], bytes)
-        return _make_record(pairs[0][0], dict(pairs[1:])) if is_record else dict(pairs)
+        return {_resolved(key, meaning): _resolved(child, meaning) for key, child in value.items()}
     if not isinstance(value, _SCALARS):
         raise ValueError(f'has a {type(value).__name__}, which no field can be.')
     return value
-
-
-def _make_record(record_class, fields):
-    """Returns a named tuple or dataclass object with the given {name: value}."""
-    if not dataclasses.is_dataclass(record_class) and not hasattr(record_class, '_fields'):
-        raise ValueError('has fields after a name that is neither that of a named tuple nor of a dataclass.')
-    try:
-        return record_class(**fields)
-    except TypeError as error:
-        raise ValueError(f'has other fields than {record_class.__name__} ({error}).') from error
 
 
 def _word(word, names, words_are_strings):
@@ -193,12 +164,6 @@ def _word(word, names, words_are_strings):
     reference = re.fullmatch(REFERENCE, word)
     if reference:
         return names.find(reference[1])
-    class_name, dot, members = word.partition('.')
-    enum_class = names.enum_class(class_name) if dot else None
-    if enum_class is not None:
-        return _member(enum_class, members)
-    if word.startswith('dtype/'):
-        return _numpy_dtype(word.removeprefix('dtype/'))
     if words_are_strings:
         return word
     return _tf_dtype(word, f'has {word!r}, which is neither a number nor a known name; put a string in quotes.')
@@ -209,21 +174,3 @@ def _tf_dtype(name, problem):
     if not _is_instance(dtype, 'tensorflow', 'DType'):
         raise ValueError(problem)
     return dtype
-
-
-def _numpy_dtype(name):
-    import numpy as np  # only here, so that Params need no numpy
-    try:
-        return np.dtype(name)
-    except TypeError as error:
-        raise ValueError('names no numpy dtype.') from error
-
-
-def _member(enum_class, text):
-    """Returns the member of an enum class; of a Flag any number of members, joined by '|'."""
-    for name in filter(None, text.split('|')):
-        if name not in enum_class.__members__:
-            nearest = spelling.did_you_mean(name, enum_class.__members__)
-            raise ValueError(f'is not a member of {enum_class.__name__}{nearest}')
-    members = [enum_class[name] for name in text.split('|') if name]
-    return functools.reduce(operator.or_, members) if members else enum_class(0)

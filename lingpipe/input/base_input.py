@@ -1,17 +1,19 @@
-"""The base class of inputs: where the data are, their order, how batches are made, which records are left out."""
+"""The base classes of inputs: where the data are, their order, and how batches are made."""
 
-import threading
+import os
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from lingpipe import hyperparams
+from lingpipe.input import batch_share, row_order
 
 # No function of an input branches on a tensor. AutoGraph would take most of the start-up time to find that out.
 without_autograph = tf.autograph.experimental.do_not_convert
+_LAST_POSITION = np.iinfo(np.int64).max
 _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
@@ -20,12 +22,26 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
+def paths_of(files: str) -> list[str]:
+    """Returns the paths of a file, of a folder, or of what a glob pattern matches, sorted.
+
+    Raises:
+        ValueError: there are none.
+    """
+    files = os.path.expanduser(files)
+    paths = [files] if tf.io.gfile.exists(files) else sorted(tf.io.gfile.glob(files))
+    if not paths:
+        raise ValueError(f'files: {files!r} is not there. Give the path of a file or a folder, or a pattern such as '
+                         "'data/*.jsonl'.")
+    return paths
+
+
 class BaseInput:
     """Batches of a TFDS dataset.
 
     A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
-    return the nest and the tuple of the `tf.TensorSpec`s of a batch and prepare no data, the attribute `input_spec`,
-    and two methods that return a `tf.data.Dataset` of (inputs, *targets):
+    return the nest and the tuple of the `tf.TensorSpec`s of a batch and prepare no data, and two methods that return a
+    `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches from the example on before which `position` were seen, over
       all epochs, bit for bit those of an uninterrupted run for every earlier batch size. It makes the rows of a
@@ -33,16 +49,13 @@ class BaseInput:
       position is negative, no batch can be made, or the shares do not divide it.
     * `evaluation_dataset()`: every example once, in stored order; what fills the last batch up has weight 0.
 
-    Args:
-        params: `Params()` of the subclass.
-
     Raises:
         ValueError: a field is wrong.
         RuntimeError: the data do not exist and cannot be prepared.
 
     Attributes:
-        example_name: word for an example.
         params: the frozen Params, in which the seed is a number.
+        input_spec: what `InputSpec` returns.
         bad_records: dictionary from the name of each record that was skipped so far to its problem; None if records are
             not checked.
         bad_records_rule: words that name the data and say how many bad records may be skipped.
@@ -51,7 +64,6 @@ class BaseInput:
     example_name = 'examples'
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
     bad_records_rule = ''
-    input_spec: Any
     InputSpec: Callable[[hyperparams.Params], Any]
     TargetSpec: Callable[[hyperparams.Params], tuple]
     training_dataset: Callable[..., tf.data.Dataset]
@@ -78,11 +90,35 @@ class BaseInput:
         del params
         return None
 
+    @staticmethod
+    def ClassNames(params: hyperparams.Params) -> list[str] | None:
+        """Returns the names of the classes in the order of their numbers; None: there are none."""
+        del params
+        return None
+
+    @staticmethod
+    def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
+        """Makes batches of files without labels, preprocessed as in evaluation.
+
+        Args:
+            files: path of a file or a folder, or a glob pattern.
+
+        Returns:
+            The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`, names of the examples, strings
+            `[rows]`, and what is wrong with each, strings `[rows]`, empty for good ones).
+
+        Raises:
+            ValueError: there is no such file, or the input reads none.
+        """
+        raise ValueError(f'{params.cls.__name__} reads no files for --mode=predict, as ImageInput and '
+                         'TextClassificationInput do. Export the model, and call it from Python.')
+
     def __init__(self, params: hyperparams.Params) -> None:
         self.params = params.Copy()
         self.params.seed = params.seed or 0
         self.params.Freeze()
         self._check_params()
+        self.input_spec = self.InputSpec(self.params)
 
     @property
     def source(self) -> str:
@@ -122,84 +158,48 @@ class BaseInput:
         return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
 
 
-def source_of(params: hyperparams.Params) -> str:
-    """Returns words that name the data of an input.
+class MemoryInput(BaseInput):
+    """Rows in memory; the row at a position of training is a pure function of (seed, position).
 
-    Args:
-        params: its Params.
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row, visits)`, which
+    makes a batch from the columns of some rows. Visits are their positions over all epochs, negative in evaluation.
     """
+
+    _columns: tuple[tf.Tensor, ...] = ()
+    _batch: Callable[..., tuple]
+
+    @without_autograph
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+        """Returns endless batches from row number `position` on, without delay; see `BaseInput`."""
+        self._check_position(position)
+        p = self.params
+        numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
+        rows = share.of(tf.data.Dataset.zip((numbers, tf.data.Dataset.range(position, _LAST_POSITION))), p.batch_size)
+        return self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True))
+
+    @without_autograph
+    def evaluation_dataset(self) -> tf.data.Dataset:
+        """Returns every row once, in stored order; the last batch is padded with rows of weight 0."""
+        numbers = row_order.padded(self.num_examples, self.params.batch_size)
+        return self._batches(numbers.map(lambda numbers: (numbers, -1 - numbers)))
+
+    @property
+    def num_examples(self) -> int:
+        """Number of rows in an epoch."""
+        return len(self._columns[0])
+
+    def _batches(self, rows):
+        count = self.num_examples
+
+        def batch(numbers, visits):
+            known = tf.minimum(numbers, count - 1)
+            return self._batch([tf.gather(column, known) for column in self._columns], numbers < count, visits)
+
+        return self._finish(parallel_map(rows, batch))
+
+
+def source_of(params: hyperparams.Params) -> str:
+    """Returns words that name the data of an input."""
     fields = {field: params.Get(field) for field in _FIELDS_OF_SOURCE if field in params}
     named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
     return f'{params.cls.__name__}({named})'
-
-
-class BadRecords:
-    """Counts and names bad records while their batches are made, in the process that trains.
-
-    A record is counted once, even if it is visited several times.
-
-    Args:
-        max_bad_records: how many may be skipped; None: any number.
-        source: name of the data, for messages.
-
-    Attributes:
-        reasons: dictionary from the name of a record to its problem.
-    """
-
-    def __init__(self, max_bad_records: int | None, source: str) -> None:
-        self.reasons: dict[str, str] = {}
-        self._max_bad_records = max_bad_records
-        self._source = source
-        self._lock = threading.Lock()
-
-    def note(self, problems: tf.Tensor) -> tf.Tensor:
-        """Records the bad records of a batch when the graph runs.
-
-        Args:
-            problems: string [batch]; empty for good records, as `describe` returns them for bad ones.
-
-        Returns:
-            float32 [batch], 1 for a good record and 0 for a bad one.
-
-        Raises:
-            tf.errors.InvalidArgumentError: there are too many, while the graph runs.
-        """
-        is_good = problems == ''
-        refusal = tf.cond(
-            tf.reduce_all(is_good), lambda: tf.constant(''),
-            lambda: tf.ensure_shape(tf.numpy_function(self._note, [problems], tf.string), []))
-        with tf.control_dependencies([tf.debugging.Assert(refusal == '', [refusal])]):
-            return tf.cast(is_good, tf.float32)
-
-    def _note(self, problems):
-        """Returns the error message that ends training; empty as long as training may continue."""
-        for problem in filter(None, problems):
-            refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
-            if refusal:
-                return refusal.encode()
-        return b''
-
-    def _note_one(self, identifier, reason):
-        file, _, number = identifier.rpartition('__')  # TFDS joins them in this way
-        name = f'record {number} of {file}'
-        with self._lock:
-            if name in self.reasons:
-                return ''
-            self.reasons[name] = reason
-            count = len(self.reasons)
-        if self._max_bad_records is not None and count > self._max_bad_records:
-            return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} are '
-                    f'allowed; the last: {name} {reason}. Repair the data, or set max_bad_records higher.')
-        logging.warning('Skipped %s, which %s; %d of at most %s bad records of %s.', name, reason, count,
-                        self._max_bad_records, self._source)
-        return ''
-
-
-def describe(identifiers: tf.Tensor, reasons: tf.Tensor) -> tf.Tensor:
-    """Returns strings [n] that say which records are bad and why.
-
-    Args:
-        identifiers: string [n], TFDS's identifiers of the examples.
-        reasons: string [n], the problem of each, beginning with a verb.
-    """
-    return tf.strings.join([identifiers, reasons], '\n')

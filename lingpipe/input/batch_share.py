@@ -15,10 +15,6 @@ class Share:
         batches of 4               [0 1 2 3] [4 5 6 7] ...
         share 0 of 2                0 1       4 5      ...
         share 1 of 2                    2 3       6 7  ...
-
-    Attributes:
-        index: number of the share, from 0.
-        count: number of shares.
     """
 
     index: int = 0
@@ -26,9 +22,6 @@ class Share:
 
     def size(self, batch_size: int) -> int:
         """Returns the number of rows of this share in a batch.
-
-        Args:
-            batch_size: number of rows of the whole batch.
 
         Raises:
             ValueError: the shares do not divide the batch.
@@ -43,7 +36,6 @@ class Share:
 
         Args:
             examples: endless `tf.data.Dataset` of single examples; the first example begins a batch.
-            batch_size: number of rows of the whole batch.
         """
         size = self.size(batch_size)
         if self.count == 1:

@@ -1,5 +1,6 @@
 """A byte-pair tokenizer whose vocabulary is learnt from the training text of a model."""
 
+import contextlib
 import functools
 import json
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import hub_tokenizer, text_input, tfds_builders
+from lingpipe.input import hub_tokenizer, record_fields, text_input, text_records, tfds_builders
 
 
 class _Kind(NamedTuple):
@@ -35,19 +36,19 @@ _KINDS = {
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from a split of a TFDS dataset, and makes the tokens. It takes a
-    second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
+    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. It takes a second
+    per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
     """
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this tokenizer."""
         hyperparams.RegisterType(cls)
         p = hyperparams.InstantiableParams(cls)
-        p.Define('dataset', 'pydoc_topics', 'TFDS name of the dataset whose text gives the vocabulary.')
+        p.Define('files', None, 'Files whose texts give the vocabulary, as `files` of TextClassificationInput.')
+        p.Define('dataset', None, 'TFDS name of the dataset whose texts give the vocabulary, instead of files.')
         p.Define('split', 'train', 'TFDS split of it.')
         p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
-        p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
+        p.Define('text_feature', None, "Feature or field that is read; None: 'text', or the only text of the dataset.")
         p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and some are special.')
         p.Define('keras_hub_class', 'GPT2Tokenizer', f'Class of keras_hub.models that the vocabulary is for: one of '
                                                      f'{sorted(_KINDS)}.')
@@ -67,6 +68,9 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         if not isinstance(params.vocab_size, int) or params.vocab_size < 260:
             raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and up to 4 special tokens are '
                              'tokens. Set it to 512, for instance.')
+        if (params.files is None) == (params.dataset is None):
+            raise ValueError(f'files={params.files!r} and dataset={params.dataset!r}: a BytePairTokenizer learns from '
+                             'one of them. Set one, to the texts that the model is trained on.')
         if params.keras_hub_class not in _KINDS:
             raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'
                              f'{spelling.did_you_mean(str(params.keras_hub_class), _KINDS)}')
@@ -90,12 +94,9 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         except ImportError as error:
             raise ValueError("A BytePairTokenizer needs the package tokenizers. Install it by pip install "
                              "'lingpipe[hub]'.") from error
-        p = self.params
-        feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
-        examples = tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator()
-        tokenizer = tokenizers.ByteLevelBPETokenizer()
+        p, tokenizer = self.params, tokenizers.ByteLevelBPETokenizer()
         tokenizer.train_from_iterator(
-            (example[feature].decode('utf-8', errors='replace') for example in examples), p.vocab_size,
+            _texts_of_files(p) if p.files else _texts_of_dataset(p), p.vocab_size,
             special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
         return tokenizer
 
@@ -109,6 +110,19 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     def _preprocessor(self, task: str, **lengths: int) -> Any:
         name = _preprocessor_name(self.params.keras_hub_class, task)
         return getattr(hub_tokenizer.import_keras_hub().models, name)(self.keras_hub_tokenizer(), **lengths)
+
+
+def _texts_of_files(p):
+    """Yields the texts of files; records without one are left out here, and reported by the input."""
+    for record in text_records.from_files(p.files):
+        with contextlib.suppress(record_fields.BadRecord):
+            yield record_fields.text(record, p.text_feature or 'text')
+
+
+def _texts_of_dataset(p):
+    feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
+    for example in tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator():
+        yield example[feature].decode('utf-8', errors='replace')
 
 
 def _preprocessor_name(keras_hub_class, task):

@@ -25,15 +25,9 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Splits the examples of every class 80/20, as scikit-learn does with `random_state=0`.
+    """Returns {'train', 'test'}: sorted indices, 80/20 of every class, drawn by scikit-learn with `random_state=0`.
 
     The split is fixed, so that other methods can be compared on the same test examples.
-
-    Args:
-        labels: integer array [num_examples].
-
-    Returns:
-        `{'train': indices, 'test': indices}`, sorted integer arrays that share no index.
     """
     from sklearn import model_selection
 
@@ -49,9 +43,6 @@ def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
 
 class DigitsImages:
     """One split of the digits, with the same examples as `tfds_builders.TfdsImages`.
-
-    Args:
-        split: 'train' or 'test'.
 
     Attributes:
         name, folder, num_examples, num_classes, image_shape: see `TfdsImages`.

@@ -29,7 +29,6 @@ class KerasHubTokenizer:
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this tokenizer."""
         hyperparams.RegisterType(cls)
         p = hyperparams.InstantiableParams(cls)
         p.Define('preset', None, "KerasHub preset: a folder, a name such as 'gpt2_base_en', or 'hf://USER/MODEL'.")
@@ -70,9 +69,6 @@ class KerasHubTokenizer:
         SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text. If
         it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
 
-        Args:
-            tokens: integers of any shape.
-
         Raises:
             ValueError: the tokenizer loses the characters between its tokens, as that of BERT does.
         """
@@ -83,20 +79,11 @@ class KerasHubTokenizer:
         return self._tokenizer
 
     def classifier_preprocessor(self, sequence_length: int) -> Any:
-        """Returns the `keras_hub.models.TextClassifierPreprocessor` of the preset.
-
-        Args:
-            sequence_length: number of tokens in a row.
-        """
+        """Returns the `keras_hub.models.TextClassifierPreprocessor` of the preset."""
         return self._preprocessor('TextClassifierPreprocessor', sequence_length=sequence_length)
 
     def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
-        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset.
-
-        Args:
-            source_length: number of tokens in a row of sources.
-            target_length: number of tokens in a row of targets.
-        """
+        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset."""
         return self._preprocessor('Seq2SeqLMPreprocessor', encoder_sequence_length=source_length,
                                   decoder_sequence_length=target_length)
 
@@ -132,7 +119,7 @@ class KerasHubTokenizer:
 
 
 def _tried_tokenizer(preset):
-    """Returns a tokenizer that has made a token: of some damaged files KerasHub makes one that cannot."""
+    """Returns a tokenizer that has made a token: of some corrupt files KerasHub makes one that cannot."""
     tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
     tokenizer.vocabulary_size()
     tokenizer('a')
@@ -148,18 +135,12 @@ def _start_ids(preset):
 def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
     """Calls a function of a preset; any error of KerasHub and its downloaders names the field.
 
-    Args:
-        field: name of the field that the user has set.
-        preset: folder or name of the preset.
-        load: the function.
-        wanted: words for what the user should give.
-
     Raises:
         ValueError: it cannot be loaded.
     """
     try:
         return load(os.path.expanduser(preset) if isinstance(preset, str) else preset)
-    except Exception as error:  # whatever KerasHub trips over in a damaged file
+    except Exception as error:  # whatever KerasHub trips over in a corrupt file
         raise ValueError(f'{field}={preset!r} {_what_is_wrong(str(preset), error)} Give the folder of {wanted}, or a '
                          'name that KerasHub knows.') from error
 
@@ -171,7 +152,7 @@ def _what_is_wrong(preset, error):
     if os.sep in preset or preset.startswith(('.', '~')):
         folder, name = os.path.split(preset.rstrip(os.sep))
         there = os.listdir(folder or '.') if os.path.isdir(folder or '.') else []
-        return f'is no folder that is there{spelling.did_you_mean(name, there) if spelling.close(name, there) else "."}'
+        return f'is not an existing folder{spelling.did_you_mean(name, there) if spelling.close(name, there) else "."}'
     return f'is neither a folder nor the name of a preset{spelling.did_you_mean(preset, names)}'
 
 

@@ -13,8 +13,6 @@ _ASPECT_RATIO_RANGE = (3 / 4, 4 / 3)
 # The part of height and width that evaluation keeps, as in the released Inception, AmoebaNet and ResNet models.
 _CENTRAL_FRACTION = 0.875
 
-METHODS = ('bilinear', 'bicubic')
-
 # Mean and standard deviation of each channel over the training images, pixels scaled to [0, 1].
 _PIXEL_STATISTICS = {
     'digits': ([0.3053], [0.3760]),
@@ -27,25 +25,14 @@ _ONE_RANGE = ([0.5], [0.5])
 
 
 class Cropping(NamedTuple):
-    """A way of cropping an image; a box is int32 [4]: row, column, height, width.
+    """A way of cropping an image; a box is int32 [4]: row, column, height, width."""
 
-    Attributes:
-        max_attempts: how often a random box is drawn before the central one is taken.
-        keeps_aspect_ratio: whether evaluation crops a square; otherwise it crops the same part of height and width.
-        method: how the part is resized, 'bilinear' or 'bicubic'.
-    """
-
-    max_attempts: int
-    keeps_aspect_ratio: bool
-    method: str
+    max_attempts: int  # how often a random box is drawn before the central one is taken
+    keeps_aspect_ratio: bool  # whether evaluation crops a square; otherwise it crops the same part of height and width
+    method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws a box as Inception does in training.
-
-        Args:
-            shape: int32 [3], height, width and channels of the image.
-            seed: integer [2]; equal seeds give equal boxes.
-        """
+        """Draws a box of an image, int32 [3] height, width, channels, as Inception does in training, by a seed [2]."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -60,11 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Returns the box that evaluation crops: 87.5 % of height and width, or of the shorter of them.
-
-        Args:
-            shape: int32 [3], height, width and channels of the image.
-        """
+        """Returns the box that evaluation crops of an image: 87.5 % of height and width, or of the shorter of them."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -86,18 +69,13 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """How the images of one training or evaluation batch are made.
+    """How images of a training batch are made; images of an evaluation are resized, if they are not cropped."""
 
-    Attributes:
-        train: (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) ->
-            float32 [batch, image_size, image_size, channels].
-        evaluate: (images, image_size) -> the same, without randomness.
-        cropping: `Cropping` with which images have been cropped to `image_size`, at random in training and from the
-            middle in evaluation; None: images are whole.
-    """
-
+    # (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> float32 [batch,
+    # image_size, image_size, channels]
     train: Callable[..., tf.Tensor]
-    evaluate: Callable[..., tf.Tensor]
+    # `Cropping` with which images have been cropped to `image_size`, at random in training and from the middle in
+    # evaluation; None: images are whole
     cropping: Cropping | None = None
 
 
@@ -131,7 +109,6 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
     Args:
         images: float32 [batch, height, width, channels].
-        image_size: height and width of the result.
         shift: float32 [batch, 2], to the right and down, in pixels of `images`.
         rotation: float32 [batch], radians, clockwise on the screen.
         zoom: float32 [batch], 2 doubles the size of the content.
@@ -210,7 +187,8 @@ def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.dynamic_stitch([kept, chosen], [tf.gather(images, kept), mirrored]), images.shape)
 
 
-def _keep(images, seeds, image_size):
+def keep(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
+    """Resizes images if need be, and draws nothing."""
     del seeds
     return resize(images, image_size)
 
@@ -230,26 +208,18 @@ def _transform(images, transforms, image_size, interpolation, fill_mode):
 
 
 AUGMENTATIONS = {
-    'none': Augmentation(train=_keep, evaluate=resize),
-    'digits': Augmentation(train=warp_digits, evaluate=resize),
-    'crop_flip': Augmentation(train=crop_and_flip, evaluate=resize),
-    'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out, evaluate=resize),
-    'flip_cutout': Augmentation(train=flip_and_cut_out, evaluate=resize),
-    'inception': Augmentation(train=flip, evaluate=resize, cropping=INCEPTION),
-    'resnet': Augmentation(train=flip, evaluate=resize, cropping=RESNET),
+    'none': Augmentation(train=keep),
+    'digits': Augmentation(train=warp_digits),
+    'crop_flip': Augmentation(train=crop_and_flip),
+    'crop_flip_cutout': Augmentation(train=crop_flip_and_cut_out),
+    'flip_cutout': Augmentation(train=flip_and_cut_out),
+    'inception': Augmentation(train=flip, cropping=INCEPTION),
+    'resnet': Augmentation(train=flip, cropping=RESNET),
 }
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Scales pixels to about zero mean and unit variance, or to [-1, 1] if the dataset's statistics are not known.
-
-    Args:
-        images: uint8 [batch, height, width, channels].
-        dataset: name of the dataset, without version or config.
-
-    Returns:
-        float32 of the same shape.
-    """
+    """Scales pixels, uint8, to about zero mean and unit variance; to [-1, 1] without the dataset's statistics."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
@@ -262,12 +232,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`.
-
-    Args:
-        dataset: as for `normalize`.
-        num_channels: 1 or 3.
-    """
+    """Returns what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
     mean, deviation = (_for_channels(each, num_channels) for each in _PIXEL_STATISTICS.get(dataset, _ONE_RANGE))
     return -mean / deviation, (1 - mean) / deviation
 

@@ -1,12 +1,21 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
+import glob
 import re
 
 import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, batch_share, digits, image_augmentation, image_sources, row_order
+from lingpipe.input import (
+    base_input,
+    batch_share,
+    digits,
+    image_augmentation,
+    image_pixels,
+    image_sources,
+    row_order,
+)
 
 
 class ImageInput(base_input.BaseInput):
@@ -25,11 +34,8 @@ class ImageInput(base_input.BaseInput):
     number of batches. References to examples of other shares are skipped before their pixels are read.
 
     Attributes:
-        example_name: word for an example.
         num_examples: number of examples of the split, known without reading data.
         num_classes: number of classes, including `label_offset`.
-        input_shape: (batch_size, height, width, channels) of the images.
-        input_spec: `tf.TensorSpec` of a batch of images.
         bad_records: as in `BaseInput`; counted since this object was created, once per record.
     """
 
@@ -49,28 +55,17 @@ class ImageInput(base_input.BaseInput):
             f'{image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define(
             'cache', None,
-            'Whether the split stays in memory: as pixels, or as it is stored if the augmentation crops; None: if '
-            f'nothing is cropped and the pixels take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
+            'Whether the pixels of the split stay in memory, which no augmentation that crops allows; None: if nothing '
+            f'is cropped and they take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
-        p.Define(
-            'interpolation', None,
-            "How what is cut out is resized: 'bicubic', or 'bilinear', which takes less time; None: as the "
-            'augmentation does.')
-        p.Define('num_threads', None, "Threads of this input's own; None: those of TensorFlow.")
-        p.Define(
-            'data_service', None,
-            "Address of a tf.data service, such as 'grpc://host:5000', whose workers make the training batches; "
-            'None: this process does.')
-        p.Define(
-            'max_bad_records', 100,
-            'How many records that cannot be used are named and skipped before the training ends; None: nothing is '
-            'looked for, and the first that cannot be decoded ends it with the words of TensorFlow.')
+        p.Define('max_bad_records', 100,
+                 'How many records that cannot be used are named and skipped before the training ends.')
         return p
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
         """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepares no data."""
-        channels = params.num_channels or _described_image_shape(params)[-1]
+        channels = params.num_channels or _described(params)[0][-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
@@ -86,27 +81,47 @@ class ImageInput(base_input.BaseInput):
         return keras.layers.Rescaling(
             ((highest - lowest) / 255).tolist(), lowest.tolist(), dtype='float32', name='normalised_pixels')
 
+    @staticmethod
+    def ClassNames(params: hyperparams.Params) -> list[str]:
+        """Returns the names of the classes; `label_offset` puts 'background' before them. Prepares no data."""
+        return ['background'] * params.label_offset + _described(params)[1]
+
+    @staticmethod
+    @base_input.without_autograph
+    def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
+        """Makes batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepares no data."""
+        spec = ImageInput.InputSpec(params)
+        cropping = image_augmentation.AUGMENTATIONS[params.augmentation].cropping
+        stored = _described(params)[0][:2]
+        size = (params.image_size,) * 2 if cropping or None in stored else stored
+        reader = image_pixels.PixelReader(
+            size=(*size, spec.shape[-1]), cropping=cropping, resizes=True, training=False)
+
+        def batch(paths):
+            encoded = tf.map_fn(tf.io.read_file, paths)
+            pixels, problems = reader.read(encoded, paths, seeds=None)
+            images = image_augmentation.normalize(pixels, re.split('[:/]', params.dataset)[0])
+            reasons = tf.strings.regex_replace(problems, '(?s)^.*\n', '')
+            return image_augmentation.keep(images, None, params.image_size), paths, reasons
+
+        paths = _files(files)
+        batches = tf.data.Dataset.from_tensor_slices(paths).batch(params.batch_size)
+        return len(paths), base_input.parallel_map(batches, batch).prefetch(1)
+
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
         self._data = _images(params)
-        self._bad_records = base_input.BadRecords(params.max_bad_records, self._data.folder)
+        self._bad_records = image_sources.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
-        num_channels = params.num_channels or self._data.image_shape[-1]
-        self.input_shape = (params.batch_size, params.image_size, params.image_size, num_channels)
-        self.input_spec = tf.TensorSpec(self.input_shape, tf.float32)
-        self._sources = image_sources.ImageSources(self.params, self._data, self._cropping, num_channels)
+        self._sources = image_sources.ImageSources(
+            self.params, self._data, self._augmentation.cropping, self.input_spec.shape[-1])
 
     @property
-    def _cropping(self):
-        cropping, method = self._augmentation.cropping, self.params.interpolation
-        return cropping._replace(method=method) if method else cropping
-
-    @property
-    def bad_records(self) -> dict[str, str] | None:
-        """Dictionary from the name of each skipped record to its problem; None if records are not checked."""
-        return None if self.params.max_bad_records is None else dict(self._bad_records.reasons)
+    def bad_records(self) -> dict[str, str]:
+        """Dictionary from the name of each skipped record to its problem."""
+        return dict(self._bad_records.reasons)
 
     @property
     def bad_records_rule(self) -> str:
@@ -127,13 +142,8 @@ class ImageInput(base_input.BaseInput):
         self._check_training(position)
         size = self.params.batch_size
         examples = share.of(row_order.epochs(self._examples_of_epoch, self.num_examples, position), size)
-        batches = self._batches(
-            self._sources.batches(examples, share.size(size), drop_remainder=True, training=True),
-            self._augmentation.train)
-        if self.params.data_service:
-            batches = batches.apply(tf.data.experimental.service.distribute(
-                tf.data.experimental.service.ShardingPolicy.DYNAMIC, self.params.data_service))
-        return self._finish(batches.map(self._weighted))
+        batches = self._sources.batches(examples, share.size(size), drop_remainder=True, training=True)
+        return self._finish(self._batches(batches, self._augmentation.train).map(self._weighted))
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
@@ -141,7 +151,7 @@ class ImageInput(base_input.BaseInput):
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
         batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)
-        weighted = self._batches(batches, self._plain).map(self._weighted)
+        weighted = self._batches(batches, image_augmentation.keep).map(self._weighted)
         return self._finish(base_input.parallel_map(weighted, self._filled_up))
 
     def _examples_of_epoch(self, epoch):
@@ -164,16 +174,10 @@ class ImageInput(base_input.BaseInput):
 
         return base_input.parallel_map(batches, augmented)
 
-    def _plain(self, images, seeds, image_size):
-        del seeds
-        return self._augmentation.evaluate(images, image_size)
-
     def _weighted(self, images, labels, problems):
-        """Records bad records in the process that trains, and not in a data service; only labelled images count."""
+        """Records bad records, and gives only labelled images a weight."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
-        if self.params.max_bad_records is None:
-            return images, labels, weights
         return images, labels, weights * self._bad_records.note(problems)
 
     def _filled_up(self, *parts):
@@ -184,12 +188,6 @@ class ImageInput(base_input.BaseInput):
             return tf.ensure_shape(padded, [self.params.batch_size, *part.shape[1:]])
 
         return tuple(map(filled_up, parts))
-
-    def _finish(self, batches):
-        options = tf.data.Options()
-        if self.params.num_threads:
-            options.threading.private_threadpool_size = self.params.num_threads
-        return super()._finish(batches).with_options(options)
 
     def _check_training(self, position):
         self._check_position(position)
@@ -206,40 +204,40 @@ class ImageInput(base_input.BaseInput):
             raise ValueError(
                 f'augmentation: {p.augmentation!r} is not known'
                 f'{spelling.did_you_mean(str(p.augmentation), image_augmentation.AUGMENTATIONS)}')
-        self._check_interpolation()
         if p.num_channels not in (None, 1, 3):
             raise ValueError(
                 f'num_channels: {p.num_channels!r} is not allowed. '
                 'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
-        self._check_at_least(image_size=1, label_offset=0)
-        optional = {'shuffle_buffer_size': 1, 'num_threads': 1, 'max_bad_records': 0}
-        self._check_at_least(**{field: least for field, least in optional.items() if p.Get(field) is not None})
+        self._check_at_least(image_size=1, label_offset=0, max_bad_records=0)
+        if p.shuffle_buffer_size is not None:
+            self._check_at_least(shuffle_buffer_size=1)
         self._check_cache()
-
-    def _check_interpolation(self):
-        p = self.params
-        if p.interpolation not in (None, *image_augmentation.METHODS):
-            raise ValueError(
-                f'interpolation: {p.interpolation!r} is not allowed. '
-                f'Choose one of {image_augmentation.METHODS}, or None.')
-        if p.interpolation and not image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
-            raise ValueError(f'interpolation: {p.interpolation!r} is for what is cut out, and augmentation '
-                             f"{p.augmentation!r} cuts nothing out. Set it to None, or augmentation to 'resnet', say.")
 
     def _check_cache(self):
         p = self.params
         if p.cache not in (None, True, False):
             raise ValueError(f'cache: {p.cache!r} is not allowed. Choose True, False or None.')
-        if p.data_service and p.cache:
-            raise ValueError('cache: True keeps images in this process, but data_service has others read them. Set '
-                             'cache to False.')
+        if p.cache and image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
+            raise ValueError(f'cache: True keeps pixels, but augmentation {p.augmentation!r} crops images at random. '
+                             'Set cache to None, and data_dir to a folder on a disk of this machine.')
 
 
-def _described_image_shape(p):
+def _files(pattern):
+    """Returns the paths of the files that a pattern matches, and of those in folders that it matches."""
+    found = [path for each in base_input.paths_of(pattern) for path in (
+        sorted(tf.io.gfile.glob(f'{glob.escape(each)}/*')) if tf.io.gfile.isdir(each) else [each])]
+    paths = [path for path in found if not tf.io.gfile.isdir(path)]
+    if not paths:
+        raise ValueError(f'files: {pattern!r} holds no file. Give a file, a folder of files, or a pattern.')
+    return paths
+
+
+def _described(p):
+    """Returns the shape of the images of the dataset, and the names of their classes."""
     if digits.are_at_hand(p.dataset, p.split, p.data_dir):
-        return digits.IMAGE_SHAPE
+        return digits.IMAGE_SHAPE, [str(number) for number in range(digits.NUM_CLASSES)]
     from lingpipe.input import tfds_builders
-    return tfds_builders.described_image_shape(p.dataset, p.data_dir)
+    return tfds_builders.described_images(p.dataset, p.data_dir)
 
 
 def _images(p):

@@ -1,11 +1,12 @@
 """Decoding: from encoded images to the pixels of examples, and the problems of images that cannot be used."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.input import base_input, image_augmentation
+from lingpipe.input import image_augmentation
 
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
@@ -13,7 +14,6 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
     """Decodes a PNG, JPEG, GIF or BMP image, or a part of it; of a JPEG only that part is decoded.
 
     Args:
-        encoded: scalar string.
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
         choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
             that is wanted; None: the whole image.
@@ -22,7 +22,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
         Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
 
     Raises:
-        tf.errors.InvalidArgumentError: the image is truncated or damaged, or the string is not an image.
+        tf.errors.InvalidArgumentError: the image is truncated or corrupt, or the string is not an image.
     """
 
     def of_jpeg():
@@ -43,16 +43,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
 
 
 def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Resizes an image of any aspect ratio to a square.
-
-    Args:
-        image: uint8 [height, width, channels].
-        image_size: height and width of the result.
-        method: 'bilinear' or 'bicubic'.
-
-    Returns:
-        uint8 [image_size, image_size, channels].
-    """
+    """Resizes an image, uint8 [height, width, channels], of any aspect ratio to a square; the result is uint8."""
     image = tf.image.resize(image, [image_size, image_size], method=method)
     # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
@@ -78,7 +69,7 @@ def _decode_with_channels(encoded, num_channels):
     return converted, stored_channels
 
 
-def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any = None) -> Any:
+def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
     """Calls a function on each row of tensors, one after another.
 
     TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
@@ -93,7 +84,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     Args:
         function: from the parts of a row to a nest of tensors of static shapes.
         rows: tuple of tensors `[n, ...]`, n > 0.
-        fallback: nest of tensors like the function's result, for rows for which it fails; None: such a row is an error.
+        fallback: nest of tensors like the function's result, for rows for which it fails.
 
     Returns:
         Nest of tensors `[n, ...]`.
@@ -101,8 +92,6 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
     results = numbered.map(lambda number, *row: (number, function(*row)))
-    if fallback is None:
-        return results.batch(tf.cast(num_rows, tf.int64)).get_single_element()[1]
     results = tf.data.Dataset.from_tensors((-1, fallback)).concatenate(results.ignore_errors())
     numbers, values = results.batch(tf.cast(num_rows + 1, tf.int64)).get_single_element()
     return tf.cond(
@@ -117,27 +106,18 @@ def _placed(values, numbers, num_rows):
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
 
 
+@dataclasses.dataclass(frozen=True)
 class PixelReader:
     """Decodes, crops and resizes some images, one after another; the pixels of a bad image are black.
 
-    An image is bad if it is empty, truncated, damaged, not an image, or stored with other than 1 or 3 channels, because
+    An image is bad if it is empty, truncated, corrupt, not an image, or stored with other than 1 or 3 channels, because
     there is no unique conversion of CMYK or of transparency.
-
-    Args:
-        size: (height, width, channels) of the pixels.
-        cropping: `Cropping`, or None for whole images.
-        resizes: whether whole images are resized; otherwise they already have that size.
-        training: whether images are cropped at random; otherwise from the middle.
-        trusts: whether images are not checked, and one that cannot be decoded is an error.
     """
 
-    def __init__(self, size: tuple[int, int, int], cropping: image_augmentation.Cropping | None, resizes: bool,
-                 training: bool, trusts: bool) -> None:
-        self._size = size
-        self._cropping = cropping
-        self._resizes = resizes
-        self._training = training
-        self._trusts = trusts
+    size: tuple[int, int, int]  # (height, width, channels) of the pixels
+    cropping: image_augmentation.Cropping | None  # None: whole images
+    resizes: bool  # whether whole images are resized; otherwise they already have that size
+    training: bool  # whether images are cropped at random; otherwise from the middle
 
     def read(self, images: tf.Tensor, identifiers: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Reads encoded images.
@@ -148,41 +128,40 @@ class PixelReader:
             seeds: int32 [n, 2 or more], the first two of which draw the box; None if nothing is drawn.
 
         Returns:
-            Tuple of uint8 [n, *size], and the problem of each, string [n]: empty, or as from `base_input.describe`.
+            Tuple of uint8 [n, *size], and the problem of each, string [n]: empty, or the identifier, a line end, and a
+            reason that begins with a verb.
         """
         if seeds is None:
             seeds = tf.zeros([tf.size(images), 2], tf.int32)
-        no_problems, black = tf.fill(tf.shape(images), ''), tf.zeros(self._size, tf.uint8)
-        if self._trusts:
-            return map_rows(self._pixels, (images, seeds))[0], no_problems
+        no_problems, black = tf.fill(tf.shape(images), ''), tf.zeros(self.size, tf.uint8)
         found, num_channels = map_rows(self._pixels, (images, seeds), (black, tf.constant(0)))
         is_good = (num_channels == 1) | (num_channels == 3)
 
         def with_problems():
-            problems = base_input.describe(identifiers, _reasons(images, num_channels))
+            problems = tf.strings.join([identifiers, _reasons(images, num_channels)], '\n')
             return tf.where(is_good[:, tf.newaxis, tf.newaxis, tf.newaxis], found, black), tf.where(
                 is_good, '', problems)
 
         return tf.cond(tf.reduce_all(is_good), lambda: (found, no_problems), with_problems)
 
     def _pixels(self, encoded, seed):
-        image, num_channels = decode_image(encoded, self._size[2], self._box(seed))
+        image, num_channels = decode_image(encoded, self.size[2], self._box(seed))
         return self._resized(image), num_channels
 
     def _box(self, seed):
         """Returns the function that chooses the box, or None for the whole image."""
-        if self._cropping is None:
+        if self.cropping is None:
             return None
-        if not self._training:
-            return self._cropping.central_box
-        return lambda shape: self._cropping.random_box(shape, seed[:2])
+        if not self.training:
+            return self.cropping.central_box
+        return lambda shape: self.cropping.random_box(shape, seed[:2])
 
     def _resized(self, image):
-        if self._cropping is not None:
-            image = resize(image, self._size[0], self._cropping.method)
-        elif self._resizes:
-            image = resize(image, self._size[0])
-        return tf.ensure_shape(image, self._size)
+        if self.cropping is not None:
+            image = resize(image, self.size[0], self.cropping.method)
+        elif self.resizes:
+            image = resize(image, self.size[0])
+        return tf.ensure_shape(image, self.size)
 
 
 def _reasons(images, num_channels):

@@ -1,13 +1,13 @@
-"""Where images come from, memory or files, in an order that depends only on a seed.
+"""Where images come from, memory or files, in an order that depends only on a seed, and which of them are left out.
 
 ```
-files -> references, shuffled through a buffer ------------------------> decode, crop -> batches
-memory -> numbers, a random permutation -> look up encoded images -----> decode, crop -> batches    if parts are cropped
-memory -> numbers, a random permutation -> look up pixels of a batch                                if images are whole
+files -> encoded images, shuffled through a buffer -> decode, crop -> batches
+memory -> numbers, a random permutation -> look up the pixels of a batch
 ```
 """
 
 import functools
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -23,14 +23,7 @@ DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
 
 class ImageSources:
-    """Makes the examples of training and evaluation; both share what is in memory.
-
-    Args:
-        params: `ImageInput.Params()`.
-        data: `tfds_builders.TfdsImages` or `digits.DigitsImages`.
-        cropping: `Cropping` of the augmentation, or None.
-        num_channels: 1 or 3.
-    """
+    """Makes the examples of training and evaluation; both share what is in memory."""
 
     def __init__(self, params: hyperparams.Params, data: Any,
                  cropping: image_augmentation.Cropping | None, num_channels: int) -> None:
@@ -40,11 +33,7 @@ class ImageSources:
         self._num_channels = num_channels
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Returns one element for each example, cheap to skip.
-
-        Args:
-            order_seed: int64 [2], may be a tensor, that draws the order; None: stored order.
-        """
+        """Returns an element for each example, cheap to skip; int64 [2] draws their order, None is the stored one."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
@@ -56,47 +45,39 @@ class ImageSources:
 
         Args:
             examples: `tf.data.Dataset` of pairs (reference, seed of the augmentation).
-            batch_size: number of examples in a batch.
             drop_remainder: whether a last batch with fewer examples is left out.
             training: whether images are cropped at random; otherwise from the middle.
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
-            problems [batch]). A problem is an empty string, or as of `base_input.describe`.
+            problems [batch]), as of `image_pixels.PixelReader`.
         """
-        columns = self._kept if self._is_kept_in_memory else None
-        read = self._reader(training).read
-
-        def looked_up(references):
-            return references if columns is None else [tf.gather(column, references) for column in columns]
-
-        def with_pixels(references, seeds):
-            images, labels, identifiers = looked_up(references)
-            pixels, problems = read(images, identifiers, seeds)
+        def decoded(example, seeds):
+            pixels, labels, problems = self._pixels(*example, seeds, training)
             return pixels, labels, seeds, problems
 
-        def of_pixels(numbers, seeds):
-            images, labels, problems = looked_up(numbers)
+        if not self._is_kept_in_memory:
+            some = base_input.parallel_map(examples.batch(_ROWS_PER_CALL), decoded)
+            return some.rebatch(batch_size, drop_remainder)
+        columns = self._kept
+
+        def looked_up(numbers, seeds):
+            images, labels, problems = (tf.gather(column, numbers) for column in columns)
             return images, labels, seeds, problems
 
-        if columns is not None and not self._cropping:
-            return examples.batch(batch_size, drop_remainder).map(of_pixels)
-        some = base_input.parallel_map(examples.batch(_ROWS_PER_CALL), with_pixels)
-        return some.rebatch(batch_size, drop_remainder)
+        return examples.batch(batch_size, drop_remainder).map(looked_up)
 
     @functools.cached_property
     def _kept(self):
-        """Encoded images, labels and identifiers, or, if nothing is cropped, pixels, labels and problems."""
+        """Pixels, labels and problems of all images."""
         count = self._data.num_examples
         logging.info('Loading %d images of %s into memory.', count, self._data.name)
-        examples = self._data.encoded_examples().batch(_ROWS_PER_CALL)
-        if not self._cropping:
-            examples = base_input.parallel_map(examples, self._pixels)
+        examples = base_input.parallel_map(self._data.encoded_examples().batch(_ROWS_PER_CALL), self._pixels)
         with tf.device('CPU:0'):
             return examples.unbatch().batch(count, drop_remainder=True).get_single_element()
 
-    def _pixels(self, images, labels, identifiers):
-        pixels, problems = self._reader(training=False).read(images, identifiers, seeds=None)
+    def _pixels(self, images, labels, identifiers, seeds=None, training=False):
+        pixels, problems = self._reader(training).read(images, identifiers, seeds)
         return pixels, labels, problems
 
     @property
@@ -106,7 +87,7 @@ class ImageSources:
             return p.cache
         height, width = self._size
         fits = self._data.num_examples * height * width * self._num_channels <= MEMORY_LIMIT_BYTES
-        return fits and not self._cropping and not p.data_service
+        return fits and not self._cropping
 
     @property
     def _size(self):
@@ -117,4 +98,62 @@ class ImageSources:
     def _reader(self, training):
         return image_pixels.PixelReader(
             size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
-            training=training, trusts=self._params.max_bad_records is None)
+            training=training)
+
+
+class BadRecords:
+    """Counts and names bad records while their batches are made, in the process that trains.
+
+    A record is counted once, even if it is visited several times.
+
+    Args:
+        max_bad_records: how many may be skipped.
+
+    Attributes:
+        reasons: dictionary from the name of a record to its problem.
+    """
+
+    def __init__(self, max_bad_records: int, source: str) -> None:
+        self.reasons: dict[str, str] = {}
+        self._max_bad_records = max_bad_records
+        self._source = source
+        self._lock = threading.Lock()
+
+    def note(self, problems: tf.Tensor) -> tf.Tensor:
+        """Records the bad records of a batch when the graph runs; returns 1.0 for a good record and 0.0 for a bad one.
+
+        Args:
+            problems: string [batch]; empty for good records, as of `ImageSources.batches` for bad ones.
+
+        Raises:
+            tf.errors.InvalidArgumentError: there are too many, while the graph runs.
+        """
+        is_good = problems == ''
+        refusal = tf.cond(
+            tf.reduce_all(is_good), lambda: tf.constant(''),
+            lambda: tf.ensure_shape(tf.numpy_function(self._note, [problems], tf.string), []))
+        with tf.control_dependencies([tf.debugging.Assert(refusal == '', [refusal])]):
+            return tf.cast(is_good, tf.float32)
+
+    def _note(self, problems):
+        """Returns the error message that ends training; empty as long as training may continue."""
+        for problem in filter(None, problems):
+            refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
+            if refusal:
+                return refusal.encode()
+        return b''
+
+    def _note_one(self, identifier, reason):
+        file, _, number = identifier.rpartition('__')  # TFDS joins them in this way
+        name = f'record {number} of {file}'
+        with self._lock:
+            if name in self.reasons:
+                return ''
+            self.reasons[name] = reason
+            count = len(self.reasons)
+        if count > self._max_bad_records:
+            return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} are '
+                    f'allowed; the last: {name} {reason}. Repair the data, or set max_bad_records higher.')
+        logging.warning('Skipped %s, which %s; %d of at most %s bad records of %s.', name, reason, count,
+                        self._max_bad_records, self._source)
+        return ''

@@ -1,5 +1,6 @@
 """Batches of prompts with their responses, or of plain texts, for fine-tuning language models."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -24,20 +25,16 @@ class InstructionInput(record_input.RecordInput):
     log says how many are. A plain text that is too long continues in further rows, and all its tokens count once.
 
     Everything is tokenized when the input is created.
-
-    Attributes:
-        example_name: word for an example.
     """
 
     example_name = 'rows'
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; see `RecordInput.Params`."""
         p = super().Params().Set(name='instruction_input')
         p.Define('prompt_field', 'prompt', 'Field of what the model is told, which has loss weight 0.')
         p.Define('response_field', 'response', 'Field of what the model should answer, which has loss weight 1.')
-        p.Define('text_field', None, 'Field of a plain text, in place of prompt and response; all of it has loss '
+        p.Define('text_field', None, 'Field of a plain text, instead of prompt and response; all of it has loss '
                                      'weight 1.')
         p.Define('prompt_template', _PROMPT, f'What the model is shown for a prompt, which replaces {_PROMPT!r} in it.')
         p.Define('has_padding_mask', True, "Whether inputs are a dictionary of 'token_ids' and a 'padding_mask', as "
@@ -68,8 +65,9 @@ class InstructionInput(record_input.RecordInput):
             logging.warning('%d responses of %s are cut, since they do not fit into sequence_length=%d.', self._num_cut,
                             p.files or p.dataset, p.sequence_length)
         rows, num_shown, weights = zip(*(row for rows_of_record in records for row in rows_of_record))
-        return (record_input.filled(rows, p.sequence_length + 1, self.tokenizer.pad_id),
-                np.array(list(map(len, rows)), np.int32), np.array(num_shown, np.int32), np.array(weights, np.float32))
+        tokens = keras.utils.pad_sequences(rows, p.sequence_length + 1, padding='post', value=self.tokenizer.pad_id)
+        lengths = np.array(list(map(len, rows)), np.int32)
+        return tokens, lengths, np.array(num_shown, np.int32), np.array(weights, np.float32)
 
     def _rows_of(self, prompt, response, weight):
         """Returns the tokens of each row of a record, the number of those that are only shown, and the weight."""

@@ -4,25 +4,23 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import memory_input
+from lingpipe.input import base_input
 
 _SPLITS = ('train', 'test')
 
 
-class LinearInput(memory_input.MemoryInput):
+class LinearInput(base_input.MemoryInput):
     """Rows of `targets = features @ weights + bias + noise`; features and noise are normally distributed.
 
-    Weights, features and noise depend only on `data_seed`, the order of an epoch on (seed, epoch).
+    Weights, features and noise are always the same; the order of an epoch depends on (seed, epoch).
 
     Attributes:
         true_weights: float32 array `[num_features, num_outputs]`.
         true_bias: float32 array `[num_outputs]`.
-        input_spec: `tf.TensorSpec` `[batch_size, num_features]` of the features.
     """
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input."""
         p = super().Params().Set(name='linear_input', batch_size=50)
         p.Delete('dataset')
         p.Delete('data_dir')
@@ -30,7 +28,6 @@ class LinearInput(memory_input.MemoryInput):
         p.Define('num_outputs', 1, 'Numbers to predict from them.')
         p.Define('num_examples', 1000, 'Examples in the split.')
         p.Define('noise', 0.1, 'Standard deviation of what no weights can explain.')
-        p.Define('data_seed', 0, 'Integer from 0 that the true weights and all examples depend on.')
         return p
 
     @staticmethod
@@ -47,9 +44,8 @@ class LinearInput(memory_input.MemoryInput):
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
         p = self.params
-        self.input_spec = self.InputSpec(p)
         parts = 0, 1 + _SPLITS.index(p.split)
-        of_weights, of_examples = (np.random.default_rng([p.data_seed, part]) for part in parts)
+        of_weights, of_examples = (np.random.default_rng([0, part]) for part in parts)
         self.true_weights = of_weights.normal(size=[p.num_features, p.num_outputs]).astype(np.float32)
         self.true_bias = of_weights.normal(size=[p.num_outputs]).astype(np.float32)
         features = of_examples.normal(size=[p.num_examples, p.num_features]).astype(np.float32)
@@ -63,6 +59,6 @@ class LinearInput(memory_input.MemoryInput):
 
     def _check_params(self):
         super()._check_params()
-        self._check_at_least(num_features=1, num_outputs=1, num_examples=1, data_seed=0)
+        self._check_at_least(num_features=1, num_outputs=1, num_examples=1)
         if self.params.split not in _SPLITS:
             raise ValueError(f'split: {self.params.split!r} is not a split of this input. Choose one of {_SPLITS}.')

@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import encoder_input, record_fields
+from lingpipe.input import record_fields, record_input
 
 _MASK_TOKEN_RATE, _RANDOM_TOKEN_RATE = 0.8, 0.1  # BERT's, and the defaults of KerasHub
 
 
-class MaskedLMInput(encoder_input.EncoderInput):
+class MaskedLMInput(record_input.EncoderInput):
     """Texts in rows; some of their tokens are to be predicted from those around them (BERT, arXiv 1810.04805, 3.1).
 
     ::
@@ -25,9 +25,6 @@ class MaskedLMInput(encoder_input.EncoderInput):
     `keras_hub.layers.MaskedLMMaskGenerator`, which takes no seed. Masks are drawn at every visit and depend only on
     (seed, position), so that training resumes with the same masks as without a stop. Evaluation always has the same
     masks. A text that is too long continues in further rows.
-
-    Attributes:
-        example_name: word for an example.
     """
 
     example_name = 'rows'
@@ -35,7 +32,6 @@ class MaskedLMInput(encoder_input.EncoderInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; see `RecordInput.Params`."""
         p = super().Params().Set(name='masked_lm_input')
         p.Define('text_field', 'text', 'Field of the text.')
         p.Define('mask_rate', 0.15, 'Fraction of the tokens of a row that the model has to predict, rounded up.')
@@ -45,7 +41,7 @@ class MaskedLMInput(encoder_input.EncoderInput):
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
         """Returns the dictionary of the `tf.TensorSpec` of a batch; reads no records."""
         positions = tf.TensorSpec([params.batch_size, _num_masks(params)], tf.int32)
-        return {**encoder_input.EncoderInput.InputSpec(params), 'mask_positions': positions}
+        return {**record_input.EncoderInput.InputSpec(params), 'mask_positions': positions}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:

@@ -48,14 +48,9 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Splits documents by the hash of their names, and drops text of earlier splits from dev and test.
+    """Splits documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in its order.
 
-    Args:
-        texts: dictionary from the name of a document to its text.
-
-    Returns:
-        `{'train': texts, 'dev': texts, 'test': texts}`, dictionaries in the order of the hashes, without documents that
-        became empty.
+    Text of earlier splits is dropped from dev and test, and with it documents that became empty.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):

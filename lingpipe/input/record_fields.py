@@ -19,7 +19,7 @@ def text(record: text_records.Record, field: str) -> str:
     """Returns a text that is not empty."""
     value = _value(record, field)
     if not isinstance(value, str):
-        raise BadRecord(f'field {field!r}: {_shown(value)} is no text.')
+        raise BadRecord(f'field {field!r}: {_shown(value)} is not a text.')
     if not value.strip():
         raise BadRecord(f'field {field!r}: {value!r} is empty.')
     return _unicode(field, value)
@@ -27,21 +27,12 @@ def text(record: text_records.Record, field: str) -> str:
 
 def label(record: text_records.Record, field: str) -> str:
     """Returns the name of a class: a text unchanged, an integer or a boolean as in JSON."""
-    return _label(field, _value(record, field))
-
-
-def labels(record: text_records.Record, field: str) -> list[str]:
-    """Returns the names of classes, as from `label`, in a list or in a text with spaces between them."""
-    return [_label(field, value) for value in _list(record, field, 'labels')]
-
-
-def words(record: text_records.Record, field: str) -> list[str]:
-    """Returns texts that are not empty, from a list or from a text with spaces between them."""
-    found = _list(record, field, 'texts')
-    for value in found:
-        if not isinstance(value, str) or not value.strip():
-            raise BadRecord(f'field {field!r}: {_shown(value)} is no text, or an empty one.')
-    return [_unicode(field, value) for value in found]
+    value = _value(record, field)
+    if isinstance(value, int):  # a bool too
+        return json.dumps(value)
+    if not isinstance(value, str) or not value:
+        raise BadRecord(f'field {field!r}: {_shown(value)} is not a label, which is a text or an integer.')
+    return _unicode(field, value)
 
 
 def weight(record: text_records.Record, field: str | None) -> float:
@@ -54,24 +45,8 @@ def weight(record: text_records.Record, field: str | None) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise BadRecord(f'field {field!r}: {_shown(value)} is no weight, which is a number from 0.')
+        raise BadRecord(f'field {field!r}: {_shown(value)} is not a weight, which is a number from 0.')
     return number
-
-
-def _label(field, value):
-    if isinstance(value, int):  # a bool too
-        return json.dumps(value)
-    if not isinstance(value, str) or not value:
-        raise BadRecord(f'field {field!r}: {_shown(value)} is no label, which is a text or an integer.')
-    return _unicode(field, value)
-
-
-def _list(record, field, what):
-    value = _value(record, field)
-    found = value.split() if isinstance(value, str) else value
-    if not isinstance(found, list) or not found:
-        raise BadRecord(f'field {field!r}: {_shown(value)} is no list of {what}, or an empty one.')
-    return found
 
 
 def _value(record, field):

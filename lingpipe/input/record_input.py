@@ -1,14 +1,15 @@
-"""The base class of inputs of text records: reading records, and skipping bad records."""
+"""The base classes of inputs of text records: reading records, skipping bad ones, and rows for encoders."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import base_input, hub_tokenizer, memory_input, record_fields, text_records
+from lingpipe.input import base_input, hub_tokenizer, record_fields, text_records
 
 _ON_BAD_RECORDS = ('raise', 'skip')
 _NUM_NAMED = 5
@@ -19,34 +20,17 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
     """Calls a function for some rows at a time, and concatenates the nests of arrays `[rows, ...]` that it returns.
 
     In this way KerasHub's preprocessors run on Python strings. Tracing them takes seconds, and makes them no faster.
-
-    Args:
-        function: function of a slice of the rows.
-        count: number of rows.
     """
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
-def filled(parts: Sequence[Sequence[int]], length: int, padding: int) -> np.ndarray:
-    """Returns int32 `[n, length]`: each part, of at most that length, and then padding."""
-    rows = np.full([len(parts), length], padding, np.int32)
-    for row, part in zip(rows, parts):
-        row[:len(part)] = part
-    return rows
-
-
-class RecordInput(memory_input.MemoryInput):
+class RecordInput(base_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
     A subclass defines `_fields`, the names of the fields of Params that name a record's fields, `_row(record)`, which
-    checks them and returns a tuple, `_arrays(rows)`, which returns the columns of tuples (place, *row, sample weight),
-    and `_batch`, as of every `MemoryInput`. `_prepare()` is called before any record is read.
-
-    Attributes:
-        tokenizer: the tokenizer.
-        input_spec: nest of the `tf.TensorSpec` of the inputs of a batch.
-        bad_records: as in `BaseInput`, if bad records are skipped.
+    checks them and returns a tuple, `_arrays(rows)`, which stacks the tuples (place, *row, sample weight) into arrays,
+    one per column, and `_batch`, as of every `MemoryInput`. `_prepare()` is called before any record is read.
     """
 
     _fields: tuple[str, ...] = ()
@@ -61,11 +45,10 @@ class RecordInput(memory_input.MemoryInput):
                                 'files for each class, a pattern such as "data/*.jsonl", or a list of them; None: the '
                                 'TFDS dataset.')
         p.Define('format', None, f'Format of files: one of {text_records.FORMATS}; None: by their endings.')
-        p.Define('csv_columns', None, 'Names of the columns of CSV files without a header; None: the first row.')
         p.Define('weight_field', None, 'Field of the sample weight, which multiplies the weights of the loss; None: 1.')
         p.Define('bad_records', 'raise', "'raise' ends with the name of the first bad record; 'skip' leaves bad "
                                          'records out, and warns how many.')
-        p.Define('tokenizer', hub_tokenizer.KerasHubTokenizer.Params(), 'What makes tokens of a text.')
+        p.Define('tokenizer', hub_tokenizer.KerasHubTokenizer.Params(), 'Tokenizer.')
         p.Define('sequence_length', 256, 'Number of tokens in a row.')
         return p
 
@@ -74,7 +57,6 @@ class RecordInput(memory_input.MemoryInput):
         if params.bad_records == 'skip':
             self.bad_records = {}
         self.tokenizer = params.tokenizer.Instantiate()
-        self.input_spec = self.InputSpec(self.params)
         self._prepare()
         arrays = self._arrays(self._read())
         self._warn_of_bad_records()
@@ -93,7 +75,7 @@ class RecordInput(memory_input.MemoryInput):
         """Reads the records; from TFDS only the fields that are named."""
         p = self.params
         if p.files is not None:
-            return text_records.from_files(p.files, p.format, p.csv_columns)
+            return text_records.from_files(p.files, p.format)
         names = [p.Get(field) for field in (*self._fields, 'weight_field')]
         return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in names if name])
 
@@ -153,3 +135,45 @@ class RecordInput(memory_input.MemoryInput):
             raise ValueError(f'files or dataset says which records to read, and {given}. Set one of them.')
         if p.bad_records not in _ON_BAD_RECORDS:
             raise ValueError(f'bad_records: {p.bad_records!r} is not allowed. Choose one of {_ON_BAD_RECORDS}.')
+
+
+class EncoderInput(RecordInput):
+    """Records for an encoder of KerasHub, whose rows are start, tokens, end, padding."""
+
+    @staticmethod
+    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
+        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
+
+        Raises:
+            ValueError: the tokenizer does not belong to an encoder.
+        """
+        cls = params.tokenizer.cls
+        if not hasattr(cls, 'ClassifierFeatures'):
+            raise ValueError(f'tokenizer: {cls.__name__} belongs to no encoder of KerasHub. Set it to the params of a '
+                             "KerasHubTokenizer, or of a BytePairTokenizer with keras_hub_class='RobertaTokenizer'.")
+        shape = [params.batch_size, params.sequence_length]
+        return {name: tf.TensorSpec(shape, tf.bool if name == 'padding_mask' else tf.int32)
+                for name in cls.ClassifierFeatures(params.tokenizer)}
+
+    @property
+    def _room(self):
+        """Number of tokens that a row holds between its start and its end."""
+        length = self.params.sequence_length
+        if length < 3:
+            raise ValueError(f'sequence_length: {length} has no room for a token between the start and the end of a '
+                             'row. Set it to 3 at least.')
+        return length - 2
+
+    def _token_rows(self, parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rows of parts of at most `_room` tokens, int32 `[n, length]`, and their lengths, int32 `[n]`."""
+        special = self.tokenizer.keras_hub_tokenizer()
+        rows = [[special.start_token_id, *part, special.end_token_id] for part in parts]
+        length, padding = self.params.sequence_length, special.pad_token_id
+        padded = keras.utils.pad_sequences(rows, length, padding='post', value=padding)
+        return padded, np.array(list(map(len, rows)), np.int32)
+
+    def _tensors(self, token_ids, lengths):
+        """Returns the tensors of a batch of `_token_rows`; a row is one segment."""
+        mask = tf.range(token_ids.shape[1]) < lengths[:, tf.newaxis]
+        known = {'token_ids': token_ids, 'padding_mask': mask, 'segment_ids': tf.zeros_like(token_ids)}
+        return {name: part for name, part in known.items() if name in self.input_spec}

@@ -13,7 +13,6 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
     Args:
         rows_of: function from the number of an epoch, an int64 scalar, to the `tf.data.Dataset` of its rows.
-        count: number of rows of an epoch.
         position: how many rows were visited before, over all epochs.
     """
     first_epoch, first_index = divmod(position, count)
@@ -26,16 +25,12 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Returns the numbers of rows, epoch after epoch; each epoch visits every row once.
+    """Returns the numbers of rows, int64 scalars, epoch after epoch; each epoch visits every row once.
 
     Args:
-        count: number of rows.
         position: how many were visited before, over all epochs; starting late takes no time.
         seed: integer from 0 that determines the random orders.
         shuffle: whether orders are random; otherwise every epoch has the stored order.
-
-    Returns:
-        Endless `tf.data.Dataset` of int64 scalars.
     """
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
@@ -44,12 +39,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Returns the numbers of rows in memory once, as int64 scalars.
-
-    Args:
-        count: number of rows.
-        order_seed: int64 [2], of which their permutation is a function; None: ascending.
-    """
+    """Returns the numbers of rows once, int64 scalars; `order_seed`, int64 [2], permutes them, else they ascend."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -60,10 +50,7 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Reads files once, and shuffles first the files and then the rows in a buffer.
 
-    Args:
-        read: function from the seed of the order of the files, an int64 scalar or None for the stored order, to rows.
-        order_seed: int64 [2]; None: stored order.
-        buffer_size: number of rows in the buffer.
+    The seed, int64 [2], is None for the stored order; `read` gets from it that of the files, an int64 scalar or None.
     """
     if order_seed is None:
         return read(None)

@@ -20,9 +20,6 @@ class SequenceToSequenceInput(record_input.RecordInput):
 
     Texts that are too long are truncated, and the log says how many fill their rows. Everything is tokenized when the
     input is created.
-
-    Attributes:
-        example_name: word for an example.
     """
 
     example_name = 'pairs'

@@ -61,11 +61,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Draws the numbers of both splits, always the same ones.
-
-    Returns:
-        `{'train': numbers, 'test': numbers}`, lists of integers in the order of their hashes.
-    """
+    """Draws the numbers of {'train', 'test'}, always the same ones, in the order of their hashes."""
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)

@@ -1,6 +1,8 @@
 """Batches of token sequences for language models, from any text dataset of TFDS."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,16 +10,13 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, row_order, tfds_builders, tokenized_input
+from lingpipe.input import base_input, batch_share, row_order, tfds_builders, tokenization
+
+_MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
     """Returns the name of the feature of texts to read, without preparing any data.
-
-    Args:
-        dataset: TFDS name, such as 'pydoc_topics' or 'lm1b'.
-        data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-        wanted: name of the feature; None: 'text', or the only text feature.
 
     Raises:
         ValueError: the dataset or its feature is unknown.
@@ -26,13 +25,84 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
     chosen = wanted or (names[0] if len(names) == 1 else 'text')
     if chosen not in names:
-        raise ValueError(f'text_feature: {chosen!r} is no tfds.features.Text of the dataset {dataset!r}; '
+        raise ValueError(f'text_feature: {chosen!r} is not a tfds.features.Text of the dataset {dataset!r}; '
                          f'{spelling.what_there_is(chosen, names or features)}. Set it to one, or choose a dataset of '
                          'texts.')
     return chosen
 
 
-class TextInput(tokenized_input.TokenizedInput):
+class TokenizedInput(base_input.BaseInput):
+    """Rows of tokens of a TFDS dataset; the row at a position of training is a pure function of (seed, position).
+
+    ::
+
+        in memory    numbers of rows from the position on -> rows of the share -> batches
+        in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
+
+    A subclass defines `_tokens(example)`, which tokenizes one, and `_batch(*rows)`, which makes a batch. Of tokens in
+    memory `_numbers(position)` returns the numbers, and `_row_in_memory(number)` the row. Of tokens that are read,
+    `_cut(tokens)` makes the tokens of rows, and `_row(*tokens)` a row.
+    """
+
+    _tokens: Callable[[dict], Any]
+    _numbers: Callable[[int], tf.data.Dataset]
+    _row_in_memory: Callable[[tf.Tensor], Any]
+    _cut: Callable[[tf.data.Dataset], tf.data.Dataset]
+    _row: Callable[..., Any]
+    _batch: Callable[..., tuple]
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        p = super().Params()
+        p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'Tokenizer.')
+        p.Define('shuffle_buffer_size', 10_000, 'Texts in the shuffle buffer, if the data are read from files.')
+        p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
+                 f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        super().__init__(params)
+        self.tokenizer = params.tokenizer.Instantiate()
+        self._data = tfds_builders.Split(params.dataset, params.split, params.data_dir)
+
+    @base_input.without_autograph
+    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+        """Returns endless batches from row number `position` on.
+
+        Data in memory start at any position at once; data in files are read again from the start of the training run.
+        With files, where a row begins is known only when everything before it is tokenized, so every share tokenizes
+        all texts. See `BaseInput`.
+        """
+        self._check_position(position)
+        size = self.params.batch_size
+        if self._is_kept_in_memory:
+            rows = share.of(self._numbers(position), size).map(self._row_in_memory)
+        else:
+            tokens = tf.data.Dataset.range(row_order.LAST_EPOCH).flat_map(self._tokens_of_epoch)
+            rows = share.of(self._cut(tokens).skip(position).map(self._row), size)
+        return self._finish(rows.batch(share.size(size), drop_remainder=True).map(self._batch))
+
+    def _tokens_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        p = self.params
+        order_seed = tf.stack([tf.constant(p.seed, tf.int64), epoch]) if p.shuffle else None
+        return row_order.from_files(self._tokenized, order_seed, p.shuffle_buffer_size)
+
+    def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
+        """Returns the tokens of the split; the seed draws the order of the files."""
+        return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
+
+    @property
+    def _is_kept_in_memory(self):
+        if self.params.cache is not None:
+            return self.params.cache
+        return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
+
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(shuffle_buffer_size=1)
+
+
+class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
     Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. If texts begin
@@ -43,10 +113,6 @@ class TextInput(tokenized_input.TokenizedInput):
         epoch 1   --|----1----|----2----|----0----|----3----|    and visited in an order drawn from it
 
     Documents in files are cut when a sequence is full, in their shuffled order.
-
-    Attributes:
-        input_spec: `tf.TensorSpec` of a batch of tokens int32 `[batch_size, sequence_length]`.
-        example_name: word for an example.
     """
 
     example_name = 'sequences'
@@ -84,12 +150,7 @@ class TextInput(tokenized_input.TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every token once, in stored order; see `evaluation_sequences`.
-
-        Returns:
-            `tf.data.Dataset` of (tokens, labels, weights, numbers of bytes) as in training; tokens that do not count,
-            because they are padding or were counted before, have weight 0.
-        """
+        """Returns every token once, in stored order; tokens that are padding, or were counted before, have weight 0."""
         p = self.params
         rows, weights = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -172,8 +233,6 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
 
     Args:
         tokens: integer array `[n]`, every document with its end.
-        length: number of tokens in a sequence.
-        context: how many tokens of a sequence are only shown.
         end_id: the token from which the first one is predicted; it also pads the last sequence.
 
     Returns:

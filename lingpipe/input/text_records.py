@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe import spelling
-from lingpipe.input import tfds_builders
+from lingpipe.input import base_input, tfds_builders
 
 _FORMATS = {'.jsonl': 'jsonl', '.ndjson': 'jsonl', '.json': 'jsonl', '.csv': 'csv', '.tsv': 'tsv', '.txt': 'text'}
 _DELIMITERS = {'csv': ',', 'tsv': '\t'}
@@ -26,30 +26,22 @@ _LARGEST_CSV_FIELD = 2**26  # characters, for which csv needs four bytes each; P
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One example as it is stored.
+    """One example as it is stored."""
 
-    Attributes:
-        place: file and line, or another description by which a person finds it.
-        fields: dictionary from a field's name to a str, number, bool, list, dictionary or None.
-        problem: problem of the record as a whole; empty if it could be read.
-    """
-
-    place: str
-    fields: dict[str, Any]
-    problem: str = ''
+    place: str  # file and line, or another description by which a person finds it
+    fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
+    problem: str = ''  # problem of the record as a whole; empty if it could be read
 
 
-def from_files(files: str | Sequence[str], file_format: str | None = None,
-               csv_columns: Sequence[str] | None = None) -> Iterator[Record]:
+def from_files(files: str | Sequence[str], file_format: str | None = None) -> Iterator[Record]:
     """Reads files one after the other.
 
     A folder has one folder of '.txt' files for each class, as for `keras.utils.text_dataset_from_directory`; these
-    become the fields 'text' and 'label'.
+    become the fields 'text' and 'label'. The first row of a CSV file names its columns.
 
     Args:
         files: path of a file or a folder, glob pattern, or several of them.
         file_format: one of `FORMATS`; None: by the ending of each file.
-        csv_columns: names of the columns of CSV files without a header; None: the first row has them.
 
     Returns:
         Records in the order of `files`, those of a pattern or a folder sorted by path.
@@ -60,18 +52,12 @@ def from_files(files: str | Sequence[str], file_format: str | None = None,
     if file_format is not None and file_format not in FORMATS:
         raise ValueError(f'format={file_format!r} is unknown{spelling.did_you_mean(str(file_format), FORMATS)}')
     for pattern in [files] if isinstance(files, str) else files:
-        for path in _matches(pattern):
-            yield from _from_folder(path) if tf.io.gfile.isdir(path) else _from_file(path, file_format, csv_columns)
+        for path in base_input.paths_of(pattern):
+            yield from _from_folder(path) if tf.io.gfile.isdir(path) else _from_file(path, file_format)
 
 
 def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[str]) -> Iterator[Record]:
     """Reads a split of a TFDS dataset in stored order.
-
-    Args:
-        dataset: TFDS name.
-        split: TFDS split, such as 'train' or 'train[:90%]'.
-        data_dir: directory of prepared data; None: TFDS's own default.
-        wanted: names of the features to read.
 
     Raises:
         ValueError: dataset, split or a feature is unknown.
@@ -96,26 +82,13 @@ def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[
     """Returns the names of a dataset's classes in their order, without preparing it; None if it names none.
 
     Args:
-        dataset: TFDS name.
-        data_dir: directory of prepared data; None: TFDS's own default.
-        label: name of the feature, a class or a sequence of them.
+        label: name of the feature.
     """
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
-    if isinstance(feature, tfds.features.Sequence):
-        feature = feature.feature
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
 
-def _matches(pattern):
-    pattern = os.path.expanduser(pattern)
-    paths = sorted(tf.io.gfile.glob(pattern)) if not tf.io.gfile.exists(pattern) else [pattern]
-    if not paths:
-        raise ValueError(f'files: {pattern!r} is not there. Give the path of a file or a folder, or a pattern such as '
-                         "'data/*.jsonl'.")
-    return paths
-
-
-def _from_file(path, file_format, csv_columns):
+def _from_file(path, file_format):
     file_format = file_format or _FORMATS.get(os.path.splitext(path)[1].lower())
     if file_format is None:
         raise ValueError(f'files: the ending of {path!r} tells no format; known are {sorted(_FORMATS)}. Set format to '
@@ -124,7 +97,7 @@ def _from_file(path, file_format, csv_columns):
         return _from_json_lines(path)
     if file_format == 'text':
         return iter([Record(path, {'text': _text(path)})])
-    return _from_csv(path, _DELIMITERS[file_format], csv_columns)
+    return _from_csv(path, _DELIMITERS[file_format])
 
 
 def _from_json_lines(path):
@@ -138,17 +111,19 @@ def _json_record(place, line):
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         reason = f'{error.msg} at column {error.colno}'
-        return Record(place, {}, f'is no JSON, but each line must be one object ({reason}): {_shown(line)}.')
+        return Record(place, {}, f'is not JSON, but each line must be one object ({reason}): {_shown(line)}.')
     except (ValueError, RecursionError) as error:
         return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
+    if isinstance(fields, list):
+        return Record(place, {}, f'is a JSON array, but each line must be one object: {_shown(line)}.')
     if not isinstance(fields, dict):
-        return Record(place, {}, f'is no JSON object, but each line must be one: {_shown(line)}.')
+        return Record(place, {}, f'is not a JSON object, but each line must be one: {_shown(line)}.')
     return Record(place, fields)
 
 
-def _from_csv(path, delimiter, columns):
+def _from_csv(path, delimiter):
     rows = csv.reader(_lines(path), delimiter=delimiter, strict=True)
-    number = 1
+    columns, number = None, 1
     while True:
         place = f'{path}, line {number}'
         row, error = _next_row(rows)
@@ -159,16 +134,24 @@ def _from_csv(path, delimiter, columns):
             return
         elif columns is None:
             columns = row
+            _require_different(path, columns)
         elif row:  # an empty line is not a record
             yield _csv_record(place, columns, row)
+
+
+def _require_different(path, columns):
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        raise ValueError(f'files: {path!r} has more than one column {", ".join(map(repr, doubled))} in its first row. '
+                         'Rename one.')
 
 
 def _unreadable_lines(path, first, last, error):
     """Yields a record for each line of a row: where a quote is not closed, they are rows that nobody sees."""
     more = f'; a quote may be open, up to line {last}' if last > first else ''
-    yield Record(f'{path}, line {first}', {}, f'is no CSV ({error}){more}.')
+    yield Record(f'{path}, line {first}', {}, f'is not valid CSV ({error}){more}.')
     for number in range(first + 1, last + 1):
-        yield Record(f'{path}, line {number}', {}, f'belongs to the row of line {first}, which is no CSV.')
+        yield Record(f'{path}, line {number}', {}, f'belongs to the row of line {first}, which is not valid CSV.')
 
 
 def _next_row(rows):
@@ -222,8 +205,6 @@ def _text(path):
 
 
 def _plain_value(feature, value):
-    if isinstance(feature, tfds.features.Sequence):
-        return [_plain_value(feature.feature, each) for each in value]
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if 0 <= value < feature.num_classes else int(value)
     if isinstance(value, bytes):

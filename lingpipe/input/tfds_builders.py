@@ -26,10 +26,6 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
     """Returns the builder of a dataset, after preparing the data if they do not exist.
 
-    Args:
-        dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
-        data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-
     Raises:
         ValueError: the dataset is unknown.
         RuntimeError: the data do not exist and cannot be prepared.
@@ -53,7 +49,7 @@ def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown_dataset_message(dataset)) from error
-    except Exception as error:  # TFDS may raise anything for a damaged description
+    except Exception as error:  # TFDS may raise anything for a corrupt description
         reason = ' '.join(str(error).split())[:_NUM_SHOWN]
         raise ValueError(f'dataset: {dataset!r} cannot be read by TFDS ({reason}). Choose another version or '
                          'configuration.') from error
@@ -121,7 +117,6 @@ class Split:
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
-            decoders: as for `tfds.load`.
 
         Returns:
             A `tf.data.Dataset` of dictionaries of features, and 'tfds_id', a scalar string: the name of the file and
@@ -150,12 +145,11 @@ def _split_info(builder, split):
 
 
 class TfdsImages(Split):
-    """One split of a TFDS dataset with an 'image' and a 'label'; arguments are those of `Split`.
+    """One split of a TFDS dataset with an 'image' and a 'label'; arguments as for `Split`.
 
     Attributes:
         name: name of the dataset, without version or config.
         folder: where its files are.
-        num_classes: number of classes.
         image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
 
     Raises:
@@ -163,28 +157,21 @@ class TfdsImages(Split):
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
-        image, label = _image_and_label(prepared_builder(dataset, data_dir))
         super().__init__(dataset, split, data_dir)
+        image, label = _image_and_label(self.builder)
         self.name, self.folder = self.builder.name, self.builder.data_dir
         self.num_classes, self.image_shape = label.num_classes, image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Reads the split once.
-
-        Args:
-            shuffle_seed: as for `examples`.
-
-        Returns:
-            A `tf.data.Dataset` of (encoded image: scalar string, label: scalar int64, identifier: scalar string).
-        """
+        """Reads the split once: (encoded image: scalar string, label: scalar int64, identifier: scalar string)."""
         examples = self.examples(shuffle_seed, {'image': tfds.decode.SkipDecoding()})
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
-def described_image_shape(dataset: str, data_dir: str | None = None) -> tuple[int | None, int | None, int]:
-    """Returns the `TfdsImages.image_shape` of a dataset from its description, without preparing any data."""
-    image, _ = _image_and_label(find_builder(dataset, data_dir))
-    return image.shape
+def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, list[str]]:
+    """Returns the `TfdsImages.image_shape` of a dataset and the names of its classes, without preparing any data."""
+    image, label = _image_and_label(find_builder(dataset, data_dir))
+    return image.shape, label.names
 
 
 @contextlib.contextmanager
@@ -209,6 +196,6 @@ def _image_and_label(builder):
             and isinstance(label, tfds.features.ClassLabel)):
         return image, label
     raise ValueError(
-        f'dataset: {builder.name!r} is no image classification, which needs '
+        f'dataset: {builder.name!r} is not an image classification, which needs '
         "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel); as features "
         f'{spelling.what_there_is("image", features)}. Choose another dataset.')

@@ -29,7 +29,6 @@ class ByteTokenizer:
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this tokenizer."""
         hyperparams.RegisterType(cls)
         return hyperparams.InstantiableParams(cls)
 
@@ -53,21 +52,15 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
     """Returns the tokens of a text at the start of a document, as in training; at least one.
 
     Args:
-        tokenizer: tokenizer.
         prompt: the text; if it is empty and texts have no start token, the result is the end of a document.
     """
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Returns the text that was written after a prompt.
+    """Returns the text that was written after a prompt; `written` has no stop.
 
     Both are decoded together, because SentencePiece shows no space before the first token of a text.
-
-    Args:
-        tokenizer: tokenizer.
-        known: tokens of the prompt.
-        written: tokens that follow, without a stop.
     """
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)

@@ -8,21 +8,14 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, row_order, tfds_builders, tokenized_input
+from lingpipe.input import base_input, row_order, text_input, tfds_builders
 
 
 def chosen_languages(dataset: str, data_dir: str | None = None, source_language: str | None = None,
                      target_language: str | None = None) -> tuple[str, str]:
     """Returns the languages to translate from and into, without preparing any data.
 
-    Args:
-        dataset: TFDS name, such as 'spoken_numbers' or 'wmt14_translate/de-en'.
-        data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-        source_language: language to translate from; None: the first of the dataset's supervised keys.
-        target_language: language to translate into; None: the second of them, or the remaining one.
-
-    Raises:
-        ValueError: dataset or a language is unknown.
+    They are by default the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
     """
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):
@@ -39,7 +32,7 @@ def chosen_languages(dataset: str, data_dir: str | None = None, source_language:
     return source, target
 
 
-class TranslationInput(tokenized_input.TokenizedInput):
+class TranslationInput(text_input.TokenizedInput):
     """Pairs of sentences of a TFDS dataset, tokenized, padded to fixed lengths and batched.
 
     ::
@@ -51,10 +44,6 @@ class TranslationInput(tokenized_input.TokenizedInput):
 
     Accelerators need static shapes, and each shape is compiled separately, so all batches have one shape. Training
     leaves out pairs that are longer or have an empty side; evaluation keeps all pairs, and truncates longer ones.
-
-    Attributes:
-        input_spec: `{'source', 'target'}`, `tf.TensorSpec` of tokens int32 `[batch_size, length]`.
-        example_name: word for an example.
     """
 
     example_name = 'pairs'

@@ -18,8 +18,6 @@ class Weights(NamedTuple):
     """The weights of a model, and the stages that they belong to.
 
     Attributes:
-        variables: list of Keras variables.
-        stages: list of the number of the stage of each.
         devices: list of the device name of each stage.
     """
 
@@ -109,7 +107,6 @@ class CachedCall:
     Args:
         method: bound method of the model. Its parameters whose names end in 'cache' are caches, and the last of its
             results are their new values.
-        weights: `Weights` of the model.
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:

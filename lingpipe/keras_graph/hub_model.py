@@ -10,17 +10,17 @@ from lingpipe import hyperparams, spelling
 from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import model_source, weight_loading
 from lingpipe.layers import base_layer
-from lingpipe.private_api import keras_hub_presets, tracking
+from lingpipe.private_api import keras_hub_presets
 
 _TASKS = {
     'causal_lm': 'CausalLM', 'masked_lm': 'MaskedLM', 'seq_2_seq_lm': 'Seq2SeqLM', 'text_classifier': 'TextClassifier',
     'image_classifier': 'ImageClassifier'}
-_TOKEN_CLASSIFIER, _BACKBONE = 'token_classifier', 'backbone'
-HEADS = [*_TASKS, _TOKEN_CLASSIFIER, _BACKBONE]
+_BACKBONE = 'backbone'
+HEADS = [*_TASKS, _BACKBONE]
 _INPUTS = {
     'causal_lm': 'TextInput with has_padding_mask=True, or InstructionInput', 'masked_lm': 'MaskedLMInput',
     'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
-    'image_classifier': 'ImageInput', _TOKEN_CLASSIFIER: 'TokenClassificationInput'}
+    'image_classifier': 'ImageInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
 _LENGTH = 'sequence_length'  # in the names of the lengths of a preprocessor's rows, 'encoder_sequence_length' too
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
@@ -35,7 +35,7 @@ class KerasHubModel(model_source.KerasModelSource):
         p.Define('preset', None, "KerasHub preset: a folder, a name such as 'gpt2_base_en', or 'hf://USER/MODEL'; "
                                  'None: a backbone of its own.')
         p.Define('backbone', None, "Name of a backbone class of keras_hub.models, such as 'GPT2Backbone', where there "
-                                   'is no preset.')
+                                   'is not a preset.')
         p.Define('backbone_arguments', {}, 'Arguments of the backbone; with a preset, those that replace its own.')
         p.Define('head', 'causal_lm', f'What the model is for: one of {HEADS}.')
         p.Define('head_arguments', {}, 'Arguments of the head, such as num_classes.')
@@ -80,7 +80,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 "KerasHubTokenizer with a preset of this class, or to BytePairTokenizer with "
                 f'keras_hub_class={wanted.__name__!r}')
             raise ValueError(f'input.tokenizer makes the tokens of {found.__name__}, but {type(model).__name__} takes '
-                             f'those of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
+                             f'tokens of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
         """Writes a preset that plain KerasHub loads, including the tokenizer of training."""
@@ -114,12 +114,12 @@ class KerasHubModel(model_source.KerasModelSource):
         cls = getattr(hub.models, p.backbone, None)
         if not (inspect.isclass(cls) and issubclass(cls, hub.models.Backbone)):
             known = [name for name in dir(hub.models) if name.endswith('Backbone') and name != 'Backbone']
-            raise ValueError(f'backbone={p.backbone!r} is no backbone of keras_hub.models'
+            raise ValueError(f'backbone={p.backbone!r} is not a backbone of keras_hub.models'
                              f'{spelling.did_you_mean(p.backbone, known, see_all="dir(keras_hub.models)")}')
         try:
             return cls(**p.backbone_arguments)
         except TypeError as error:
-            raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not those of {p.backbone} '
+            raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not arguments of {p.backbone} '
                              f'({error}). See help(keras_hub.models.{p.backbone}).') from error
 
 
@@ -145,25 +145,20 @@ def _check(p):
     if bool(p.preset) == bool(p.backbone):
         given = 'both were given' if p.preset else 'neither was given'
         raise ValueError(f'preset or backbone says which KerasHub model to use, and {given}. Set one of them.')
-    if p.head == _TOKEN_CLASSIFIER and 'num_classes' not in p.head_arguments:
-        raise ValueError("head='token_classifier' needs the number of classes. Set "
-                         "head_arguments={'num_classes': 2}, for instance.")
 
 
 def _with_head(hub, backbone, p):
     if p.head == _BACKBONE:
         return backbone
-    if p.head == _TOKEN_CLASSIFIER:
-        return _token_classifier(backbone, p.head_arguments)
     cls = _task_class(hub, p.head, type(backbone))
     stored = hub_tokenizer.load_preset(
         'preset', p.preset, lambda preset: _stored_arguments(preset, cls)) if p.preset else {}
     arguments = {**stored, **p.head_arguments}
     try:
         return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
-    except Exception as error:  # the arguments of a damaged preset trip any code of a head
-        raise ValueError(f'head_arguments={str(arguments)[:200]} are not those of {cls.__name__} ({str(error)[:200]}). '
-                         f'See help(keras_hub.models.{cls.__name__}).') from error
+    except Exception as error:  # the arguments of a corrupt preset trip any code of a head
+        raise ValueError(f'head_arguments={str(arguments)[:200]} are not arguments of {cls.__name__} '
+                         f'({str(error)[:200]}). See help(keras_hub.models.{cls.__name__}).') from error
 
 
 def _stored_arguments(preset, task_class):
@@ -190,22 +185,6 @@ def _task_class(hub, head, backbone_class):
              if any(issubclass(cls, getattr(hub.models, task)) for cls in found)] + [_BACKBONE]
     raise ValueError(f'head={head!r} does not go with {backbone_class.__name__}, which has {heads} in KerasHub. '
                      'Choose one of these.')
-
-
-def _token_classifier(backbone, arguments):
-    """Puts one linear layer on every position, after dropout (BERT, arXiv 1810.04805, section 5.3).
-
-    The backbone is called as a whole, so that the model has all weights of the preset, even those that no position
-    reads.
-    """
-    outputs = backbone(backbone.input)
-    outputs = outputs['sequence_output'] if isinstance(outputs, dict) else outputs
-    dropped = keras.layers.Dropout(arguments.get('dropout', 0.1), name='classifier_dropout')(outputs)
-    logits = keras.layers.Dense(arguments['num_classes'], name='logits', dtype=backbone.dtype_policy)(dropped)
-    model = keras.Model(backbone.input, logits, name='token_classifier')
-    with tracking.DotNotTrackScope():  # the model already has its layers
-        model.backbone = backbone
-    return model
 
 
 def _tokenizer_class(model):

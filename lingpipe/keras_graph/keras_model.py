@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import batch_dimension, model_inputs, model_segments, model_units
+from lingpipe.keras_graph import model_checks, model_segments, model_units
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import exact_cut, layer_analysis
@@ -26,8 +26,6 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
     would be lost when the tensor leaves a partition.
 
     Args:
-        units: list of `model_units.Unit`s.
-        outputs: list of the numbers of the values that the model returns.
         values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
             None; those of the logits are added.
 
@@ -116,13 +114,9 @@ class ModelGraph:
         """The model's trainable variables in the model's order, including those that no unit uses."""
         return self.model.trainable_variables
 
-    def first_unit(self, variable: keras.Variable) -> int:
-        """Returns the index of the first unit that uses a variable."""
-        return self._first_units[id(variable)]
-
     def refuse_micro_batches(self) -> None:
         """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
-        batch_dimension.refuse_mixed_rows(self, self._outputs)
+        model_checks.refuse_mixed_rows(self, self._outputs)
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
         """Flattens a user's inputs of the model into a list of tensors, cast and reshaped as the model does.
@@ -140,7 +134,7 @@ class ModelGraph:
         # pylint: disable=protected-access
         self._functional._assert_input_compatibility(inputs)
         tensors = self._functional._standardize_inputs(inputs)
-        model_inputs.refuse_long(self.model, self._functional, tensors)
+        model_checks.refuse_long(self.model, self._functional, tensors)
         return tensors
 
     def pack_outputs(self, outputs: list) -> Any:
@@ -169,7 +163,6 @@ class ModelGraph:
         """Moves the variables of each stage, and their slots in the model's optimizer, to its device, in place.
 
         Args:
-            stage_parts: list of `StageParts` of this model.
             devices: list of device names, one per stage.
         """
         move_variables(stage_parts, devices)
@@ -192,7 +185,7 @@ class ModelGraph:
             differ only in their weights are traced once.
         """
         if input_specs is not None:
-            model_inputs.refuse_unfit(self.model, self._functional, input_specs)
+            model_checks.refuse_unfit(self.model, self._functional, input_specs)
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
         flops, values = self._trace_one_example(specs)
         self.output_specs = [values[number][0] for number in self._outputs]

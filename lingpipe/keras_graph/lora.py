@@ -71,7 +71,7 @@ def _backbone_of(model):
 
 def _add_parts(model, named, p):
     if not isinstance(p.lora_rank, int) or p.lora_rank < 1:
-        raise ValueError(f'lora_rank={p.lora_rank!r} is no rank. Set a positive integer such as 4, or None.')
+        raise ValueError(f'lora_rank={p.lora_rank!r} is not a valid rank. Set a positive integer such as 4, or None.')
     present = low_rank_layers(model)
     if present:
         raise ValueError(f'lora_rank={p.lora_rank} was given, but layer {present[0].layer.name!r} of {model.name!r} '
@@ -119,7 +119,8 @@ def _layers_by_path(model, named):
 def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
     """Returns the names that expressions of a field match."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ValueError(f"{field}={patterns!r} is no list of regular expressions. Write it like {field}=['.*/bias'].")
+        raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
+                         f"{field}=['.*/bias'].")
     for pattern in patterns:
         try:
             found = any(re.match(pattern, name) for name in names)
@@ -150,7 +151,6 @@ class LowRank(NamedTuple):
     """A layer that computes with `base + alpha / rank * first second`.
 
     Attributes:
-        layer: Keras layer.
         base: Keras variable, its kernel or table.
         first: Keras variable `[..., rank]`, which starts with random numbers.
         second: Keras variable `[rank, ...]`, which starts with zeros.
@@ -169,11 +169,7 @@ class LowRank(NamedTuple):
 
 
 def low_rank_layers(model: keras.Model) -> list[LowRank]:
-    """Lists the layers of a model that have LoRA.
-
-    Args:
-        model: `keras.Model`.
-    """
+    """Lists the layers of a model that have LoRA."""
     layers = [layer for layer in model._flatten_layers() if getattr(layer, 'lora_enabled', False)]
     return [LowRank(layer, *(getattr(layer, attribute.format(name)) for attribute in ('_{}', 'lora_{}_a', 'lora_{}_b')))
             for layer in layers for name in _KERNELS if hasattr(layer, f'lora_{name}_a')]
@@ -184,9 +180,6 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
     """Keeps the first part of each pair while the `with` block loads kernels.
 
     Keras sets both parts to zero when it loads a kernel, and then neither has a gradient.
-
-    Args:
-        model: `keras.Model`.
     """
     firsts = [each.first for each in low_rank_layers(model)]
     for first in firsts:
@@ -204,9 +197,6 @@ def merged(model: keras.Model) -> Iterator[None]:
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
     It alone merges into quantized kernels, with new scales.
-
-    Args:
-        model: `keras.Model`.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):

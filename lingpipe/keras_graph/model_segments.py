@@ -15,7 +15,6 @@ class Segment:
     """One unit as a function between two lists of tensors, so that the segments of a stage can run one after the other.
 
     Args:
-        unit: `Unit`.
         before: list of the numbers of the input values.
         after: list of the numbers of the output values, which are inputs or results of the unit.
     """
@@ -47,10 +46,6 @@ class Segment:
 
         Args:
             values: list of tensors; those that only pass through stay as they are, with their Keras masks.
-            training: Python boolean.
-
-        Returns:
-            List of tensors.
         """
         made = self.unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
@@ -69,7 +64,6 @@ class StageParts(NamedTuple):
     """One stage of a cut model.
 
     Attributes:
-        segments: list of `Segment`.
         sources: list of pairs (producer, position), one per entry of the first segment's input: output `position` of
             stage `producer`, or of the model's flat inputs if `producer` is -1.
         num_outputs: number of tensors that the last segment returns; the last stage returns the model's flat outputs.
@@ -93,8 +87,6 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
                   +------------> e
 
     Args:
-        units: list of `Unit`.
-        outputs: list of the numbers of the values that the model returns.
         ends: list of K ascending end indices, the last of which is the number of units.
 
     Returns:
@@ -117,7 +109,6 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
     A variable of several stages goes to the first of them. The states of seed generators stay where they are.
 
     Args:
-        stage_parts: list of `StageParts`.
         devices: list of device names, one per stage.
     """
     places: dict[int, tuple[keras.Variable, str]] = {}
@@ -131,12 +122,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
 
 def place_variable(variable: keras.Variable, device: str) -> None:
-    """Moves a variable to a device, in place; a variable without a value is allocated there.
-
-    Args:
-        variable: Keras variable.
-        device: name of the device.
-    """
+    """Moves a variable to a device, in place; a variable without a value is allocated there."""
     if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
         return

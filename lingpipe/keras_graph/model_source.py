@@ -143,7 +143,7 @@ class ModelOfFile(KerasModelSource):
 
 @contextlib.contextmanager
 def _errors_naming(path):
-    """Turns any error of Keras, zlib and HDF5 for a damaged file into an error that names the file."""
+    """Turns any error of Keras, zlib and HDF5 for a corrupt file into an error that names the file."""
     try:
         yield
     except Exception as error:
@@ -154,7 +154,7 @@ def _errors_naming(path):
 
 def _require_file(path):
     if not path or not str(path).endswith('.keras'):
-        raise ValueError(f"model_file={path!r} is no '.keras' file. Give the path of one that model.save wrote.")
+        raise ValueError(f"model_file={path!r} is not a '.keras' file. Give the path of one that model.save wrote.")
     path = os.path.expanduser(path)
     if not tf.io.gfile.exists(path):
         folder = os.path.dirname(path) or '.'
@@ -214,9 +214,6 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Names the weights of a model by their layers.
-
-    Args:
-        model: built `keras.Model`.
 
     Returns:
         Dictionary from a name such as 'backbone/layer_0/attention/query/kernel' to Keras variable, in model order;

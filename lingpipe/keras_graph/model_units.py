@@ -99,9 +99,6 @@ def flatten_model(model: keras.Model) -> FlatModel:
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
 
-    Returns:
-        `FlatModel`.
-
     Raises:
         ValueError: the model or one of its layers cannot be cut.
     """

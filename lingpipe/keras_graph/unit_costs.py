@@ -30,7 +30,6 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
     """Measures every unit of a model on a device, with copies of its weights there, one unit at a time.
 
     Args:
-        graph: `keras_model.ModelGraph`.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
         device: name of the device, a CPU or GPU.
         cache_dir: as in `layer_profile.profile_layers`.
@@ -52,7 +51,6 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
     """Computes the tensor sizes of every unit of a model without allocating any.
 
     Args:
-        graph: `keras_model.ModelGraph`.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
         tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
 
@@ -74,7 +72,6 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
     """Finds the kernels that a GPU runs for every unit of a model.
 
     Args:
-        graph: `keras_model.ModelGraph`.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 
     Returns:

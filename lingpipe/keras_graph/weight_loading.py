@@ -51,7 +51,7 @@ def _assign(assigned, variable, value):
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
-                         f'{tuple(value.shape)}. Load those of the same model.')
+                         f'{tuple(value.shape)}. Load weights of the same model.')
     assigned.add(id(variable))
     if _num_bytes(variable) <= _PART_BYTES or device_kinds.must_compile(variable.value.device):
         variable.value.assign(tf.cast(np.asarray(value), variable.dtype))

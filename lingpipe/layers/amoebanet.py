@@ -1,4 +1,4 @@
-"""AmoebaNet A to D for image classification, as a sequence of layers that a pipeline can cut anywhere."""
+"""AmoebaNet B and D for image classification, as a sequence of layers that a pipeline can cut anywhere."""
 
 from typing import Any
 
@@ -10,20 +10,16 @@ from lingpipe.layers import amoebanet_cell, amoebanet_operations, base_layer
 
 _MIN_NUM_CELLS = 2  # With fewer, both reductions would be at the same place.
 _MIN_REDUCTION_SIZE = 8  # The first stem cell has a quarter of these filters, and factorized reduction halves them.
+_STEM_FILTERS = 32
+_AUXILIARY_FILTERS, _FULL_FILTERS = int(128 * 0.4), int(768 * 0.4)  # of the auxiliary head
 
 
 class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
     """The first convolution, which shrinks the image to half its size: 3x3, strides 2, 'valid', then batch norm."""
 
-    @classmethod
-    def Params(cls) -> base_layer.LayerParams:
-        p = super().Params()
-        p.Define('filters', 32, 'Number of output channels.')
-        return p
-
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        self.convolution = self._convolution('convolution', params.filters, 3, strides=2, padding='valid')
+        self.convolution = self._convolution('convolution', _STEM_FILTERS, 3, strides=2, padding='valid')
         self.batch_norm = self._batch_norm('batch_norm')
 
     def build(self, input_shape: Any) -> None:
@@ -58,21 +54,18 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('num_classes', 1001, 'Number of classes.')
-        p.Define('projection_filters', 51, 'Channels of the 1x1 convolution: 128 * 0.4.')
-        p.Define('full_filters', 307, 'Channels of the convolution over the whole feature map: 768 * 0.4.')
         return p
 
     def build(self, input_shape: Any) -> None:
-        p = self.params
         _, height, width, _ = input_shape[0]
         pool_size = (min(5, height), min(5, width))
         self.pooling = keras.layers.AveragePooling2D(pool_size, 3, 'valid', name='pooling', dtype=self.dtype_policy)
         shape = self.pooling.compute_output_shape(input_shape[0])
         self.convolutions = self._build_normalized(
-            [self._convolution('projection', p.projection_filters, 1),
-             self._convolution('full_convolution', p.full_filters, shape[1:3], padding='valid')], shape)
-        self.dense = _dense(self, p.num_classes)
-        self.dense.build((shape[0], p.full_filters))
+            [self._convolution('projection', _AUXILIARY_FILTERS, 1),
+             self._convolution('full_convolution', _FULL_FILTERS, shape[1:3], padding='valid')], shape)
+        self.dense = _dense(self, self.params.num_classes)
+        self.dense.build((shape[0], _FULL_FILTERS))
 
     def call(self, inputs: Any, training: bool | None = None) -> tuple:
         """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
@@ -112,7 +105,6 @@ class AmoebaNetHead(base_layer.BaseLayer):
 
         Args:
             inputs: `(out, prev)` or `(out, prev, auxiliary_logits)`; `prev` is not used.
-            training: whether dropout is applied.
 
         Returns:
             `logits`, `[batch, num_classes]`; with auxiliary logits `(logits, auxiliary_logits)`.
@@ -139,51 +131,40 @@ def _logits(x):
 
 
 def amoebanet_layers(
-        genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, stem_reduction_size: int = 32,
-        num_classes: int = 1001, use_auxiliary_head: bool = True, dropout_rate: float = 0.5,
-        drop_path_final_keep_prob: float = 0.7, drop_path_num_steps: int | None = None,
-        batch_norm_momentum: float = 0.9997, batch_norm_epsilon: float = 1e-3) -> list[base_layer.LayerParams]:
+        genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, num_classes: int = 1001,
+        use_auxiliary_head: bool = True, dropout_rate: float = 0.5, drop_path_final_keep_prob: float = 0.7,
+        drop_path_num_steps: int | None = None, batch_norm_momentum: float = 0.9997) -> list[base_layer.LayerParams]:
     """Returns an AmoebaNet as the list of its units, from the image to the logits.
 
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
         ..., head
 
-    AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D; AmoebaNet-A (N, F) of
-    Regularized Evolution (arXiv 1802.01548) has num_cells 3 N and reduction_size F. The stem cells have D/4 and D/2
+    AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D. The stem cells have D/4 and D/2
     filters, the cells up to reduction_0 D, then 2D, and from reduction_1 on 4D.
 
     Args:
-        genotype: 'A', 'B', 'C' or 'D'.
-        num_cells: number of normal cells, L.
-        reduction_size: filters of the first normal cells, D.
-        stem_reduction_size: channels of the stem convolution.
+        genotype: 'B' or 'D'.
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
-        use_auxiliary_head: whether to insert the auxiliary head, which is active in training only.
+        use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
         dropout_rate: dropout before the last dense layer.
         drop_path_final_keep_prob: see DropPath.final_keep_prob.
         drop_path_num_steps: see DropPath.num_training_steps.
         batch_norm_momentum: momentum of the moving averages of every batch norm.
-        batch_norm_epsilon: added to the variance in every batch norm.
-
-    Returns:
-        A list of InstantiableParams with unique names. The input of the first layer is a batch of images; the last
-        returns logits, in training with the auxiliary head (logits, auxiliary_logits).
 
     Raises:
-        ValueError: if num_cells or reduction_size is too small.
+        ValueError: num_cells or reduction_size is too small.
     """
     _check_at_least('num_cells', num_cells, _MIN_NUM_CELLS)
     _check_at_least('reduction_size', reduction_size, _MIN_REDUCTION_SIZE)
-    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon}
     cell = amoebanet_cell.AmoebaNetCell.Params().Set(
         genotype=genotype, drop_path_final_keep_prob=drop_path_final_keep_prob,
-        drop_path_num_steps=drop_path_num_steps, **batch_norm)
-    layers = [AmoebaNetStem.Params().Set(name='stem', filters=stem_reduction_size, **batch_norm)]
+        drop_path_num_steps=drop_path_num_steps, batch_norm_momentum=batch_norm_momentum)
+    layers = [AmoebaNetStem.Params().Set(name='stem', batch_norm_momentum=batch_norm_momentum)]
     layers += _cells(cell, num_cells, reduction_size)
     if use_auxiliary_head:
         position = [layer.name for layer in layers].index('reduction_1')
         layers.insert(position, AmoebaNetAuxiliaryHead.Params().Set(
-            name='auxiliary_head', num_classes=num_classes, **batch_norm))
+            name='auxiliary_head', num_classes=num_classes, batch_norm_momentum=batch_norm_momentum))
     return layers + [AmoebaNetHead.Params().Set(name='head', num_classes=num_classes, dropout_rate=dropout_rate)]
 
 

@@ -4,10 +4,10 @@ A cell computes seven states. State 0 comes from the cell's input, state 1 from 
 the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
 of some of the states.
 
-The cells were found by evolution (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
-GPipe, arXiv 1811.06965, scales B and D up. The tables are those of the networks that its authors released and counted:
-the output of a normal cell of B and D includes state 0, and the dilation drawn at one separable 5x5 convolution of B is
-not applied.
+The cells are B and D of those found by evolution (Regularized Evolution for Image Classifier Architecture Search, arXiv
+1802.01548), which GPipe, arXiv 1811.06965, scales up. The tables are those of the networks that its authors released
+and counted: the output of a normal cell includes state 0, and the dilation drawn at one separable 5x5 convolution of B
+is not applied.
 """
 
 import typing
@@ -22,43 +22,19 @@ _NUM_INPUT_STATES = 2
 
 
 class CellGenotype(typing.NamedTuple):
-    """One cell: how the states 2 to 6 are combined, and which states form the output.
-
-    Attributes:
-        combinations: five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations.
-        concatenation: indices of the states that are concatenated along the channels, in this order.
-    """
+    """One cell: how the states 2 to 6 are combined, and which states form the output."""
+    # five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations
     combinations: tuple
-    concatenation: tuple
+    concatenation: tuple  # indices of the states that are concatenated along the channels, in this order
 
 
 class Genotype(typing.NamedTuple):
-    """The two cells of a network.
-
-    Attributes:
-        normal: the cell that keeps height and width.
-        reduction: the cell that halves them.
-    """
-    normal: CellGenotype
-    reduction: CellGenotype
+    """The two cells of a network."""
+    normal: CellGenotype  # the cell that keeps height and width
+    reduction: CellGenotype  # the cell that halves them
 
 
 GENOTYPES = {
-    'A': Genotype(
-        normal=CellGenotype(
-            combinations=((('avg_pool_3x3', 0), ('max_pool_3x3', 0)),
-                          (('separable_3x3_2', 1), ('none', 1)),
-                          (('none', 0), ('avg_pool_3x3', 1)),
-                          (('separable_3x3_2', 0), ('separable_5x5_2', 2)),
-                          (('avg_pool_3x3', 5), ('separable_3x3_2', 0))),
-            concatenation=(1, 3, 4, 6)),
-        reduction=CellGenotype(
-            combinations=((('separable_3x3_2', 1), ('avg_pool_3x3', 0)),
-                          (('max_pool_3x3', 0), ('separable_7x7_2', 2)),
-                          (('max_pool_3x3', 1), ('max_pool_3x3', 0)),
-                          (('separable_3x3_2', 4), ('1x7_7x1', 0)),
-                          (('avg_pool_3x3', 1), ('separable_7x7_2', 0))),
-            concatenation=(2, 3, 4, 5, 6))),
     'B': Genotype(
         normal=CellGenotype(
             combinations=((('1x1', 1), ('max_pool_3x3', 1)),
@@ -74,21 +50,6 @@ GENOTYPES = {
                           (('none', 3), ('separable_3x3_2', 1)),
                           (('avg_pool_3x3', 4), ('1x1', 3))),
             concatenation=(5, 6))),
-    'C': Genotype(
-        normal=CellGenotype(
-            combinations=((('avg_pool_3x3', 0), ('separable_3x3_2', 0)),
-                          (('none', 0), ('separable_3x3_2', 0)),
-                          (('avg_pool_3x3', 2), ('separable_3x3_2', 1)),
-                          (('none', 0), ('separable_3x3_2', 1)),
-                          (('avg_pool_3x3', 3), ('separable_3x3_2', 0))),
-            concatenation=(1, 2, 4, 5, 6)),
-        reduction=CellGenotype(
-            combinations=((('max_pool_3x3', 0), ('max_pool_3x3', 0)),
-                          (('separable_7x7_2', 2), ('separable_3x3_2', 0)),
-                          (('separable_7x7_2', 0), ('max_pool_3x3', 1)),
-                          (('separable_5x5_2', 4), ('separable_5x5_2', 4)),
-                          (('max_pool_3x3', 1), ('separable_3x3_2', 1))),
-            concatenation=(0, 2, 3, 4, 5, 6))),
     'D': Genotype(
         normal=CellGenotype(
             combinations=((('1x1', 1), ('max_pool_3x3', 1)),

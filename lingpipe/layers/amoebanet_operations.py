@@ -13,7 +13,7 @@ _POOLINGS = {
     'max_pool_3x3': (keras.layers.MaxPooling2D, 3),
     'max_pool_2x2': (keras.layers.MaxPooling2D, 2),
 }
-_SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5, 'separable_7x7_2': 7}
+_SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5}
 OPERATIONS = ('none', '1x1', '3x3', '1x7_7x1', *_SEPARABLE_KERNEL_SIZES, *_POOLINGS)
 
 
@@ -57,13 +57,10 @@ class DropPath(base_layer.BaseLayer):
         return bool(training) and self.params.final_keep_prob < 1
 
     def keep_prob(self) -> float | tf.Tensor:
-        """Returns the probability of keeping a path at the current training step.
+        """Returns the probability, a float or a scalar tensor, of keeping a path at the current training step.
 
-        keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5).
-
-        Returns:
-            A float, or a scalar float32 tensor if the schedule needs the step; the final value if no step is known
-            (see `base_layer.training_step`).
+        keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5); the
+        final value if no step is known (see `base_layer.training_step`).
         """
         final, num_steps = self.params.final_keep_prob, self.params.num_training_steps
         step = base_layer.current_training_step()
@@ -76,7 +73,6 @@ class DropPath(base_layer.BaseLayer):
 
         Args:
             inputs: `[batch, ...]`, a tensor of the batch size, rank and dtype of the paths.
-            num_paths: number of paths.
 
         Returns:
             A list of `num_paths` tensors `[batch, 1, ...]` to multiply the paths by: 0 or 1 / keep_prob.
@@ -95,13 +91,12 @@ def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, i
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: fields of batch norm, and methods that make convolutions and layers."""
+    """The base class of the family's layers: the momentum of batch norm, and what makes convolutions and layers."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9997, 'Momentum, in [0, 1), of the moving averages of batch norm.')
-        p.Define('batch_norm_epsilon', 1e-3, 'Added to the variance in batch norm.')
         return p
 
     def _convolution(self, name, filters, kernel_size, strides=1, padding='same'):
@@ -116,8 +111,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
 
     def _batch_norm(self, name):
         return keras.layers.BatchNormalization(
-            momentum=self.params.batch_norm_momentum, epsilon=self.params.batch_norm_epsilon, name=name,
-            dtype=self.dtype_policy)
+            momentum=self.params.batch_norm_momentum, epsilon=1e-3, name=name, dtype=self.dtype_policy)
 
     def _build_normalized(self, convolutions, shape):
         """Builds a chain of convolutions on an input of `shape`; returns (convolution, batch norm) pairs."""
@@ -132,7 +126,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
         """Returns a layer of the family with this layer's batch norm and dtype."""
         return layer_class.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
-            batch_norm_epsilon=self.params.batch_norm_epsilon, **fields).Instantiate()
+            **fields).Instantiate()
 
 
 def kernel_initializer() -> keras.initializers.Initializer:

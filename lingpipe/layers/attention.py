@@ -9,9 +9,11 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 
+_LARGEST_WAVELENGTH = 10_000.0
 
-def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0, largest_wavelength: float = 10_000.0) -> tf.Tensor:
-    """Rotates pairs of channels (i, i + h/2) at position t by the angle t / largest_wavelength^(2i / h).
+
+def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
+    """Rotates pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
 
     The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
     2104.09864, section 3.2.2).
@@ -19,13 +21,12 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0, largest_wavelength: f
     Args:
         vectors: `[batch, length, num_heads, h]`, h even.
         start: position of the first vector; may be a tensor.
-        largest_wavelength: as above.
 
     Returns:
         Tensor of the same shape and dtype.
     """
     length, num_pairs = vectors.shape[1], vectors.shape[3] // 2
-    frequencies = largest_wavelength ** (-np.arange(num_pairs, dtype=np.float32) / num_pairs)
+    frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_pairs, dtype=np.float32) / num_pairs)
     angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None, None] * frequencies
     sine, cosine = (keras.ops.cast(wave, vectors.dtype) for wave in (keras.ops.sin(angles), keras.ops.cos(angles)))
     first, second = vectors[..., :num_pairs], vectors[..., num_pairs:]
@@ -93,7 +94,6 @@ class MultiHeadAttention(base_layer.BaseLayer):
         Args:
             inputs: `[batch, length, model_dim]`.
             mask: boolean `[batch, length]`, False at positions to ignore; None: attend everywhere.
-            training: whether dropout is applied.
 
         Returns:
             `[batch, length, model_dim]`.
@@ -118,10 +118,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
         Args:
             queries: `[batch, queries, num_heads, h]`.
             keys: `[batch, keys, num_heads, h]`.
-            values: the same shape.
             allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
             is_causal: whether query t sees only keys 0 to t.
-            training: whether dropout is applied.
         """
         if not (training and self.params.atten_dropout_prob):
             return keras.ops.dot_product_attention(queries, keys, values, mask=allowed, is_causal=is_causal)
@@ -212,7 +210,6 @@ class CrossAttention(MultiHeadAttention):
             inputs: `[batch, length, model_dim]`, the target.
             source: `[batch, source_length, model_dim]`.
             source_mask: boolean `[batch, source_length]`, False at positions to ignore; None: attend everywhere.
-            training: whether dropout is applied.
 
         Returns:
             `[batch, length, model_dim]`.
@@ -225,17 +222,7 @@ class CrossAttention(MultiHeadAttention):
 
     def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
                   source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attends to a source that is projected once and used for many targets; see `call`.
-
-        Args:
-            inputs: `[batch, length, model_dim]`, the target.
-            keys_and_values: what `project_source` returned.
-            source_mask: boolean `[batch, source_length]`, False at positions to ignore; None: attend everywhere.
-            training: whether dropout is applied.
-
-        Returns:
-            `[batch, length, model_dim]`.
-        """
+        """Attends to a source that is projected once and used for many targets; see `call`."""
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))

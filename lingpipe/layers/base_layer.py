@@ -9,14 +9,14 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, patches, spelling
 from lingpipe.private_api import global_state
 
 MIXED_FLOAT16 = 'mixed_float16'
+NORM_EPSILON = 1e-6  # added to the variance in layer norms
 DTYPE_POLICIES = ['float32', 'mixed_bfloat16', MIXED_FLOAT16]
 _local = threading.local()
 _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
-_PRIORITY_OF_FUNCTIONS = 50  # of the variable creator of a tf.function
 
 
 class LayerParams(hyperparams.InstantiableParams):
@@ -96,7 +96,6 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
     """Returns a copy of a layer's Params that names its precision: its own, if it has one, else `policy`.
 
     Args:
-        layer_params: InstantiableParams of a Keras layer.
         policy: name of the policy for Params that have none, or None to leave it open.
 
     Raises:
@@ -110,41 +109,27 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
         return copy
     if field is None:
         raise ValueError(
-            f'dtype_policy={policy!r} cannot be handed on to {layer_params.cls.__name__}, which takes no argument '
+            f'dtype_policy={policy!r} cannot be passed to {layer_params.cls.__name__}, which takes no argument '
             'dtype. Give its constructor **kwargs, and pass them on in super().__init__(**kwargs).')
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
 def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
-    """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs.
-
-    Args:
-        scale: factor of the standard deviation.
-    """
+    """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs."""
     return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Lists what training changes, by asking each variable, as Keras does for a whole model.
+    """Lists what training changes, each once, by asking each variable, as Keras does for a whole model.
 
     A frozen layer reports no trained variables, although layers inside it may have some, such as those of LoRA.
-
-    Args:
-        layers: Keras layers, built.
-
-    Returns:
-        List of Keras variables, each once.
     """
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Lists weights that training would change if they were not frozen; moving statistics, which change, are left out.
-
-    Args:
-        layers: Keras layers, built.
-    """
+    """Lists weights that training would change if they were not frozen: no moving statistics, which change."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
@@ -220,17 +205,11 @@ def allocated_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Inside this scope variables are created as outside Keras's stateless scopes and functions being traced.
-
-    A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
-    """
-    outer, graph = global_state.get_global_attribute(_SCOPE), tf.compat.v1.get_default_graph()
-    creators = graph._variable_creator_stack
+    """Inside this scope variables are created as outside Keras's stateless scopes and functions being traced."""
+    outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
-    graph._variable_creator_stack = [each for each in creators if each[0] != _PRIORITY_OF_FUNCTIONS]
     try:
-        with tf.init_scope():
+        with patches.creating_outside_functions():
             yield
     finally:
-        graph._variable_creator_stack = creators
         global_state.set_global_attribute(_SCOPE, outer)

@@ -48,14 +48,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Finds layers that share statistics between replicas, because some placements cannot run them.
-
-    Args:
-        layers: built layers, in which others may be nested.
-
-    Returns:
-        For each group size above 1 the name of the first of `layers` that has it.
-    """
+    """Returns {group size above 1: name of the first of some built layers that has it}: placements may lack them."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

@@ -90,8 +90,8 @@ class SinusoidalPositions(_AddedPositions):
 class TokenEmbedding(base_layer.BaseLayer):
     """Looks up a vector for every token; its table may also be that of a softmax (see `SoftmaxHead.tied_to`).
 
-    With `scale_sqrt_depth` the table starts with standard deviation 1 / sqrt(model_dim) and vectors are multiplied by
-    sqrt(model_dim), so that inputs and logits of one table have variance 1 (arXiv 1706.03762, section 3.4).
+    The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
+    inputs and logits of one table have variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod
@@ -99,7 +99,6 @@ class TokenEmbedding(base_layer.BaseLayer):
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
         p.Define('model_dim', None, 'Size of a vector.')
-        p.Define('scale_sqrt_depth', True, 'Whether vectors are multiplied by sqrt(model_dim).')
         p.Define(
             'padding_id', None, 'Token that later layers are not to attend to, as a Keras mask; None: there is none.')
         return p
@@ -107,20 +106,20 @@ class TokenEmbedding(base_layer.BaseLayer):
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         for field in ('vocab_size', 'model_dim'):
-            _check_positive(field, getattr(params, field))
+            value = params.Get(field)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f'TokenEmbedding.{field} is {value!r}; it must be an integer of at least 1. Set it.')
 
     def build(self, input_shape: Any) -> None:
         p = self.params
-        stddev = 1 / math.sqrt(p.model_dim) if p.scale_sqrt_depth else 1.0
         self.table = self.add_weight(
-            name='table', shape=(p.vocab_size, p.model_dim), initializer=keras.initializers.RandomNormal(stddev=stddev))
+            name='table', shape=(p.vocab_size, p.model_dim),
+            initializer=keras.initializers.RandomNormal(stddev=p.model_dim**-0.5))
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Maps tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
         tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model passes floats
-        vectors = keras.ops.take(self.table, tokens, axis=0)
-        if self.params.scale_sqrt_depth:
-            vectors *= math.sqrt(self.params.model_dim)
+        vectors = keras.ops.take(self.table, tokens, axis=0) * math.sqrt(self.params.model_dim)
         return keras.ops.cast(vectors, self.compute_dtype)
 
     def compute_mask(self, inputs: Any, previous: Any = None) -> tf.Tensor:
@@ -130,11 +129,6 @@ class TokenEmbedding(base_layer.BaseLayer):
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return *input_shape, self.params.model_dim
-
-
-def _check_positive(field, value):
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f'TokenEmbedding.{field} is {value!r}; it must be an integer of at least 1. Set it.')
 
 
 class TiedTable:
@@ -157,9 +151,6 @@ class TiedTable:
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
         """Finds the embedding whose table is shared; a stack calls this before it is built.
 
-        Args:
-            layers: dictionary from name to layer of the same stack.
-
         Raises:
             ValueError: there is no such embedding.
         """
@@ -168,7 +159,7 @@ class TiedTable:
             return
         embeddings = [each for each, layer in layers.items() if isinstance(layer, TokenEmbedding)]
         if name not in embeddings:
-            raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is no TokenEmbedding of the stack'
+            raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is not a TokenEmbedding of the stack'
                              f'{spelling.did_you_mean(str(name), embeddings)} Set it to the name of one, or to None.')
         self._tied_embedding = lambda: layers[name]
 
@@ -179,10 +170,6 @@ class TiedTable:
 
     def shared_table(self, vocab_size: int, model_dim: int) -> keras.Variable | None:
         """Returns the table of the embedding that this layer is tied to, or None if it is tied to none.
-
-        Args:
-            vocab_size: number of different tokens.
-            model_dim: size of a vector.
 
         Raises:
             ValueError: the table has another shape.
@@ -209,7 +196,6 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         p.Define('vocab_size', None, 'Number of different tokens.')
         cls.define_field(p)
         p.Define('use_bias', True, 'Whether a bias for each token is added.')
-        p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -218,7 +204,8 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
             raise ValueError(
                 f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. Set it.')
-        self.norm = keras.layers.LayerNormalization(epsilon=params.norm_epsilon, name='norm', dtype=self.dtype_policy)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=base_layer.NORM_EPSILON, name='norm', dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         vocab_size, model_dim = self.params.vocab_size, input_shape[-1]

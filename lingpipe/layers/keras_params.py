@@ -6,10 +6,8 @@ each of their arguments, as in `body.layers[3].units=10`:
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
 
-import ast
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -132,52 +130,27 @@ def _undescribed_error(value, field):
 
 @functools.cache
 def _defaults(cls):
-    """Returns {name: default, or REQUIRED} of all keyword arguments of `cls(...)`, base classes' arguments included.
+    """Returns {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    A base class's argument counts if every class before it passes its **kwargs on and does not give it itself.
+    They are those of its constructor, and while the constructors take **kwargs also those of base classes that have a
+    default: what a base class requires, a subclass with arguments of its own gives it.
     """
     if not inspect.isclass(cls):
-        return _named(inspect.signature(cls).parameters.values())
-    defaults, given = {}, {'self'}
-    constructors = [vars(base)['__init__'] for base in cls.__mro__ if '__init__' in vars(base) and base is not object]
-    for constructor, next_constructor in zip(constructors, [*constructors[1:], None]):
-        parameters = inspect.signature(constructor).parameters.values()
-        defaults = {name: default for name, default in _named(parameters).items() if name not in given} | defaults
-        if constructor is keras.layers.Layer.__init__ or all(each.kind != each.VAR_KEYWORD for each in parameters):
+        return _named(inspect.signature(cls))
+    found = {}
+    for constructor in (vars(base)['__init__'] for base in cls.__mro__[:-1] if '__init__' in vars(base)):
+        signature = inspect.signature(constructor)
+        found = {name: default for name, default in _named(signature).items()
+                 if name != 'self' and not (found and default is REQUIRED)} | found
+        if constructor is keras.layers.Layer.__init__ or all(
+                each.kind != each.VAR_KEYWORD for each in signature.parameters.values()):
             break
-        passed_on = _given_to_base(constructor, next_constructor)
-        if passed_on is None:
-            break
-        given |= passed_on
-    return defaults
+    return found
 
 
-def _named(parameters):
-    return {each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
-            if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
-
-
-def _given_to_base(constructor, next_constructor):
-    """Returns the names of the arguments that `constructor` itself gives in super().__init__(...)."""
-    call = _super_call(constructor)
-    if call is None or next_constructor is None:
-        return set()
-    if all(keyword.arg is not None for keyword in call.keywords):
-        return None
-    positional = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
-    names = [name for name in inspect.signature(next_constructor).parameters if name != 'self']
-    return {*names[:len(positional)], *(keyword.arg for keyword in call.keywords if keyword.arg)}
-
-
-def _super_call(constructor):
-    """Returns the syntax tree of `super().__init__(...)` in a constructor, or None."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
-    except (OSError, TypeError, SyntaxError):
-        return None
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return next((call for call in calls if ast.unparse(call.func).startswith('super(')
-                 and ast.unparse(call.func).endswith(').__init__')), None)
+def _named(signature):
+    return {each.name: REQUIRED if each.default is each.empty else each.default
+            for each in signature.parameters.values() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
 
 
 # ---- what a text may name -------------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ class ResNetLayer(base_layer.BaseLayer):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
-        p.Define('batch_norm_epsilon', 1e-5, 'Added to the variance in batch norm.')
         p.Define('batch_norm_group_size', 1, 'Number of replicas that share the statistics of batch norm.')
         return p
 
@@ -35,13 +34,13 @@ class ResNetLayer(base_layer.BaseLayer):
         """Returns the batch norm that follows each convolution of the network."""
         return batch_normalization.BatchNormalization(
             group_size=self.params.batch_norm_group_size, momentum=self.params.batch_norm_momentum,
-            epsilon=self.params.batch_norm_epsilon, name='batch_normalization', dtype=self.dtype_policy, **fields)
+            epsilon=1e-5, name='batch_normalization', dtype=self.dtype_policy, **fields)
 
     def _convolution(self, name, filters, kernel_size, strides=1, **fields):
         return ResNetConvolution.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
-            batch_norm_epsilon=self.params.batch_norm_epsilon, batch_norm_group_size=self.params.batch_norm_group_size,
-            filters=filters, kernel_size=kernel_size, strides=strides, **fields).Instantiate()
+            batch_norm_group_size=self.params.batch_norm_group_size, filters=filters, kernel_size=kernel_size,
+            strides=strides, **fields).Instantiate()
 
 
 class ResNetConvolution(ResNetLayer):
@@ -98,7 +97,7 @@ class ResNetStem(ResNetLayer):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('filters', 64, 'Number of output channels.')
-        p.Define('for_small_images', False, 'Whether images are too small to be shrunk here, such as those of CIFAR.')
+        p.Define('for_small_images', False, 'Whether images, as in CIFAR, are too small to be shrunk here.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -141,7 +140,7 @@ class ResNetBlock(ResNetLayer):
         p = super().Params()
         p.Define('filters', None, 'Channels of the first convolution.')
         p.Define('strides', 1, 'Strides in both directions.')
-        p.Define('bottleneck', True, 'Whether a 3x3 stands between two 1x1, or two 3x3 alone.')
+        p.Define('bottleneck', True, 'Whether a 3x3 is between two 1x1, or two 3x3 alone.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -207,8 +206,7 @@ class ResNetHead(base_layer.BaseLayer):
 
 
 def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,
-                  batch_norm_momentum: float = 0.9, batch_norm_epsilon: float = 1e-5,
-                  batch_norm_group_size: int = 1) -> list[base_layer.LayerParams]:
+                  batch_norm_momentum: float = 0.9, batch_norm_group_size: int = 1) -> list[base_layer.LayerParams]:
     """Returns a ResNet as the list of its units, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head
@@ -218,15 +216,10 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, f
 
     Args:
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
-        num_classes: number of classes.
         filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
         for_small_images: whether the stem keeps the size of the image; otherwise it reduces it to a quarter.
         batch_norm_momentum: momentum of the moving averages of every batch norm.
-        batch_norm_epsilon: added to the variance in every batch norm.
         batch_norm_group_size: number of replicas that share the statistics of batch norm.
-
-    Returns:
-        A list of InstantiableParams with unique names.
 
     Raises:
         ValueError: there is no network of that depth.
@@ -234,8 +227,7 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, f
     if depth not in _DEPTHS:
         raise ValueError(
             f'resnet_layers: depth={depth!r} is none of {sorted(_DEPTHS)}. Set it to one of them, such as 50.')
-    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_epsilon': batch_norm_epsilon,
-                  'batch_norm_group_size': batch_norm_group_size}
+    batch_norm = {'batch_norm_momentum': batch_norm_momentum, 'batch_norm_group_size': batch_norm_group_size}
     blocks_of_groups, bottleneck = _DEPTHS[depth]
     stem = ResNetStem.Params().Set(name='stem', filters=filters, for_small_images=for_small_images, **batch_norm)
     blocks = [

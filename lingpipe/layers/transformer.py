@@ -79,7 +79,6 @@ class TransformerBlock(base_layer.BaseLayer):
         p.Define('attention', attention.MultiHeadAttention.Params(), 'The attention.')
         p.Define('feed_forward', FeedForward.Params(), 'The feed-forward network.')
         p.Define('residual_dropout_prob', 0.0, 'Dropout of both branches before they are added.')
-        p.Define('norm_epsilon', 1e-6, 'Added to the variance in layer norms.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -96,7 +95,7 @@ class TransformerBlock(base_layer.BaseLayer):
         return params.Copy().Set(name=name, dtype_policy=self.dtype_policy.name).Instantiate()
 
     def _norm(self, name):
-        return keras.layers.LayerNormalization(epsilon=self.params.norm_epsilon, name=name, dtype=self.dtype_policy)
+        return keras.layers.LayerNormalization(epsilon=base_layer.NORM_EPSILON, name=name, dtype=self.dtype_policy)
 
     def _dropout(self, name):
         return keras.layers.Dropout(self.params.residual_dropout_prob, name=name, dtype=self.dtype_policy)
@@ -134,32 +133,24 @@ def transformer_lm_layers(
         is_gated: bool = False, use_bias: bool = True, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
-    """Returns a decoder-only Transformer as the list of its units, from tokens to logits.
+    """Returns a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax
 
-    With the defaults it has L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d parameters, where d is `model_dim`, f
-    `hidden_dim` and V `vocab_size`: GPipe's Transformer-L (arXiv 1811.06965, table 1).
+    With the defaults it has L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d parameters, where L is `num_layers`, d
+    `model_dim`, the size of the vectors between blocks, f `hidden_dim`, that of the hidden layer of the feed-forward
+    networks, and V `vocab_size`: GPipe's Transformer-L (arXiv 1811.06965, table 1).
 
     Args:
-        num_layers: number of blocks, L.
-        vocab_size: number of different tokens, V.
-        model_dim: size of the vectors between blocks, d.
-        hidden_dim: size of the hidden layer of the feed-forward networks, f.
-        num_heads: number of attention heads.
         positions: one of POSITIONS.
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
-        activation: see FeedForward.activation.
-        is_gated: see FeedForward.is_gated.
+        activation: see FeedForward.activation, as for is_gated.
         use_bias: whether dense layers and the softmax have biases.
         input_dropout_prob: dropout of the sum of embedding and positions.
         residual_dropout_prob: dropout of every branch.
         atten_dropout_prob: dropout of the attention weights.
         relu_dropout_prob: dropout of the hidden layers.
-
-    Returns:
-        A list of InstantiableParams with unique names. The input of the first layer is tokens `[batch, length]`.
 
     Raises:
         ValueError: `positions` is none of POSITIONS.

@@ -27,7 +27,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
-        p.Define('positions', embeddings.SinusoidalPositions.Params(), 'What tells a vector where it stands.')
+        p.Define('positions', embeddings.SinusoidalPositions.Params(), 'Layer that adds positions to the vectors.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -92,13 +92,12 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         cls.define_field(p)
-        p.Define('norm_epsilon', 1e-6, 'Added to the variance in the layer norm.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.source_norm = keras.layers.LayerNormalization(
-            epsilon=params.norm_epsilon, name='source_norm', dtype=self.dtype_policy)
+            epsilon=base_layer.NORM_EPSILON, name='source_norm', dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         self.source_norm.build(input_shape['source'])
@@ -162,7 +161,6 @@ class DecoderBlock(transformer.TransformerBlock):
             cache: keys and values of the target's positions before `start`.
             source: keys and values of the source, as `cross_attention.project_source` returns them, and its mask
                 `[batch, source_length]`.
-            start: integer scalar tensor.
 
         Returns:
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values.

@@ -19,9 +19,7 @@ class BaseTask:
     A subclass defines `loss`; the body does everything else (placement, micro-batches, recomputation).
 
     Attributes:
-        params: the Params.
         larger_is_better: dictionary from the names of metrics of `loss` to whether a larger value is better.
-        body: the `GPipeLayer`.
         loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, which trains and evaluates the body.
     """
 
@@ -36,7 +34,7 @@ class BaseTask:
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
         p.Define('dtype_policy', None, 'Precision of the body where it names none: one of '
                                        f'{base_layer.DTYPE_POLICIES}.')
-        p.Define('metrics', [], 'List of KerasParams of Keras metrics beside those of `loss`, each over the whole '
+        p.Define('metrics', [], 'List of KerasParams of Keras metrics, besides the metrics of `loss`, over the whole '
                                 'dataset in evaluation, and over the batch of each step in training.')
         p.Define('train', train_params(), 'How the task is trained.')
         p.Define('eval', eval_params(), 'How the task is evaluated.')
@@ -53,7 +51,6 @@ class BaseTask:
 
         Args:
             targets: tuple (labels, weights), each `[batch]`; examples of weight 0 do not count.
-            outputs: what the last layer of the body returned.
 
         Returns:
             Dictionary from name to (mean over the examples, weight), with the entry 'loss' that training minimises.
@@ -61,11 +58,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if an input does not fit the body in a way that shapes do not show.
-
-        Args:
-            training_input: input that the model is trained or evaluated on.
-        """
+        """Raises ValueError if an input does not fit the body in a way that shapes do not show."""
         tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
         if tokenizer is not None and source is not None:
             source.Instantiate().check_tokenizer(self.body.model, tokenizer)
@@ -77,10 +70,7 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raises ValueError if an input does not have a label for each position at which the body returns logits.
 
-        Args:
-            training_input: input that the model is trained or evaluated on.
-            num_targets: number of tensors that the task compares outputs with: labels, weights, and maybe more; None:
-                any.
+        The task compares outputs with `num_targets` tensors: labels, weights, and maybe more; None: any.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
@@ -102,7 +92,6 @@ class BaseTask:
 
         Args:
             targets: as `loss` takes them; here labels come first, then weights.
-            outputs: what the last layer of the body returned.
 
         Raises:
             ValueError: the body returns several tensors.
@@ -115,22 +104,8 @@ class BaseTask:
         labels, weights, *_ = targets
         return labels, outputs, weights
 
-    def baselines(self, train_input_params: hyperparams.InstantiableParams,
-                  evaluation_input: base_input.BaseInput) -> dict[str, Any]:
-        """Computes the results of a simple method, to be shown next to the metrics of the trained model.
-
-        Args:
-            train_input_params: Params of the input that the model is trained on.
-            evaluation_input: input that it was evaluated on.
-
-        Returns:
-            Dictionary from name, of method and metric, to number; empty if there is nothing to compare with.
-        """
-        del train_input_params, evaluation_input
-        return {}
-
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Computes metrics that take longer than `loss`, such as those of whole translations, for the final evaluation.
+        """Computes metrics that take longer than `loss`, such as of whole translations, for the final evaluation.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.
@@ -144,37 +119,12 @@ class BaseTask:
         return {}
 
     def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Shows what the model does so far; printed and written to TensorBoard with every evaluation during training.
-
-        Args:
-            training_input: input that the model is trained on.
-            read: function that returns the value to use for a Keras variable, such as its moving average.
-
-        Returns:
-            A short text, such as one that a language model wrote; None if there is nothing to show.
-        """
-        del training_input, read
-        return None
-
-    def report(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Shows what the model has learnt; printed once at the end of training.
-
-        Args:
-            training_input: input that the model was trained on.
-            read: function that returns the value to use for a Keras variable, such as its moving average.
-
-        Returns:
-            A few lines of text; None if there is nothing to show.
-        """
+        """Returns a short text that shows what the model does so far, for each evaluation in training, or None."""
         del training_input, read
         return None
 
     def is_larger_better(self, metric: str) -> bool | None:
-        """Returns whether a larger value of a metric is better; None if that is not known.
-
-        Args:
-            metric: one of `metric_names`, which has been called.
-        """
+        """Returns whether a larger value of one of `metric_names`, called before, is better; None: not known."""
         state = self._states.get(metric)
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
@@ -183,9 +133,6 @@ class BaseTask:
 
         Args:
             targets: nest of `tf.TensorSpec` `[batch, ...]`.
-
-        Returns:
-            Set of names.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.
@@ -219,8 +166,6 @@ def train_params() -> hyperparams.Params:
     p.Define('save_max_to_keep', 5, 'Number of newest checkpoints to keep.')
     p.Define('summary_interval_steps', 100, 'Steps between two points of the TensorBoard curves.')
     p.Define('trackers', [], 'Names of services that get params and curves too, of `training.trackers.TRACKERS`.')
-    p.Define('profile_steps', None, "Steps that TensorFlow's profiler records for TensorBoard, as 'FIRST:LAST'; "
-                                    '--profile_steps sets it.')
     p.Define('init_from_checkpoint', None, 'Checkpoint with the initial weights of a new training run; variables that '
                                            'it lacks are newly initialised.')
     p.Define('init_from_checkpoint_rules', {}, 'Rules for the initial weights of a new training run: {path of a '

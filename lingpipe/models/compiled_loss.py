@@ -14,7 +14,7 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Finds whether each of the losses that a model was compiled with is a mean or a sum over the examples.
+    """Finds what each of the losses that a model was compiled with returns for a batch.
 
     Args:
         compile_loss: Keras's record of losses, once built.
@@ -25,7 +25,7 @@ def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight:
             reads them.
 
     Returns:
-        List of `Kind.MEAN` or `Kind.SUM`, one per loss.
+        List of `Kind`s, one per loss.
 
     Raises:
         NotAdditive: one of them cannot be computed in parts.
@@ -40,11 +40,10 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
         raise NotAdditive(f'The loss {loss.name!r} has no reduction')
     num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
     if sample_weight is not None and len(sample_weight.shape) < num_dimensions - 1:
-        raise NotAdditive(f'Keras takes the sample weights of the loss {loss.name!r} for those of its last dimensions')
+        raise NotAdditive(
+            f'Keras takes the sample weights of the loss {loss.name!r} for weights of its last dimensions')
     kind = loss_kinds.of_loss(loss, y_true, outputs, variables)
-    if kind is Kind.ROWS:
-        return Kind.SUM if loss.reduction == 'sum' else Kind.MEAN
-    if sample_weight is not None:
+    if kind is not Kind.ROWS and sample_weight is not None:
         raise NotAdditive(f'The loss {loss.name!r} returns one number for a batch with sample weights')
     return kind
 
@@ -66,18 +65,13 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
 
 
 class Targets(NamedTuple):
-    """The targets of the losses, and their weights.
+    """The targets of the losses, and their weights."""
 
-    Attributes:
-        fractions: tensor `[batch]` of one over the number of examples in the mini-batch; their sum over it is 1.
-        values: list of tensors `[batch, ...]`, the targets and sample weights without their nest.
-        shares: list of tensors `[batch]`, one per loss if there are several: the number of examples in the mini-batch
-            divided by the weight of the loss in it, the same number for each example. Empty: the losses weight a
-            micro-batch by its examples.
-    """
-
+    # tensor `[batch]`: 1 / n for each example, n = examples in the batch
     fractions: tf.Tensor
-    values: list
+    values: list  # list of tensors `[batch, ...]`, the targets and sample weights without their nest
+    # list of tensors `[batch]` per loss, if there are several: n / w_k, repeated for each example. Empty: the losses
+    # weight a micro-batch by its examples
     shares: list
 
     @property
@@ -90,21 +84,19 @@ class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
 
     Each loss is a mean by its own weight, such as the number of tokens that its mask leaves, but their sum can have
-    only one weight: the number of examples. Let loss k have n examples and weight w_k in the mini-batch, and n_m and
-    w_mk in micro-batch m. Then the mean over the mini-batch is right if the loss of micro-batch m counts
+    only one weight: the number of examples. Let loss k have n examples and weight w_k in the batch, and n_m and
+    w_mk in micro-batch m. Then the mean over the batch is right if the loss of micro-batch m counts
     w_mk / n_m * n / w_k times; n / w_k is its share.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
-        kinds: what `kinds_of` returned.
     """
 
     def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure | None, kinds: list) -> None:
         self._compile_loss = compile_loss
         self._structure = structure
-        self._parts = [_as_sum(part.loss) if kind is Kind.SUM else losses.KerasMean(part.loss)
-                       for part, kind in zip(compile_loss._flat_losses, kinds)]
+        self._parts = [_metrics_of(part.loss, kind) for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     @property
     def num_losses(self) -> int:
@@ -115,7 +107,6 @@ class CompiledLoss:
         """Returns {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
 
         Args:
-            targets: `Targets` of the micro-batch.
             outputs: nest of tensors `[micro_batch, ...]`.
         """
         mean, found = self._compute(targets, outputs)
@@ -128,7 +119,6 @@ class CompiledLoss:
         """Returns, for each loss, the weight that its mean divides by.
 
         Args:
-            targets: `Targets` without shares.
             outputs: nest of tensors `[batch, ...]`.
         """
         return [weight for _, weight in self._compute(targets, outputs)[1]]
@@ -164,11 +154,23 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
 
 
 def with_shares(targets: Targets, weights: Any) -> Targets:
-    """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the mini-batch."""
+    """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the batch."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
         shares=[tf.fill(rows, tf.math.divide_no_nan(tf.cast(targets.num_rows, weight.dtype), weight))
                 for weight in weights])
+
+
+def _metrics_of(loss, kind):
+    """Returns a loss as a function `(y_true, outputs, sample_weight) -> {'loss': (sum, weight)}`."""
+    is_sum = kind is Kind.SUM or kind is Kind.ROWS and loss.reduction == 'sum'
+    metrics = _as_sum(loss) if is_sum else losses.KerasMean(loss)
+
+    def of_unmasked(y_true, outputs, sample_weight):
+        loss_kinds.refuse_mask(loss.name, outputs)
+        return metrics(y_true, outputs, sample_weight)
+
+    return metrics if kind is Kind.ROWS else of_unmasked
 
 
 def _as_sum(loss):
@@ -188,7 +190,7 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
 
 
 def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
-    """Computes the weight that the mean of each loss over a mini-batch divides by.
+    """Computes the weight that the mean of each loss over a batch divides by.
 
     A mask passes through a model from the inputs to the outputs without using weights. So the model and its losses are
     traced as one graph, and only the part that the weights of the losses need is run. Zeros replace the outputs,
@@ -199,10 +201,8 @@ def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, t
                                              zeros ─> loss
 
     Args:
-        pipe: a built `GPipeLayer`.
         loss: `compiled_loss.CompiledLoss`, whose weights are to be found.
         x: nest of tensors `[batch, ...]`, the input.
-        targets: `compiled_loss.Targets` of the mini-batch.
 
     Returns:
         List of scalars, one per loss; None if a weight depends on more than masks, targets and sample weights.

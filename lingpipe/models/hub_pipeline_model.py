@@ -74,9 +74,6 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             strip_prompt: whether prompts are left out of the results.
             sampler: KerasHub's sampler or its name, as for the task's `compile`; None: as before.
 
-        Returns:
-            The result of the task's own `generate`.
-
         Raises:
             AttributeError: the task does not generate text.
             NotImplementedError: the sampler, or the task, cannot be cut.

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import keras
 import tensorflow as tf
+from absl import logging
 
 from lingpipe import hyperparams
 from lingpipe.models import base_task
@@ -26,10 +28,20 @@ class ImageClassifier(base_task.BaseTask):
         """Raises ValueError if the model classifies something else, or lacks the logit of a class or a token."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
+        self._warn_of_softmax()
         num_logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[-1]
         if training_input.num_classes > num_logits:
             raise ValueError(f'input has {training_input.num_classes} classes, but the body ends in {num_logits} '
                              f'logits. Give the head num_classes={training_input.num_classes}.')
+
+    def _warn_of_softmax(self):
+        """Warns if the last layer computes probabilities, because softmax would be applied twice."""
+        last, outputs = self.body.stack[-1], getattr(self.body.model, 'outputs', None)
+        for layer in [output._keras_history.operation for output in outputs] if outputs else [last]:
+            activation = getattr(layer, 'activation', None)
+            if isinstance(layer, keras.layers.Softmax) or activation is keras.activations.softmax:
+                logging.warning('Layer %r ends in softmax, but %s takes logits, and applies softmax again: training '
+                                'would hardly learn. Leave it out.', layer.name, type(self).__name__)
 
     def loss(self, targets: Any, outputs: Any) -> dict[str, tuple]:
         """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""

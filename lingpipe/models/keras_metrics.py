@@ -1,5 +1,6 @@
 """Keras metrics of a task: computed in parts, and equal to what Keras computes from the whole batch or dataset."""
 
+import concurrent.futures
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.models import random_examples
 from lingpipe.stages import losses
 
 _PARTS = ((0, 2), (2, 5))
-_NUM_COUNTED = 3
+_NUM_ROWS, _NUM_COUNTED = 5, 3
 _NODE = re.compile(r'{{.*?}} ?')  # which TensorFlow puts before the words of an error
 
 
@@ -21,7 +21,6 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
     """Returns a dictionary from the name of a metric to its `MetricState`.
 
     Args:
-        metrics: list of KerasParams of Keras metrics.
         arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`, tensors `[batch, ...]` each.
 
     Raises:
@@ -75,24 +74,20 @@ class MetricState:
     def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
         """Returns what the examples of a micro-batch add to the metric's variables, float32 tensors of their shapes.
 
-        Args:
-            targets: nest of tensors `[micro_batch, ...]`.
-            outputs: nest of tensors `[micro_batch, ...]`.
-
         Raises:
             ValueError: the metric cannot be computed in parts, or not from such tensors.
         """
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y_true, y_pred, weights)]
-            self._metric = random_examples.tried(_made, self._params, specs)
+            self._metric = _tried(_made, self._params, specs)
         state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
         return tuple(tf.cast(part, tf.float32) for part in state)
 
     @property
     def is_larger_better(self) -> bool | None:
         """Whether Keras says that a larger value is better; None if it does not say, or `share` was not called."""
-        return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', None))
+        return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', ''))
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
         """Returns the metric's number, a float32 scalar, from the sums of its variables."""
@@ -100,12 +95,39 @@ class MetricState:
         return tf.cast(self._metric.stateless_result(values), tf.float32)
 
 
+def _tried(function, *arguments):
+    """Calls a function eagerly on the host, in a thread: there no graph, device or scope of Keras changes variables."""
+    def on_host():
+        with tf.device('CPU:0'):
+            return function(*arguments)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(on_host).result()
+
+
+def _random_examples(y_true, outputs, weights):
+    """Returns arrays of some specs: numbers between 0 and 1, or classes; weights from 1 to 2, as some metrics count."""
+    random = np.random.default_rng(0)
+    num_classes = max(2, outputs.shape[-1] or 2)
+
+    def array(spec, draw):
+        return draw([_NUM_ROWS, *[size or 3 for size in spec.shape[1:]]]).astype(spec.dtype.as_numpy_dtype)
+
+    def values(shape):
+        return random.uniform(0.05, 0.95, shape)
+
+    def classes(shape):
+        return random.integers(0, num_classes, shape)
+
+    examples = [array(spec, values if spec.dtype.is_floating else classes) for spec in (y_true, outputs)]
+    return [*examples, array(weights, lambda shape: np.random.default_rng(1).uniform(1.0, 2.0, shape))]
+
+
 def _made(params, specs):
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
     try:
         metric = params.Instantiate()
-        examples = [*random_examples.make(*specs[:2]), random_examples.weights(specs[2])]
-        trial = _Trial(metric, examples)
+        trial = _Trial(metric, _random_examples(*specs))
     except Exception as error:
         reason = _NODE.sub('', str(error)).strip().split('\n')[0].rstrip('.')
         raise ValueError(
@@ -122,12 +144,7 @@ def _text(spec):
 
 
 class _Trial:
-    """A test of a metric on a few examples, as a whole and in parts.
-
-    Args:
-        metric: a new Keras metric.
-        examples: list of arrays: y_true, y_pred, sample_weight.
-    """
+    """A test of a metric on a few examples, as a whole and in parts."""
 
     def __init__(self, metric, examples):
         self._metric, self._examples = metric, [np.asarray(array) for array in examples]
@@ -152,7 +169,7 @@ class _Trial:
                 'computed over micro-batches, replicas and workers. Choose another metric, or compute this one from '
                 'the predictions of the exported model.')
         if any(self._is_read(index) for index, pair in enumerate(zip(self._counted, self._others_weigh_nothing))
-               if not random_examples.are_close(*pair)):
+               if not _are_equal(*pair)):
             raise ValueError(
                 f'The metric {name} counts examples of weight 0 too, with which the last batch of a dataset is filled. '
                 'Choose a metric that uses sample_weight.')
@@ -186,8 +203,14 @@ def _zeros(metric):
     return [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]
 
 
+def _are_equal(one, other):
+    """Returns whether arrays are equal but for rounding, of the largest element too: small ones may be differences."""
+    largest = np.abs(other).max(initial=1.0)
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
+
+
 def _are_close(some, others):
-    return all(random_examples.are_close(np.asarray(one), np.asarray(other)) for one, other in zip(some, others))
+    return all(_are_equal(np.asarray(one), np.asarray(other)) for one, other in zip(some, others))
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -202,7 +225,6 @@ class OfClasses(keras.metrics.Metric):
         class_id: number of the class whose examples are positive; None: each class against the others, averaged as the
             metric does.
         name: name of the metric; None: that of `metric`.
-        dtype: precision of the variables.
     """
 
     def __init__(self, metric: keras.metrics.Metric, class_id: int | None = None, name: str | None = None,
@@ -212,13 +234,7 @@ class OfClasses(keras.metrics.Metric):
         self._direction = getattr(metric, '_direction', None)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch.
-
-        Args:
-            y_true: integer labels `[...]`, or `[..., 1]`.
-            y_pred: logits `[..., classes]`.
-            sample_weight: tensor `[...]`, or None.
-        """
+        """Adds a batch of integer labels `[...]`, or `[..., 1]`, and logits `[..., classes]`."""
         num_classes = y_pred.shape[-1]
         labels = keras.ops.cast(y_true, 'int32')
         if len(labels.shape) == len(y_pred.shape):

@@ -1,6 +1,5 @@
 """The interface of a pipelined model: the layers, names, weights and files of the plain model inside it."""
 
-import re
 from typing import Any, Self
 
 import keras
@@ -11,7 +10,18 @@ from lingpipe.pipeline import gpipe_layer, validation
 from lingpipe.private_api import Functional, tracking
 from lingpipe.stages import losses
 
-_UNLOADED = re.compile(r'A total of (\d+) objects could not be loaded.*?<\w+ name=([^,>]+)', re.DOTALL)  # Keras's words
+
+def _of_source(name, words):
+    """Returns a property that the source model has."""
+
+    def read(self):
+        if self.source is None:
+            raise AttributeError(
+                f'{self.name!r} has no attribute {name!r}: its pipeline is made of Params, which say nothing of '
+                'inputs. Make it of a Keras model by GPipeLayer.from_keras.')
+        return getattr(self.source, name)
+
+    return property(read, doc=words)
 
 
 class ModelSurface(keras.Model):
@@ -25,7 +35,6 @@ class ModelSurface(keras.Model):
                           pipe   ───> how they are run; Keras does not track it, so nothing is tracked twice
 
     Args:
-        pipe: a `GPipeLayer`.
         **kwargs: arguments of `keras.Model`; the default of `name` is that of the source model.
     """
 
@@ -44,6 +53,12 @@ class ModelSurface(keras.Model):
         self._input_specs = None
         self.built = pipe.built
 
+    inputs = _of_source('inputs', 'List of the symbolic inputs of the source model.')
+    outputs = _of_source('outputs', 'List of the symbolic outputs of the source model.')
+    input_shape = _of_source('input_shape', 'Shapes of the inputs of the source model.')
+    output_shape = _of_source('output_shape', 'Shapes of the outputs of the source model.')
+    operations = _of_source('operations', 'List of the layers and operations of the source model.')
+
     @property
     def source(self) -> Any:
         """The Keras model from which the pipeline was made; None for a pipeline made from Params."""
@@ -55,44 +70,19 @@ class ModelSurface(keras.Model):
         return super().layers if self.source is None else self.source.layers
 
     @property
-    def inputs(self) -> list:
-        """List of the symbolic inputs of the source model."""
-        return self._of_source('inputs')
-
-    @property
-    def outputs(self) -> list:
-        """List of the symbolic outputs of the source model."""
-        return self._of_source('outputs')
-
-    @property
     def input(self) -> Any:
-        """The symbolic inputs of a Functional source, in its own structure; else those of the model's calls."""
+        """The symbolic inputs of a Functional source, in its own structure; else of the model's calls."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of a Functional source, in its own structure; else those of the model's calls."""
+        """The symbolic outputs of a Functional source, in its own structure; else of the model's calls."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
-    def input_shape(self) -> Any:
-        """Shapes of the inputs of the source model."""
-        return self._of_source('input_shape')
-
-    @property
-    def output_shape(self) -> Any:
-        """Shapes of the outputs of the source model."""
-        return self._of_source('output_shape')
-
-    @property
     def output_names(self) -> Any:
-        """Names of the outputs, by which losses and metrics may be given; those of the source model."""
+        """Names of the outputs, by which losses and metrics may be given; the source model's names."""
         return getattr(self.source, 'output_names', None)
-
-    @property
-    def operations(self) -> list:
-        """List of the layers and operations of the source model."""
-        return self._of_source('operations')
 
     @property
     def input_spec(self) -> Any:
@@ -101,7 +91,7 @@ class ModelSurface(keras.Model):
 
     @property
     def metrics(self) -> list[keras.Metric]:
-        """The model's own metrics, then those of its layers, each once."""
+        """The model's own metrics, then its layers' metrics, each once."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
         found = self._get_own_metrics() + [metric for layer in layers for metric in layer.metrics]
         return list({id(metric): metric for metric in found}.values())
@@ -160,22 +150,9 @@ class ModelSurface(keras.Model):
             super().save_weights(filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Loads weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`.
-
-        Raises:
-            ValueError: the file cannot be read, or does not have the weights of this model.
-        """
-        try:
-            with lora.able_to_learn(self):
-                super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
-        except ValueError as error:
-            told = _UNLOADED.search(str(error))
-            if told is None:
-                raise
-            raise ValueError(
-                f'filepath={str(filepath)!r} has not the weights of {self.name!r}: {told[1]} of its layers find '
-                f'none there that fit, such as {told[2]!r}. Give a file that this model, or one like it, has saved; '
-                'with skip_mismatch=True these layers keep what they have.') from error
+        """Loads weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`."""
+        with lora.able_to_learn(self):
+            super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
@@ -208,13 +185,6 @@ class ModelSurface(keras.Model):
     def _obj_type(self):
         """Makes Keras write layers as in a plain model, so that either model loads the weights of the other."""
         return 'Functional'
-
-    def _of_source(self, name):
-        if self.source is None:
-            raise AttributeError(
-                f'{self.name!r} has no attribute {name!r}: its pipeline is made of Params, which say nothing of '
-                'inputs. Make it of a Keras model by GPipeLayer.from_keras.')
-        return getattr(self.source, name)
 
     def _plain_model(self):
         if self.source is not None:

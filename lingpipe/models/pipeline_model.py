@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_placement, global_norm, loss_scaling, optimizer_parts
+from lingpipe.optimizers import device_functions, device_placement, loss_scaling, optimizer_parts
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
@@ -150,12 +150,8 @@ class PipelineModel(model_surface.ModelSurface):
         self._build_for(x)
         self.pipe.grid.rows_check.check_in_first_step(
             _first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
-        targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         try:
-            loss = self._loss_in_pipeline(x, y, sample_weight, structure)
-            if self._compile_loss is not None and loss.num_losses > 1:
-                targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
-            outputs = self._train_in_pipeline(loss, x, targets)
+            outputs = self._train_in_pipeline(*self._loss_and_targets(x, y, sample_weight), x)
         except compiled_loss.NotAdditive as error:
             outputs = self._train_on_whole_batch(x, y, sample_weight, error)
         except losses.WeightUnknownError:
@@ -163,6 +159,25 @@ class PipelineModel(model_surface.ModelSurface):
             outputs = self._train_on_whole_batch(x, y, sample_weight, reason)
         self._build_metrics(y, outputs)
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
+
+    def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
+        """Returns the loss of `compile` as the last partition computes it, and the targets of a batch for it.
+
+        Raises:
+            ValueError: the loss is computed on the whole batch, outside the pipeline.
+        """
+        self._build_for(x)
+        try:
+            return self._loss_and_targets(x, y, sample_weight)
+        except compiled_loss.NotAdditive as error:
+            raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error
+
+    def _loss_and_targets(self, x, y, sample_weight):
+        targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
+        loss = self._loss_in_pipeline(x, y, sample_weight, structure)
+        if self._compile_loss is not None and loss.num_losses > 1:
+            targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
+        return loss, targets
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Evaluates one batch; see `keras.Model.test_step`."""
@@ -188,14 +203,14 @@ class PipelineModel(model_surface.ModelSurface):
             with base_layer.outside_of_scopes():
                 self._on_last_device(metrics.build, y, outputs)
 
-    def _train_in_pipeline(self, loss, x, targets):
+    def _train_in_pipeline(self, loss, targets, x):
         is_eager = tf.executing_eagerly()
         before = self._values_to_restore() if is_eager else []
         out = self.pipe.value_and_grad(
             loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
             assign_state=is_eager, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
         self._require_some_loss()
-        is_finite = global_norm.is_finite(out.loss, out.squared_norm)
+        is_finite = loss_scaling.is_finite(out.loss, out.squared_norm)
         self._update(out.gradients, is_finite, out.state_updates, before)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
         num_known_rows = _first_tensor(x).shape[0]  # None: by batches, as Keras does
@@ -217,7 +232,8 @@ class PipelineModel(model_surface.ModelSurface):
         logits = [getattr(leaf, '_keras_logits', leaf) for leaf in leaves]  # which Keras's cross-entropies read instead
         gradients = self._reached(tape.gradient(scaled, [variables, leaves, logits]), variables)
         if scale is not None:
-            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
+            gradients = [None if gradient is None else device_functions.times(gradient, 1.0 / scale)
+                         for gradient in gradients]
         is_finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])
         self._update(gradients, is_finite, [], before)
@@ -267,7 +283,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
-        """Adds shares: several losses need their weights in the mini-batch, of which the last partition sees a part."""
+        """Adds shares: several losses need their weights in the batch, of which the last partition sees a part."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '

@@ -34,7 +34,6 @@ class PipelinedGeneration:
 
     Args:
         task: KerasHub task, or `prompted_texts.StackTask`; its weights are on the devices of the stages.
-        stages: list of the `Stage`s of the pipeline.
         num_groups: number of groups of prompts; there are fewer if there are fewer prompts.
         jit_compile: whether XLA compiles the function of each stage.
         read: function that returns the value to use for a Keras variable, such as its moving average.
@@ -49,14 +48,11 @@ class PipelinedGeneration:
         self._generate = tf.function(self._generate_groups, autograph=False)
 
     def __call__(self, inputs: dict[str, Any], stop_token_ids: Any = None) -> dict[str, tf.Tensor]:
-        """Generates tokens.
+        """Returns the dictionary with the tokens and masks `[batch, length]`.
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
             stop_token_ids: list of the tokens that end a text; None: every text is as long as the arrays.
-
-        Returns:
-            Dictionary with the tokens and masks `[batch, length]`.
         """
         tensors = _map_tensors(tf.convert_to_tensor, inputs)
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
@@ -110,12 +106,7 @@ def _weights_of(task, stages):
 
 
 class _Draws:
-    """The random numbers of a sampler, as it would draw them for all rows at once.
-
-    Args:
-        sampler: KerasHub's sampler of the task.
-        num_rows: number of prompts of all groups.
-    """
+    """The random numbers of a sampler, as it would draw them for all rows at once."""
 
     def __init__(self, sampler, num_rows):
         self.sampler, self.num_rows = sampler, num_rows
@@ -157,14 +148,6 @@ class _Group:
         sampler's cache   [0 1 2 3]  ─ beams ─> [0 0 2 3]
                                                     │ rows to take
         caches of layers   on device 0, 1, ..  <────┘
-
-    Args:
-        task: KerasHub task.
-        calls: dictionary from method name to `CachedCall`.
-        values: values of the weights, as `Weights.read` returns them.
-        inputs: dictionary of tensors of all rows.
-        rows: slice of the rows of this group.
-        draws: `_Draws`.
     """
 
     def __init__(self, task, calls, values, inputs, rows, draws):
@@ -265,12 +248,7 @@ class _Group:
 
 
 class _Sampler:
-    """A sampler whose loop keeps the caches of the layers separately.
-
-    Args:
-        group: `_Group`.
-        sampler: KerasHub's sampler.
-    """
+    """A sampler whose loop keeps the caches of the layers separately."""
 
     def __init__(self, group, sampler):
         self._group, self._sampler = group, copy.copy(sampler)
@@ -317,12 +295,7 @@ def _require_known(sampler):
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replaces attributes of an object in the `with` block, without its own `__setattr__`, which would track them.
-
-    Args:
-        target: the object.
-        attributes: dictionary from name to value.
-    """
+    """Replaces attributes of an object in the `with` block, without its own `__setattr__`, which would track them."""
     before = {name: vars(target)[name] for name in attributes if name in vars(target)}
     vars(target).update(attributes)
     try:

@@ -1,4 +1,4 @@
-"""Continuation of many prompts at once by a pipeline."""
+"""Texts that a pipeline writes for many prompts at once: continuations, or targets of sources."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.input import tokenization
+from lingpipe.input import hub_tokenizer, tokenization
 from lingpipe.models import pipelined_generation
 from lingpipe.models.sampling import LoopSampler, Sampling
 from lingpipe.pipeline import gpipe_layer
@@ -22,7 +22,6 @@ class StackTask:
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
-        sampler: `LoopSampler`.
     """
 
     def __init__(self, body: gpipe_layer.GPipeLayer, sampler: LoopSampler) -> None:
@@ -30,16 +29,7 @@ class StackTask:
         self.variables, self.sampler = body.variables, sampler
 
     def call_with_cache(self, token_ids: tf.Tensor, cache: Any, cache_update_index: Any) -> tuple:
-        """Computes the next positions.
-
-        Args:
-            token_ids: int32 `[batch, n]`, at positions from `cache_update_index` on.
-            cache: tuple with a nest of tensors for each layer.
-            cache_update_index: integer.
-
-        Returns:
-            Logits `[batch, n, vocab_size]`, and the new cache.
-        """
+        """Returns logits `[batch, n, vocab_size]` of the positions from `cache_update_index` on, and the new cache."""
         x, found = token_ids, []
         for layer, old in zip(self._layers, cache):
             if hasattr(layer, 'decode'):
@@ -50,15 +40,7 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Continues a batch of prompts.
-
-        Args:
-            inputs: dictionary with 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are.
-            stop_token_ids: tokens that end a text; None: none.
-
-        Returns:
-            The same dictionary, with the texts.
-        """
+        """Continues prompts: 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are."""
         tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
         empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
                       for layer in self._layers)
@@ -80,15 +62,28 @@ def _before_end(tokens, mask, stop_token_ids):
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
 
-class PromptedTexts:
+class _Texts:
+    """What writes texts, with a group of prompts in flight for each partition; see `PipelinedGeneration`."""
+
+    def __init__(self, body, tokenizer, task, sampler, read):
+        self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
+        self._states = pipelined_generation.states_of(sampler)
+        num_groups = len({stage.device for stage in body.stages})
+        self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
+
+    def _generated(self, inputs):
+        """Returns the tokens and masks of `generate_step`, the same ones in every call."""
+        variable_placement.assign(self._states)
+        with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
+            return self._generate(inputs, self._tokenizer.stop_ids)
+
+
+class PromptedTexts(_Texts):
     """Continues texts by the body of a language model, with a group of prompts in flight for each partition.
 
     Args:
         body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
-        tokenizer: tokenizer of the model's input.
         context_length: number of tokens of the longest text, with its prompt.
-        sampling: `Sampling`.
-        read: function that returns the value to use for a Keras variable, such as its moving average.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.
@@ -96,18 +91,13 @@ class PromptedTexts:
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: Any, context_length: int, sampling: Sampling,
                  read: Callable = variable_placement.read_variable) -> None:
-        self._tokenizer, self._context_length = tokenizer, context_length
-        self._task, self._sampler = _task_of(body, sampling)
-        self._states = pipelined_generation.states_of(self._sampler)
-        num_groups = len({stage.device for stage in body.stages})
-        self._generate = pipelined_generation.PipelinedGeneration(
-            self._task, body.stages, num_groups, body.jit_compile, read)
+        super().__init__(body, tokenizer, *_task_and_sampler(body, sampling), read)
+        self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns the continuations of texts at the start of documents, the same ones in every call.
+        """Returns continuations of prompts that begin a document; deterministic.
 
         Args:
-            prompts: the texts.
             num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
                 the context is full.
 
@@ -117,9 +107,7 @@ class PromptedTexts:
         tokens = [tokenization.prompt_tokens(self._tokenizer, prompt) for prompt in prompts]
         self._require_room(tokens)
         inputs = self._rows(tokens, min(self._context_length, max(map(len, tokens)) + num_tokens))
-        variable_placement.assign(self._states)
-        with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
-            found = self._generate(inputs, self._tokenizer.stop_ids)
+        found = self._generated(inputs)
         return [self._text(known, written, mask, num_tokens) for known, written, mask in zip(
             tokens, found['token_ids'].numpy(), found['padding_mask'].numpy())]
 
@@ -151,7 +139,7 @@ class PromptedTexts:
         return tokenization.continuation(self._tokenizer, known, written)
 
 
-def _task_of(body, sampling):
+def _task_and_sampler(body, sampling):
     if body.model is None:
         if sampling.num_beams > 1:
             raise ValueError(f'num_beams={sampling.num_beams} is for tasks of KerasHub only. Leave num_beams out.')
@@ -161,3 +149,64 @@ def _task_of(body, sampling):
         raise ValueError(f'{type(body.model).__name__} {body.model.name!r} does not generate text. Use a body whose '
                          "model is a task of KerasHub, such as KerasHubModel with head='causal_lm'.")
     return body.model, sampling.keras_hub_sampler(body.output_of_one_example.shape[-1])
+
+
+class TargetTexts(_Texts):
+    """Writes the targets of texts by a sequence-to-sequence model of KerasHub, as its `generate` does."""
+
+    def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
+                 target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
+        sampler = sampling.keras_hub_sampler(body.output_of_one_example.shape[-1])
+        super().__init__(body, tokenizer, body.model, sampler, read)
+        self._source_length, self._target_length = source_length, target_length
+        self._preprocessor = tokenizer.seq_2_seq_preprocessor(source_length, target_length)
+
+    def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
+        """Returns the targets of texts, the same ones in every call.
+
+        Args:
+            num_tokens: largest number of tokens of a target; there are fewer if the model ends it, or has no room.
+
+        Raises:
+            ValueError: a source is empty or too long.
+        """
+        self._require_room(sources)
+        inputs = self._preprocessor.generate_preprocess(list(sources))
+        start = int(np.sum(inputs['decoder_padding_mask'], 1).min())
+        length = min(self._target_length, start + num_tokens)
+        inputs = {name: part[:, :length] if name.startswith('decoder') else part for name, part in inputs.items()}
+        return [str(text) for text in self._preprocessor.generate_postprocess(self._generated(inputs))]
+
+    def shown(self, source: str, target: str) -> str:
+        """Returns a line with both."""
+        return f'{source} -> {target}'
+
+    def _require_room(self, sources):
+        num_special = int(np.sum(self._preprocessor.generate_preprocess([''])['encoder_padding_mask']))
+        room = self._source_length - num_special
+        for number, source in enumerate(sources, 1):
+            num_tokens = len(self._tokenizer.encode(tf.constant(source)))
+            if not 0 < num_tokens <= room:
+                raise ValueError(f'Prompt {number} has {num_tokens} tokens, but the model reads 1 to {room}. Give a '
+                                 'text of so many, or train with a larger input.sequence_length.')
+
+
+def reads_sources(input_spec: Any) -> bool:
+    """Returns whether an input of some `tf.TensorSpec` has sources, without which no text can be generated."""
+    return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
+
+
+def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
+                read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
+    """Returns `TargetTexts` for a model that reads sources, else `PromptedTexts`.
+
+    Args:
+        input_spec: nest of `tf.TensorSpec` `[batch, length]` of the input.
+
+    Raises:
+        ValueError: the body does not generate text, or cannot sample with these settings.
+    """
+    if reads_sources(input_spec):
+        lengths = [input_spec[f'{side}_token_ids'].shape[1] for side in ('encoder', 'decoder')]
+        return TargetTexts(body, tokenizer, *lengths, sampling, read)
+    return PromptedTexts(body, tokenizer, tf.nest.flatten(input_spec)[0].shape[1], sampling, read)

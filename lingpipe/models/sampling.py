@@ -8,23 +8,16 @@ import tensorflow as tf
 
 
 class Sampling(NamedTuple):
-    """How the next token is chosen.
+    """How the next token is chosen."""
 
-    Attributes:
-        temperature: number that divides the logits: below 1, likely tokens get more likely; 0 always takes the most
-            likely token.
-        top_k: number of the most likely tokens among which one is drawn (arXiv 1805.04833, section 5.1); 0: all.
-        seed: integer that all draws depend on.
-        top_p: a token is drawn among the most likely ones whose probabilities reach this sum (arXiv 1904.09751, section
-            3.1); 1: all.
-        num_beams: number of beginnings that beam search continues, for tasks of KerasHub; 1: tokens are drawn.
-    """
-
+    # number that divides the logits: below 1, likely tokens get more likely; 0 always takes the most likely token
     temperature: float = 0.8
-    top_k: int = 40
+    top_k: int = 40  # number of the most likely tokens among which one is drawn (arXiv 1805.04833, section 5.1); 0: all
     seed: int = 0
+    # a token is drawn among the most likely ones whose probabilities reach this sum (arXiv 1904.09751, section 3.1); 1:
+    # all
     top_p: float = 1.0
-    num_beams: int = 1
+    num_beams: int = 1  # number of beginnings that beam search continues, for tasks of KerasHub; 1: tokens are drawn
 
     def validate(self) -> 'Sampling':
         """Checks the fields and returns itself.
@@ -50,15 +43,7 @@ class Sampling(NamedTuple):
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Chooses tokens.
-
-        Args:
-            logits: `[batch, vocab_size]`.
-            seed: int32 `[2]`, which determines the draw.
-
-        Returns:
-            int32 `[batch]`.
-        """
+        """Returns tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; a seed, int32 `[2]`, draws them."""
         if not self.temperature:
             return tf.argmax(logits, -1, tf.int32)
         logits = tf.cast(logits, tf.float32) / self.temperature
@@ -78,9 +63,6 @@ class Sampling(NamedTuple):
 
         The order of `TopKSampler`'s candidates, and with it the draw, changes with the last bit of any probability.
         `TopPSampler` sorts them, so that rows may be computed in groups of any size.
-
-        Args:
-            vocab_size: number of logits.
         """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
@@ -102,9 +84,6 @@ def _at_least(logits, smallest):
 class LoopSampler:
     """Writes tokens into a batch of prompts of different lengths; it is called as KerasHub's samplers are.
 
-    Args:
-        sampling: `Sampling`.
-
     Attributes:
         variables: list of the Keras variables that determine the next draw.
     """
@@ -121,10 +100,8 @@ class LoopSampler:
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
             prompt: int32 `[batch, length]`.
-            cache: nest of tensors.
             index: int32 scalar, the first place at which a prompt has no token.
             mask: boolean `[batch, length]`, where prompts have tokens.
-            stop_token_ids: tokens that end a text; None: none.
 
         Returns:
             The tokens `[batch, length]`.

@@ -17,10 +17,7 @@ class Translator:
     """Translates texts, one at a time, by a function that is compiled once.
 
     Args:
-        task: `TranslationModel` whose body is built.
-        tokenizer: tokenizer of the model's input.
         input_spec: `{'source', 'target'}`, `tf.TensorSpec` `[batch, length]`, with the greatest lengths.
-        read: function that returns the value to use for a Keras variable, such as its moving average.
     """
 
     def __init__(self, task: Any, tokenizer: Any, input_spec: dict,
@@ -61,38 +58,28 @@ class TranslationModel(base_task.BaseTask):
         self._translator: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Computes the metrics of one micro-batch.
+        """Returns the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
+
+        'log_perplexity' is the plain cross-entropy, 'accuracy' that of the next token.
 
         Args:
             targets: tuple (labels, weights), each `[batch, length]`; tokens of weight 0 do not count.
             outputs: logits `[batch, length, vocab_size]`.
-
-        Returns:
-            Dictionary from name to (mean, weight): 'loss', the smoothed cross-entropy in nats per token;
-            'log_perplexity', the plain one; 'accuracy' of the next token.
         """
         labels, weights = targets
-        logits = tf.cast(outputs, tf.float32)
-        total, mean = tf.reduce_sum(weights), language_model.weighted_mean
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        correct = tf.cast(tf.argmax(logits, -1, labels.dtype) == labels, tf.float32)
-        smoothed = language_model.smoothed_cross_entropy(nats, logits, self.params.label_smoothing)
-        return {'loss': (mean(smoothed, weights, total), total), 'log_perplexity': (mean(nats, weights, total), total),
-                'accuracy': (mean(correct, weights, total), total)}
+        loss, accuracy, nats = language_model.token_metrics(labels, weights, outputs, self.params.label_smoothing)
+        perplexity = language_model.weighted_mean(nats, weights, loss[1])
+        return {'loss': loss, 'log_perplexity': perplexity, 'accuracy': accuracy}
 
     def decoding_metrics(self, inputs: Any, targets: Any, read: Callable) -> dict[str, tuple]:
-        """Translates a batch; see `BaseTask.decoding_metrics`.
-
-        Returns:
-            'exact_match': how many translations equal the labels, token for token.
-        """
+        """Returns 'exact_match': how many translations equal the labels, token for token; see `BaseTask`."""
         labels, weights = targets
         counts = tf.reduce_max(weights, 1)
         tokens = self.translate(inputs['source'], labels.shape[1], read)
         is_equal = tf.reduce_all((tokens == labels) | (weights == 0), 1)
         return {'exact_match': (tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))}
 
-    def sample(self, training_input: Any, read: Callable) -> str:
+    def sample(self, training_input: Any, read: Callable) -> str | None:
         """Translates `sample_source`; see `BaseTask.sample`."""
         text = self.params.sample_source
         if text is None:
@@ -108,11 +95,9 @@ class TranslationModel(base_task.BaseTask):
         Args:
             source: tokens `[batch, source_length]`, padded.
             max_length: number of tokens of the longest translation, with its end.
-            read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            The likeliest token at each position, given those before it: int32 `[batch, max_length]`, `end_id` after
-            the end.
+            int32 `[batch, max_length]`: the likeliest token, given those before it; `end_id` after the end.
         """
         decoder, end_id = _Decoder(self.body, read, source), self.params.end_id
         tokens = tf.fill([source.shape[0], max_length], tf.constant(end_id, tf.int32))
@@ -139,11 +124,6 @@ class _Decoder:
 
         source ─> encoder ─> norm ─> keys and values of every decoder block, once
         token  ─> embedding ─> decoder blocks (and their caches) ─> logits, for every token
-
-    Args:
-        body: built `GPipeLayer`.
-        read: function that returns the value to use for a Keras variable.
-        source: tokens `[batch, source_length]`.
     """
 
     def __init__(self, body, read, source):

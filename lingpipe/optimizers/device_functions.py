@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
+from lingpipe.stages import losses
 
 
 class DeviceFunctions:
@@ -20,11 +21,11 @@ class DeviceFunctions:
             are reused while it stays equal.
     """
 
-    def __init__(self, function: Callable | None, constants: Callable = tuple) -> None:
+    def __init__(self, function: Callable, constants: Callable = tuple) -> None:
         self._function, self._constants = function, constants
         self._functions = {}
 
-    def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list | None:
+    def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list:
         """Calls the function once per device.
 
         Args:
@@ -47,7 +48,7 @@ class DeviceFunctions:
                 results[position] = value
         return results
 
-    def _of(self, device, variables):
+    def _of(self, device: str, variables: list) -> Callable:
         """Returns the function of a device; a moved variable needs a new trace, as an old one changes its old value."""
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
@@ -57,21 +58,33 @@ class DeviceFunctions:
         return self._functions[key][0]
 
 
+def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
+    """Returns what to multiply gradients by, so that their global norm is at most `limit`, which is more than 0."""
+    return limit / tf.maximum(norm, limit)
+
+
+def half_squares(unused_variables: Any, gradients: Any) -> list:
+    """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
+    given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+    return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
+
+
 def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
     """Multiplies tensors by a scalar, as a function for `DeviceFunctions`.
 
     Args:
         unused_variables: list of the variables that the tensors belong to.
         tensors: list of tensors or `tf.IndexedSlices`.
-        factor: scalar.
 
     Returns:
         List of the products, of the types of `tensors`.
     """
-    return [_scaled(tensor, tf.cast(factor, tensor.dtype)) for tensor in tensors]
+    return [times(tensor, factor) for tensor in tensors]
 
 
-def _scaled(tensor, factor):
+def times(tensor: Any, factor: tf.Tensor) -> Any:
+    """Return a tensor or `tf.IndexedSlices`, of the same type, times a scalar of any type."""
+    factor = tf.cast(factor, tensor.dtype)
     if isinstance(tensor, tf.IndexedSlices):
         return tf.IndexedSlices(tensor.values * factor, tensor.indices, tensor.dense_shape)
     return tensor * factor

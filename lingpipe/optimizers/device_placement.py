@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ from lingpipe.stages import losses
 _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
 
-def _place_accumulation(optimizer):
+def _place_accumulation(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
 
     Keras's own method does all of it on the first device. A method that the optimizer itself defines is left alone.
@@ -32,18 +33,18 @@ def _place_accumulation(optimizer):
 class _Accumulation:
     """The methods that replace an optimizer's own, to accumulate gradients on the device of each variable."""
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
         self._means = device_functions.DeviceFunctions(self._mean_group)
         self._increments = device_functions.DeviceFunctions(_increment)
         self._resets = device_functions.DeviceFunctions(_reset)
 
-    def apply_gradients(self, gradients, variables):
+    def apply_gradients(self, gradients: list, variables: list) -> None:
         """Adds gradients or updates weights, depending on the step, and updates averages in both cases, as in Keras."""
         optimizer, steps = self._optimizer, self._optimizer.gradient_accumulation_steps
         accumulators = list(map(self._accumulator_of, variables))
 
-        def update():
+        def update() -> None:
             means = optimizer._clip_gradients(self._means(variables, (gradients,)))
             optimizer._apply_weight_decay(variables)
             optimizer._backend_update_step(means, variables, optimizer.learning_rate)
@@ -54,7 +55,7 @@ class _Accumulation:
         if optimizer.use_ema:
             self._average()
 
-    def _average(self):
+    def _average(self) -> None:
         optimizer, frequency = self._optimizer, self._optimizer.ema_overwrite_frequency
         variables = optimizer._trainable_variables
         optimizer._update_model_variables_moving_average(variables)
@@ -62,29 +63,29 @@ class _Accumulation:
             tf.cond(tf.equal((optimizer.iterations + 1) % frequency, 0),
                     lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
 
-    def increment(self, gradients, accumulators):
+    def increment(self, gradients: list, accumulators: list) -> None:
         """Adds gradients to their accumulators, on the devices of these."""
         self._increments(accumulators, (gradients,))
 
-    def reset(self):
+    def reset(self) -> None:
         """Sets all accumulators to zero, on their devices."""
         self._resets(self._optimizer._accumulated_gradients)
 
-    def _mean_group(self, variables, gradients):
+    def _mean_group(self, variables: list, gradients: list) -> list[tf.Tensor]:
         steps = self._optimizer.gradient_accumulation_steps
         return [(tf.convert_to_tensor(gradient) + self._accumulator_of(variable).value) / steps
                 for variable, gradient in zip(variables, gradients)]
 
-    def _accumulator_of(self, variable):
+    def _accumulator_of(self, variable: Any) -> keras.Variable:
         return self._optimizer._accumulated_gradients[self._optimizer._get_variable_index(variable)]
 
 
-def _increment(accumulators, gradients):
+def _increment(accumulators: list, gradients: list) -> None:
     for accumulator, gradient in zip(accumulators, gradients):
         accumulator.value.assign_add(tf.convert_to_tensor(gradient))
 
 
-def _reset(accumulators):
+def _reset(accumulators: list) -> None:
     for accumulator in accumulators:
         accumulator.value.assign(tf.zeros_like(accumulator.value))
 
@@ -124,8 +125,6 @@ def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variable
     Args:
         optimizer: optimizer that `place` returned.
         gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
-        variables: list of Keras variables.
-        learning_rate: scalar.
         iterations: number of updates before this one, a scalar; the caller counts it.
 
     Raises:
@@ -139,7 +138,7 @@ def slots_of(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) ->
     return optimizer._device_placement.slots_of(variable)
 
 
-def _place_parts(optimizer):
+def _place_parts(optimizer: keras.optimizers.Optimizer) -> None:
     """Places the optimizers inside an optimizer, some of which are created when the weights are known."""
     for part in optimizer.optimizers:
         place(part)
@@ -147,7 +146,7 @@ def _place_parts(optimizer):
         return
     optimizer._device_placement, build = True, optimizer.build
 
-    def build_and_place(variables):
+    def build_and_place(variables: list) -> None:
         build(variables)
         for part in optimizer.optimizers:
             place(part)
@@ -165,11 +164,22 @@ class _DevicePlacement:
                                     optimizer's own, but as one function per device, whose arguments are the learning
                                     rate and the number of the step
 
+    Keras's order of calls, with the method of this class instead of each::
+
+        optimizer.apply                                  apply: puts constraints back that apply_gradients took off
+          _backend_apply_gradients                       apply_gradients: constraints by device, after Keras's own:
+            _clip_gradients                                clip
+            _apply_weight_decay                            decay
+            _backend_update_step
+              _all_reduce_sum_gradients                    nothing: they are sums already
+              _distributed_tf_update_step                  update: one function for each device, of update_step
+            _update_model_variables_moving_average         move_averages
+
     Keras's TensorFlow methods, which use `tf.distribute`, are replaced. Methods that a class of optimizers defines
     itself are not.
     """
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
         self._variables, self._constraints, self._slots = [], {}, []
         self._slots_of: dict[int, list] = {}
@@ -187,7 +197,7 @@ class _DevicePlacement:
         if not optimizer_parts.is_own(optimizer, '_clip_gradients'):
             optimizer._clip_gradients = self.clip
 
-    def _keep_own_methods(self, optimizer):
+    def _keep_own_methods(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._apply, self._build = optimizer.apply, optimizer.build
         self._add_variable = optimizer.add_variable_from_reference
         self._apply_gradients = optimizer._backend_apply_gradients
@@ -196,14 +206,14 @@ class _DevicePlacement:
         self._decays_its_way = optimizer_parts.is_own(optimizer, '_apply_weight_decay')
         self._decay = optimizer._apply_weight_decay if self._decays_its_way else self._decay_all
 
-    def _make_functions(self):
+    def _make_functions(self) -> None:
         make = functools.partial(device_functions.DeviceFunctions, constants=self._constants)
         self._updates, self._decays = make(self._update_group), make(self._decay_group)
         self._moves = make(self._move_group)
         self._clips, self._limits = make(self._clip_group), make(self._constrain)
-        self._halves, self._scales = make(_half_squares), make(_scaled)
+        self._halves, self._scales = make(device_functions.half_squares), make(_scaled)
 
-    def _constants(self):
+    def _constants(self) -> tuple:
         """Returns what the optimizer's methods read besides variables, so that other values get other traces.
 
         A step that is one `tf.function` sees changed values only when it is traced again, as in Keras after `compile`.
@@ -211,12 +221,12 @@ class _DevicePlacement:
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 
-    def build(self, variables):
+    def build(self, variables: list) -> None:
         """Creates all slots as the optimizer does, and moves those that are not on the device of their variable."""
         self._build(variables)
         optimizer_parts.move_slots(self._optimizer)
 
-    def add_variable(self, reference_variable, *args, **kwargs):
+    def add_variable(self, reference_variable: keras.Variable, *args: Any, **kwargs: Any) -> keras.Variable:
         """Creates a slot on the device of its variable."""
         device = variable_placement.device_of(reference_variable)
         add = self._add_variable
@@ -227,11 +237,11 @@ class _DevicePlacement:
         self._slots_of.setdefault(id(reference_variable), []).append(self._slots[-1])
         return self._slots[-1]
 
-    def slots_of(self, variable):
+    def slots_of(self, variable: Any) -> list[keras.Variable]:
         """Returns the list of the slots of a variable."""
         return self._slots_of.get(id(variable), [])
 
-    def apply(self, *args, **kwargs):
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
         """Applies gradients without the constraints of variables, which Keras would compute on the first device.
 
         `apply_gradients` has computed them, and removed them from the variables. Here they are put back.
@@ -243,7 +253,7 @@ class _DevicePlacement:
                 variable.constraint = self._constraints[id(variable)]
             self._variables, self._constraints = [], {}
 
-    def apply_gradients(self, gradients, variables):
+    def apply_gradients(self, gradients: list, variables: list) -> None:
         """Updates variables, then computes their constraints, each on its device; see `apply`."""
         self._variables = variables
         self._constraints = _constraints_of(variables)
@@ -252,7 +262,7 @@ class _DevicePlacement:
         for variable in self._limited(variables):
             variable.constraint = None
 
-    def apply_values(self, gradients, variables, learning_rate, iterations):
+    def apply_values(self, gradients: list, variables: list, learning_rate: Any, iterations: Any) -> None:
         """Updates variables inside a program of a server or TPU; see `apply_values` of this module."""
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
         self._refuse_what_devices_cannot_hold(variables)
@@ -263,45 +273,46 @@ class _DevicePlacement:
         self._updates(variables, (gradients,), (learning_rate, iterations))
         self._limits(self._limited(variables))
 
-    def _refuse_what_devices_cannot_hold(self, variables):
+    def _refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
-    def _limited(self, variables):
+    def _limited(self, variables: list) -> list[keras.Variable]:
         return [variable for variable in variables if id(variable) in self._constraints]
 
-    def _constrain(self, variables):
+    def _constrain(self, variables: list) -> None:
         for variable in variables:
             variable.assign(self._constraints[id(variable)](variable))
 
-    def update(self, unused_strategy, gradients_and_variables, learning_rate):
-        """Updates the variables of each device by one function, in place of Keras's `_distributed_tf_update_step`."""
+    def update(self, unused_strategy: Any, gradients_and_variables: Any, learning_rate: Any) -> None:
+        """Updates the variables of each device by one function, instead of Keras's `_distributed_tf_update_step`."""
         gradients, variables = zip(*gradients_and_variables)
         self._refuse_what_devices_cannot_hold(variables)
         own = learning_rate is self._optimizer._learning_rate
         self._updates(variables, (gradients,), self._numbers() if own else (
             *self._numbers(), tf.convert_to_tensor(learning_rate)))
 
-    def _update_group(self, variables, gradients, own_rate, iterations, learning_rate=None):
+    def _update_group(self, variables: list, gradients: list, own_rate: Any, iterations: Any,
+                      learning_rate: Any = None) -> None:
         """Updates variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
         with self._numbers_are(own_rate, iterations):
             learning_rate = self._optimizer.learning_rate if learning_rate is None else learning_rate
             for gradient, variable in zip(gradients, variables):
                 self._optimizer.update_step(gradient, variable, learning_rate)
 
-    def decay(self, variables):
+    def decay(self, variables: list) -> None:
         """Decays the weights of each device by one function, if the optimizer has weight decay."""
         if self._has_decay():
             self._decays(variables, shared=self._numbers())
 
-    def _has_decay(self):
+    def _has_decay(self) -> bool:
         return self._decays_its_way or self._optimizer.weight_decay is not None
 
-    def _decay_group(self, variables, *numbers):
+    def _decay_group(self, variables: list, *numbers: Any) -> None:
         with self._numbers_are(*numbers):
             self._decay(variables)
 
-    def _decay_all(self, variables):
+    def _decay_all(self, variables: list) -> None:
         """Decays weights as Keras's TensorFlow method does.
 
         That method identifies a weight by the name of its `tf.Variable`, such as 'dense/kernel:0'.
@@ -312,10 +323,10 @@ class _DevicePlacement:
                            for number in (optimizer.weight_decay, optimizer.learning_rate))
             variable.assign_sub(variable * decay * rate)
 
-    def _numbers(self):
+    def _numbers(self) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.convert_to_tensor(self._optimizer.learning_rate), self._optimizer._iterations.value.read_value()
 
-    def _numbers_are(self, learning_rate, iterations):
+    def _numbers_are(self, learning_rate: Any, iterations: Any) -> contextlib.AbstractContextManager[None]:
         """Replaces the optimizer's numbers, because a compiled function cannot read a variable of another device."""
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         return self._attributes_are(
@@ -324,7 +335,7 @@ class _DevicePlacement:
             _iterations=_standing_for(count, iterations))
 
     @contextlib.contextmanager
-    def _attributes_are(self, **values):
+    def _attributes_are(self, **values: Any) -> Iterator[None]:
         attributes = vars(self._optimizer)
         before = {name: attributes[name] for name in values}
         attributes.update(values)
@@ -333,7 +344,7 @@ class _DevicePlacement:
         finally:
             attributes.update(before)
 
-    def clip(self, gradients):
+    def clip(self, gradients: list) -> list:
         """Clips by the first option that is set, as Keras does."""
         optimizer = self._optimizer
         by_norm, by_global_norm = ((limit or 0) > 0 for limit in (optimizer.clipnorm, optimizer.global_clipnorm))
@@ -341,23 +352,23 @@ class _DevicePlacement:
             return self._clip_by_global_norm(gradients, optimizer.global_clipnorm)
         return self._clips(self._variables, (gradients,)) if by_norm or optimizer.clipvalue else gradients
 
-    def _clip_group(self, unused_variables, gradients):
+    def _clip_group(self, unused_variables: list, gradients: list) -> list:
         return self._clip(gradients)
 
-    def _clip_by_global_norm(self, gradients, limit):
+    def _clip_by_global_norm(self, gradients: list, limit: float) -> list:
         """Clips by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._halves(self._variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up([half for half in halves if half is not None]))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scales(self._variables, (gradients,), (scale,))
 
-    def move_averages(self, variables):
+    def move_averages(self, variables: list) -> None:
         """Updates moving averages; some variables have none, such as the scales of float8 layers."""
         averages = self._optimizer._model_variables_moving_average
         self._moves([variable for variable, average in zip(variables, averages) if average is not None],
                     shared=self._numbers())
 
-    def _move_group(self, variables, *numbers):
+    def _move_group(self, variables: list, *numbers: Any) -> None:
         optimizer = self._optimizer
         averages = [optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
                     for variable in variables]
@@ -365,24 +376,18 @@ class _DevicePlacement:
             self._move_averages(variables)
 
 
-def _constraints_of(variables):
+def _constraints_of(variables: list) -> dict[int, Callable]:
     return {id(variable): variable.constraint for variable in variables
             if isinstance(variable, keras.Variable) and variable.constraint is not None}
 
 
-def _standing_for(variable, value):
+def _standing_for(variable: Any, value: Any) -> keras.Variable:
     """Returns a Keras variable that reads as a given tensor."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
 
 
-def _half_squares(unused_variables, gradients):
-    """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
-    given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
-    return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
-
-
-def _scaled(unused_variables, gradients, factor):
+def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
     """Multiplies gradients by a scalar; like Keras, it first adds up the rows that an embedding looked up twice."""
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]

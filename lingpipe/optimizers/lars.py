@@ -80,7 +80,7 @@ class LARS(keras.optimizers.Optimizer):
         self.assign(slot, self.momentum * slot + step)
         self.assign_sub(variable, self.momentum * slot + step if self.nesterov else slot)
 
-    def _adapted_step(self, gradient, variable, learning_rate):
+    def _adapted_step(self, gradient: Any, variable: Any, learning_rate: Any) -> tf.Tensor:
         decay = self._decay_in_gradient if self._use_weight_decay(variable) else 0.0
         weight_norm, gradient_norm = _norm(variable), _norm(gradient)
         trust = ops.divide_no_nan(self.eeta * weight_norm, gradient_norm + decay * weight_norm + self.epsilon)
@@ -95,12 +95,12 @@ class LARS(keras.optimizers.Optimizer):
             'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}
 
 
-def _norm(x):
+def _norm(x: Any) -> tf.Tensor:
     x = ops.convert_to_tensor(x)
     return ops.sqrt(ops.sum(ops.square(ops.cast(x, keras.backend.result_type(x.dtype, 'float32')))))
 
 
-def _check(numbers, skip_list):
+def _check(numbers: Any, skip_list: Any) -> None:
     for field, number in numbers.items():
         if not number >= 0:
             raise ValueError(f'LARS: {field}={number!r} is not possible: it must be 0 or more. Set it to a number from '

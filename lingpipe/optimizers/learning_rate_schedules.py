@@ -158,7 +158,7 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
     Args:
         learning_rate: rate that is right for `base_batch_size`.
-        batch_size: number of examples in a mini-batch, over all replicas.
+        batch_size: number of examples in a batch, over all replicas.
         base_batch_size: number of examples for which `learning_rate` was found.
 
     Returns:
@@ -171,7 +171,7 @@ def resnet50_lars_rate(batch_size: int) -> LarsRate:
     """Returns the rate with which the released ResNet-50 trains on ImageNet; it grows less than the batch.
 
     Args:
-        batch_size: number of examples in a mini-batch, over all replicas.
+        batch_size: number of examples in a batch, over all replicas.
 
     Returns:
         `LarsRate`.

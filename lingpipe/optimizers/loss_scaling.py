@@ -1,9 +1,14 @@
-"""Dynamic loss scaling for float16: gradients that are too small are scaled up, and steps that overflow are skipped."""
+"""Which steps count, and dynamic loss scaling: in float16 small gradients are scaled up, and overflows are skipped."""
 
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+
+
+def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
+    """Returns whether a step can be applied, a boolean scalar; `norm` may be squared."""
+    return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
 def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
@@ -29,8 +34,6 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
 
     Args:
-        optimizer: built `keras.optimizers.LossScaleOptimizer`.
-        is_finite: boolean scalar.
         update: function without arguments that updates everything but the scale; all of it runs, or nothing.
         undo: function without arguments that runs instead, and reverts what the step has already assigned.
     """
@@ -42,6 +45,6 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
     scale.assign(scale.value * growth)
 
 
-def _done(function):
+def _done(function: Callable) -> tf.Tensor:
     function()
     return tf.constant(True)

@@ -18,7 +18,6 @@ class MovingAverage:
     least in float32. For integers, such as a counter of steps, the average is the value itself.
 
     Args:
-        named_variables: dictionary from name to Keras variable.
         decay: decay late in training.
     """
 
@@ -36,7 +35,7 @@ class MovingAverage:
         """Builds one update; `step` is the number of the step, counted from 0."""
         self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
-    def _move(self, variables, decay):
+    def _move(self, variables: list, decay: Any) -> None:
         for variable in variables:
             average, value = self._average_of[id(variable)], variable.value.read_value()
             average.assign(_moved(average.read_value(), value, decay))
@@ -55,12 +54,12 @@ def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], 
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 
 
-def _decay_of(decay, step):
+def _decay_of(decay: Any, step: Any) -> tf.Tensor:
     step = tf.cast(step, tf.float32)
     return tf.minimum(decay, (1.0 + step) / (10.0 + step))
 
 
-def _moved(average, value, decay):
+def _moved(average: tf.Tensor, value: Any, decay: Any) -> tf.Tensor:
     if not (value.dtype.is_floating or value.dtype.is_complex):
         return value
     precise = value.dtype

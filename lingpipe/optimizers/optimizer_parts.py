@@ -10,12 +10,7 @@ _OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_upd
 
 
 def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
-    """Whether the class of an optimizer defines a method that all optimizers have, instead of inheriting it.
-
-    Args:
-        optimizer: `keras.optimizers.Optimizer`.
-        method: name of the method.
-    """
+    """Whether the class of an optimizer defines a method that all optimizers have, instead of inheriting it."""
     stock = getattr(tensorflow_optimizer.TFOptimizer, method), getattr(base_optimizer.BaseOptimizer, method)
     return getattr(type(optimizer), method) not in stock
 
@@ -45,7 +40,6 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str
     """Raises ValueError if an optimizer works on all weights at once instead of weight by weight.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer`.
         place: the program that updates weight by weight, for the message.
     """
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
@@ -56,11 +50,7 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str
 
 
 def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
-    """Lists the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras.
-
-    Args:
-        optimizer: `keras.optimizers.Optimizer`.
-    """
+    """Lists the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return parts_of(optimizer.inner_optimizer)
     return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
@@ -82,7 +72,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
                 variable_placement.move(slot, device)
 
 
-def _slots(optimizer):
+def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
     """Returns pairs (slot, weight)."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
@@ -96,7 +86,6 @@ def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, pla
     """Raises ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
 
     Args:
-        optimizer: built `keras.optimizers.Optimizer`.
         slots: list of its variables that belong to a weight.
         place: the program that cannot hold the others, for the message.
     """

@@ -28,7 +28,7 @@ class PureOptimizer:
         self._indices = {id(variable): index for index, variable in enumerate(variables)}
         add_variable = base_optimizer.BaseOptimizer.add_variable_from_reference
 
-        def add_slot(reference_variable, *args, **kwargs):
+        def add_slot(reference_variable: keras.Variable, *args: Any, **kwargs: Any) -> keras.Variable:
             slot = add_variable(optimizer, reference_variable, *args, **kwargs)
             self._slots[id(reference_variable)].append(slot)
             return slot
@@ -80,7 +80,7 @@ class PureOptimizer:
             optimizer.update_step(gradient, variable, learning_rate)
         return scope.get_current_value(variable), [scope.get_current_value(slot) for slot in self.slots(variable)]
 
-    def _scope(self, step, learning_rate, mapping):
+    def _scope(self, step: Any, learning_rate: Any, mapping: list) -> Any:
         iterations, rate = self._optimizer.iterations, self._optimizer._learning_rate
         numbers = [(iterations, keras.ops.cast(step, iterations.dtype))]
         if isinstance(rate, keras.Variable):

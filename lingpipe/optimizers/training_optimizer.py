@@ -16,14 +16,16 @@ _INSTEAD = {
 
 
 def num_slots(train_params: hyperparams.Params) -> int:
-    """Counts the tensors that training keeps for each weight, including its moving average.
+    """Counts the tensors that training keeps for each weight, including its moving average."""
+    return count_slots(make_optimizer(train_params)) + bool(train_params.ema_decay)
 
-    Args:
-        train_params: `task.train` Params.
-    """
+
+def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
+    """Counts the tensors that a copy of an optimizer keeps for each weight."""
     weight = keras.Variable(np.zeros([2, 3]))
-    kept = build_optimizer(train_params, [weight]).variables
-    return sum(variable.shape == weight.shape for variable in kept) + bool(train_params.ema_decay)
+    copy = type(optimizer).from_config(optimizer.get_config())
+    copy.build([weight])
+    return sum(variable.shape == weight.shape for variable in copy.variables)
 
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
@@ -31,12 +33,8 @@ def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Vari
     """Creates the optimizer with its slots on the devices of their variables.
 
     Args:
-        train_params: `task.train` Params.
         variables: list of trainable Keras variables in model order.
         scales_loss: whether layers compute in float16, so that the loss must be scaled.
-
-    Returns:
-        A built `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: as `make_optimizer`.
@@ -53,9 +51,6 @@ def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Vari
 def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimizer:
     """Creates the optimizer that the params of training describe, without slots.
 
-    Args:
-        train_params: `task.train` Params.
-
     Raises:
         ValueError: the params of training have a field for an option of the optimizer, or name several learning rates.
     """
@@ -71,7 +66,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
     return params.Instantiate()
 
 
-def _refuse_several_rates(train_params, optimizer_params):
+def _refuse_several_rates(train_params: hyperparams.Params, optimizer_params: hyperparams.InstantiableParams) -> None:
     """Refuses learning rates of which only one could be used."""
     own = optimizer_params.learning_rate
     is_own = not param_tree.equal(own, keras_params.KerasParams(optimizer_params.cls).learning_rate)
@@ -86,7 +81,7 @@ def _refuse_several_rates(train_params, optimizer_params):
             'too, as in train.lr_schedule.warmup_target=0.1.')
 
 
-def _require_params(train_params):
+def _require_params(train_params: hyperparams.Params) -> None:
     for field, example in (('optimizer', 'keras.optimizers.Adam'), (
             'lr_schedule', 'keras.optimizers.schedules.CosineDecay, initial_learning_rate=0.1, decay_steps=1000')):
         value = train_params.Get(field)
@@ -95,7 +90,7 @@ def _require_params(train_params):
                              f'params file, as in p.train.{field} = layers.KerasParams({example}).')
 
 
-def _refuse_what_train_params_do(params):
+def _refuse_what_train_params_do(params: hyperparams.InstantiableParams) -> None:
     for option, instead in _INSTEAD.items():
         if option in params and params.Get(option):
             raise ValueError(

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
+from lingpipe.devices import device_kinds
 from lingpipe.partition import (
+    accelerators,
     exact_cut,
     layer_analysis,
-    layer_layout,
     layer_memory,
     layer_profile,
     memory_model,
@@ -27,6 +28,7 @@ from lingpipe.stages import micro_batches
 _EXTRA_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 1}
 
+AUTO = 'auto'
 # Ways to cut that measure layers.
 BY_TIME = ('time', 'step_time')
 
@@ -35,37 +37,23 @@ _DEFAULT_OPTIMIZER_SLOTS = 2
 
 
 class Partition(NamedTuple):
-    """One contiguous run of layers, its device and its costs.
-
-    Attributes:
-        layer_names: names of its layers.
-        device: name of its device.
-        num_parameters: number of trainable parameters.
-        flops: floating-point operations of the forward pass of one example.
-        seconds: measured time of the forward and backward pass of one micro-batch; None if it was not measured.
-        memory: estimate of the bytes that it needs; None if none was made.
-        num_frozen: number of frozen parameters.
-    """
+    """One contiguous run of layers, its device and its costs."""
 
     layer_names: list
     device: str
     num_parameters: int
-    flops: int
+    flops: int  # floating-point operations of the forward pass of one example
+    # measured time of the forward and backward pass of one micro-batch; None if it was not measured
     seconds: float | None = None
-    memory: int | None = None
+    memory: int | None = None  # estimate of the bytes that it needs; None if none was made
     num_frozen: int = 0
 
 
 def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
-    """Counts the forward passes that each stage repeats, which may make it slower than its neighbours.
+    """Returns how many forward passes each stage repeats on average over the micro-batches: such a stage is slower.
 
-    Args:
-        schedule: `Schedule`. Less is recomputed if a B directly follows its own F, as for all micro-batches in 1F1B's
-            last stage, and for one micro-batch in every stage of GPipe.
-        recompute: 'none', 'selective', 'stage' or 'layer'.
-
-    Returns:
-        List of numbers, one per stage: the mean over the micro-batches.
+    Less is recomputed if a B directly follows its own F, as for all micro-batches in 1F1B's last stage, and for one in
+    every stage of GPipe.
     """
     kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
     return [_EXTRA_FORWARDS[recompute] - _SAVED_FORWARDS[recompute] * kept[stage] / schedule.num_micro_batches
@@ -75,16 +63,11 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
 def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
                 layer_times: list[layer_profile.LayerTime] | None = None,
                 extra_forwards: Sequence[float] = (0,)) -> np.ndarray:
-    """Returns the costs that the cut balances.
+    """Returns what the cut balances, `[partitions, layers]`: seconds, floating-point operations or parameters.
 
     Args:
-        analyses: list of `LayerAnalysis`.
-        partition_by: 'flops', 'time', 'step_time' or 'params'.
         layer_times: list of `layer_profile.LayerTime`; None: times follow from floating-point operations.
         extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
-
-    Returns:
-        Array `[partitions, layers]`: seconds, floating-point operations or parameters.
     """
     if partition_by == 'params':
         return np.array([[layer.num_parameters for layer in analyses]])
@@ -98,27 +81,16 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
                    layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
                    memory: Any = None, memory_limit: float | None = None,
                    devices: Sequence[int] | None = None) -> list[int]:
-    """Cuts analysed layers into partitions that are as even as possible.
+    """Cuts analysed layers into partitions that are as even as possible, and returns ascending end indices.
 
     Args:
-        analyses: list of `LayerAnalysis`.
         num_partitions: K; K V with V stages on each device.
-        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', a list of end indices, or a layout (see
-            `layer_layout`).
-        layer_times: see `layer_costs`.
-        extra_forwards: see `layer_costs`.
-        memory: see `exact_cut.balanced_partition_ends`.
+        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', or a list of end indices.
         memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
-        devices: see `exact_cut.balanced_partition_ends`.
-
-    Returns:
-        List of ascending end indices.
 
     Raises:
         ValueError: no cut is possible, or the given cut is not possible.
     """
-    if layer_layout.is_layout(partition_by):
-        partition_by = layer_layout.partition_ends(partition_by, len(analyses), num_partitions)
     if isinstance(partition_by, str):
         costs = layer_costs(analyses, partition_by, layer_times, extra_forwards)
         return exact_cut.balanced_partition_ends(costs, num_partitions, memory, memory_limit, devices)
@@ -128,66 +100,86 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
     return ends
 
 
-def describe_partitions(analyses: list[layer_analysis.LayerAnalysis], ends: list[int], devices: list[str],
-                        layer_times: list[layer_profile.LayerTime] | None = None,
-                        memory: memory_model.MemoryModel | None = None) -> list[Partition]:
-    """Summarises each partition.
+class _Memory(NamedTuple):
+    """The memory limit that a cut keeps to, and what a micro-batch takes in each layer; both None without a limit."""
 
-    Args:
-        analyses: list of `LayerAnalysis`.
-        ends: list of end indices.
-        devices: list of device names, one per partition.
-        layer_times: list of `layer_profile.LayerTime`, or None.
-        memory: `memory_model.MemoryModel`, or None.
+    limit: float | None
+    layers: Any = None  # list of `layer_memory.LayerMemory`
 
-    Returns:
-        List of `Partition`.
-    """
-    starts = [0, *ends[:-1]]
-    needed = [None] * len(ends)
-    if memory is not None:
-        needed = memory(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
-    return [
-        Partition(
-            [layer.name for layer in analyses[start:end]], device,
-            sum(layer.num_parameters for layer in analyses[start:end]),
-            sum(layer.flops.total for layer in analyses[start:end]),
-            None if layer_times is None else sum(time.seconds for time in layer_times[start:end]), num_bytes,
-            sum(layer.num_frozen for layer in analyses[start:end]))
-        for start, end, device, num_bytes in zip(starts, ends, devices, needed)]
+
+def _memory_of(p: hyperparams.Params, source: Any, input_specs: Any, device: str) -> _Memory:
+    """Measures sizes if `p.memory_limit` is set, or if recomputation is to follow from the memory of the GPUs."""
+    purpose, limit = f'memory_limit={p.memory_limit}', p.memory_limit
+    if limit is None and p.recompute == AUTO and device_kinds.kind_of(device) != 'CPU':
+        limit = accelerators.memory_of_gpus()
+    if limit is None:
+        return _Memory(None)
+    try:
+        specs = micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, purpose, p.batch_size)
+    except ValueError:
+        if p.memory_limit is not None:
+            raise
+        return _Memory(None)  # a batch of unknown size has no estimate
+    return _Memory(limit, source.memories(specs))
+
+
+class Recompute(NamedTuple):
+    """A value of the field `recompute` with its memory limit, and the reason of the choice if it was 'auto'."""
+
+    value: str
+    memory: _Memory
+    reason: str = ''
+
+
+def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
+                  analyses: list[layer_analysis.LayerAnalysis], memory: _Memory, device: str) -> Recompute:
+    """Returns `recompute`, and for 'auto' the least recomputation with which each device holds its partition."""
+    if p.recompute != AUTO:
+        return Recompute(p.recompute, memory)
+    if memory.limit is None and device_kinds.kind_of(device) == 'CPU':
+        return Recompute('none', memory, 'no memory limit')
+    if memory.limit is None:
+        return Recompute('stage', memory, 'memory_limit or batch_size is not known')
+    for value in ('none', 'stage') if schedule.splits_backward else ('none', 'stage', 'layer'):
+        try:
+            partition_ends(analyses, schedule.num_stages, p.partition_by, None, extra_forwards(schedule, value),
+                           _memory_model(p, schedule, memory.layers, value), memory.limit, schedule.stage_devices)
+            return Recompute(value, memory, f'{memory.limit / 1e9:.3g} GB a device')
+        except ValueError:  # no cut fits
+            continue
+    # The estimate refuses only what the user has limited.
+    return Recompute(value, memory if p.memory_limit else _Memory(None), 'nothing else fits by estimate')
 
 
 class Cut(NamedTuple):
-    """Where a stack of layers is cut, and the measurements behind it.
+    """Where a stack of layers is cut, and the measurements behind it."""
 
-    Attributes:
-        ends: list of ascending end indices, one per stage.
-        layer_times: list of `layer_profile.LayerTime`; None if nothing was measured.
-        memory: `memory_model.MemoryModel`; None without a limit.
-        costs: `stage_costs.StageCostModel`, in seconds if layers were measured, else in floating-point operations.
-    """
-
-    ends: list
-    layer_times: Any
-    memory: Any
-    costs: Any
+    ends: list  # list of ascending end indices, one per stage
+    layer_times: Any = None  # list of `layer_profile.LayerTime`; None if nothing was measured
+    memory: Any = None  # `memory_model.MemoryModel`; None without a limit
+    # `stage_costs.StageCostModel`, in seconds if layers were measured, else in floating-point operations
+    costs: Any = None
+    recompute: Recompute = Recompute('none', _Memory(None))  # what partitions recompute
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Returns the list of `Partition` on the given devices, one name per stage."""
-        return describe_partitions(analyses, self.ends, devices, self.layer_times, self.memory)
+        starts, memory = [0, *self.ends[:-1]], [None] * len(self.ends)
+        if self.memory is not None:
+            memory = self.memory(np.arange(len(self.ends)), np.array(starts), np.array(self.ends)).tolist()
+        return [
+            Partition(
+                [layer.name for layer in analyses[start:end]], device,
+                sum(layer.num_parameters for layer in analyses[start:end]),
+                sum(layer.flops.total for layer in analyses[start:end]),
+                None if self.layer_times is None else sum(time.seconds for time in self.layer_times[start:end]),
+                num_bytes, sum(layer.num_frozen for layer in analyses[start:end]))
+            for start, end, device, num_bytes in zip(starts, self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
-        """Divides the rest of a memory limit between micro-batches, for recompute='selective'.
+        """Returns the bytes that a micro-batch of each stage may keep besides its inputs; None: no limit.
 
         The estimate contains one micro-batch with everything that its backward pass reads. The rest of a device's limit
         is divided equally between all other micro-batches that wait there for their backward pass.
-
-        Args:
-            schedule: `Schedule`.
-            memory_limit: bytes of one device; None: no limit.
-
-        Returns:
-            For each stage, the bytes that a micro-batch may keep in addition to the stage's inputs; None: no limit.
         """
         if memory_limit is None:
             return [None] * len(self.ends)
@@ -203,48 +195,40 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     """Cuts a stack of layers according to its params.
 
     Args:
-        p: `GPipeLayer.Params()`.
-        schedule: `Schedule` of a full batch.
         source: where the layers come from, such as `layer_sources.LayersOfParams`. It is used only for measuring: its
             `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its `memories(specs)` a
             `LayerMemory`, for a micro-batch of some specs.
-        analyses: list of `LayerAnalysis`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         devices: names of the devices of one replica; layers are measured on the first, transfers from it to the second.
-
-    Returns:
-        `Cut`.
+            With recompute='auto' partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows:
+            nothing on CPUs without a limit; 'stage' where the limit or the rows of a batch are not known.
 
     Raises:
         ValueError: no cut is possible, or a size that measuring needs is unknown.
     """
-    times = transfers = memory = None
+    times = transfers = None
+    num_micro_batches = p.num_replicas * p.num_micro_batches
     if p.partition_by in BY_TIME:
-        specs = _micro_batch_specs(p, input_specs, f'partition_by={p.partition_by!r}')
+        specs = micro_batch_specs(input_specs, num_micro_batches, f'partition_by={p.partition_by!r}', p.batch_size)
         times = source.times(specs, devices[0], p.profile_dir, analyses)
         if p.partition_by == 'step_time':
             transfers = _transfers(analyses, specs, devices)
-    if p.memory_limit is not None:
-        specs = _micro_batch_specs(p, input_specs, f'memory_limit={p.memory_limit}')
-        memory = _memory_model(p, schedule, source.memories(specs))
-    costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(analyses), p.recompute, transfers)
-    ends = _ends(p, schedule, analyses, times, memory)
+    memory = _memory_of(p, source, input_specs, devices[0])
+    recompute = _recompute_of(p, schedule, analyses, memory, devices[0])
+    limit, layers = recompute.memory
+    model = None if layers is None else _memory_model(p, schedule, layers, recompute.value)
+    costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(analyses), recompute.value, transfers)
+    ends = partition_ends(
+        analyses, schedule.num_stages, p.partition_by, times, extra_forwards(schedule, recompute.value),
+        model, limit, schedule.stage_devices)
     if p.partition_by == 'step_time':
-        ends = fastest_ends(schedule, costs, ends, memory, p.memory_limit)
-    return Cut(ends, times, memory, costs)
+        ends = fastest_ends(schedule, costs, ends, model, limit)
+    return Cut(ends, times, model, costs, recompute)
 
 
 def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int],
                  memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
-    """Returns the end indices with the shortest simulated step within the memory limit.
-
-    Args:
-        schedule: `Schedule`.
-        costs: `StageCostModel` of the layers.
-        ends: end indices within the limit, to start from.
-        memory: see `exact_cut.balanced_partition_ends`.
-        memory_limit: bytes of one device; None: no limit.
-    """
+    """Returns the end indices with the shortest simulated step within the memory limit; `ends` is where to start."""
     if memory_limit is None:
         return step_time_cut.fastest_ends(schedule, costs, ends)
     budget = memory_model.MemoryBudget(memory, memory_limit, costs.num_layers, schedule.stage_devices)
@@ -265,7 +249,6 @@ def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, ba
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
         num_micro_batches: R M, those of all replicas.
-        purpose: the field that needs them, for the message.
         batch_size: rows of the batch, if `input_specs` do not say.
 
     Raises:
@@ -284,17 +267,7 @@ def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, ba
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), input_specs)
 
 
-def _micro_batch_specs(p, input_specs, purpose):
-    return micro_batch_specs(input_specs, p.num_replicas * p.num_micro_batches, purpose, p.batch_size)
-
-
-def _memory_model(p, schedule, layers):
+def _memory_model(p, schedule, layers, recompute):
     num_slots = _DEFAULT_OPTIMIZER_SLOTS if p.num_optimizer_slots is None else p.num_optimizer_slots
     live = layer_memory.live_micro_batches(schedule)
-    return memory_model.MemoryModel(layers, live, p.recompute, num_slots / p.num_replicas)
-
-
-def _ends(p, schedule, analyses, times, memory):
-    return partition_ends(
-        analyses, schedule.num_stages, p.partition_by, times, extra_forwards(schedule, p.recompute),
-        memory, p.memory_limit, schedule.stage_devices)
+    return memory_model.MemoryModel(layers, live, recompute, num_slots / p.num_replicas)

@@ -1,6 +1,6 @@
-"""Exact cut of a sequence of layers into contiguous partitions whose costs are as equal as possible.
+"""Optimal cut of a sequence of layers into contiguous partitions whose costs are as equal as possible.
 
-The cut is exact: no contiguous cut has a smaller maximum, and no cut with the same maximum has a smaller sum of
+The cut is optimal: no contiguous cut has a smaller maximum, and no cut with the same maximum has a smaller sum of
 squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram may
 leave the first partition empty.)
 """
@@ -140,15 +140,7 @@ def _read_back(starts, num_layers):
 
 
 def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
-    """Checks end indices that a user gives, like Lingvo's `splits`.
-
-    Args:
-        ends: list of end indices.
-        num_layers: L, the number of layers.
-        num_partitions: K, the number of partitions.
-
-    Returns:
-        `ends` as a list of integers.
+    """Returns end indices that a user gives, like Lingvo's `splits`, as a list.
 
     Raises:
         ValueError: the indices do not cut L layers into K non-empty partitions.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
-from lingpipe.stages import control_flow, graph_pieces, stage_layers
+from lingpipe.stages import control_flow, stage_layers
 
 # Operations that count as free: they move, reshape or convert numbers.
 _FREE = frozenset([
@@ -20,16 +20,7 @@ _FREE = frozenset([
 
 
 def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
-    """Calls a built layer without reading or changing its variables.
-
-    Args:
-        layer: Keras layer.
-        inputs: nest of tensors `[batch, ...]`.
-        values: list of tensors, in the order of `layer.variables`.
-
-    Returns:
-        Nest of tensors `[batch, ...]`.
-    """
+    """Calls a built layer on a nest of tensors, with `values` instead of its variables, which stay as they are."""
     with keras.StatelessScope(state_mapping=list(zip(layer.variables, values)), initialize_variables=False):
         return stage_layers.call_layers([layer], inputs, training=True)
 
@@ -39,7 +30,6 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
     """Calls a built layer and computes the gradients of its floating-point inputs and its weights.
 
     Args:
-        layer: Keras layer.
         inputs: nest of tensors `[batch, ...]`.
         values: list of tensors, in the order of `layer.variables`.
         output_gradients: function from the floating-point outputs to the list of their gradients.
@@ -63,6 +53,46 @@ def floats(nest: Any) -> list:
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
+class LayerTrace(NamedTuple):
+    """A traced layer."""
+
+    graph: Any  # `FuncGraph`, whose first arguments are the layer's inputs and the others its variables
+    inputs: list  # list of the tensors of the inputs
+    outputs: list  # list of the tensors of the outputs
+    given: list  # list of placeholders for the gradients of the outputs; empty without a backward pass
+    wanted: list  # list of the gradients of inputs and weights; without a backward pass the outputs
+    output_specs: Any  # nest of `tf.TensorSpec` of the outputs
+
+
+def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
+    """Traces a layer forward and backward.
+
+    Args:
+        specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
+        has_backward: whether it has a backward pass: it has a trained weight, or its inputs depend on one.
+    """
+    given, results = [], {}
+
+    def output_gradients(outputs):
+        given.extend(tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in outputs)
+        return given
+
+    def passes(inputs, values):
+        if has_backward:
+            results['outputs'], results['gradients'] = forward_and_backward(
+                layer, inputs, values, output_gradients)
+        else:
+            results['outputs'] = forward(layer, inputs, values)
+
+    graph = control_flow.until_traced(
+        tf.function(passes, autograph=False).get_concrete_function,
+        specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in layer.variables]).graph
+    outputs = tf.nest.flatten(results['outputs'])
+    return LayerTrace(
+        graph, graph.inputs[:len(tf.nest.flatten(specs))], outputs, given, results.get('gradients', outputs),
+        tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs']))
+
+
 class Flops(NamedTuple):
     """Floating-point operations: `contractions` (two per multiply-add) and `elementwise` (one per output value)."""
 
@@ -76,25 +106,18 @@ class Flops(NamedTuple):
 
 
 def count_flops(graph: tf.Graph) -> Flops:
-    """Counts the floating-point operations of one execution of a traced function.
-
-    Args:
-        graph: `tf.Graph` with static shapes, such as that of a concrete function. The bodies of loops count once.
-
-    Returns:
-        `Flops`.
-    """
+    """Counts the operations of one execution of a graph with static shapes; the bodies of loops count once."""
     counts = [operation_flops(operation) for operation in graph.get_operations()]
     return Flops(sum(count.contractions for count in counts), sum(count.elementwise for count in counts))
 
 
 def operation_flops(operation: tf.Operation) -> Flops:
     """Counts one operation, including the functions that it calls; see `count_flops`."""
-    contractions = elementwise = 0
+    contractions, elementwise, outputs = 0, 0, operation.outputs
     if operation.type in _CONTRACTIONS:
         contractions = 2 * multiply_adds(operation)
-    elif operation.type not in _FREE and operation.inputs and operation.outputs and _is_float(operation.outputs[0]):
-        elementwise = _size(operation.outputs[0])
+    elif operation.type not in _FREE and operation.inputs and outputs and outputs[0].dtype.is_floating:
+        elementwise = _size(outputs[0])
     for body in called_graphs(operation, operation.graph):
         inner = count_flops(body)
         contractions, elementwise = contractions + inner.contractions, elementwise + inner.elementwise
@@ -106,10 +129,6 @@ def multiply_adds(operation: tf.Operation) -> int:
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
-def _is_float(tensor):
-    return tensor.dtype.is_floating
-
-
 def _size(tensor):
     return math.prod(dimension or 1 for dimension in tensor.shape.as_list()) if tensor.shape.rank is not None else 0
 
@@ -119,31 +138,21 @@ def _matrix_product(operation):
     return _size(operation.outputs[0]) * (operation.inputs[0].shape[-2 if transposed else -1] or 1)
 
 
-def _convolution(operation):
-    kernel = operation.inputs[1].shape.as_list()
-    return _size(operation.outputs[0]) * math.prod(kernel[:-1])
+def _convolution(depthwise=False):
+    """Returns the function that counts a convolution: each output value is a sum over a kernel, or over one channel."""
+    return lambda operation: _size(operation.outputs[0]) * _kernel_size(operation.inputs[1], depthwise)
 
 
-def _depthwise_convolution(operation):
-    return _size(operation.outputs[0]) * math.prod(operation.inputs[1].shape.as_list()[:2])
+def _convolution_gradient(by_kernel, depthwise=False):
+    def count(operation):
+        _, kernel, output_gradient = operation.inputs
+        return _size(output_gradient) * _kernel_size(operation.outputs[0] if by_kernel else kernel, depthwise)
+
+    return count
 
 
-def _gradient_by_inputs(operation):
-    _, kernel, output_gradient = operation.inputs
-    return _size(output_gradient) * math.prod(kernel.shape.as_list()[:-1])
-
-
-def _gradient_by_kernel(operation):
-    return _size(operation.inputs[2]) * math.prod(operation.outputs[0].shape.as_list()[:-1])
-
-
-def _depthwise_gradient_by_inputs(operation):
-    _, kernel, output_gradient = operation.inputs
-    return _size(output_gradient) * math.prod(kernel.shape.as_list()[:2])
-
-
-def _depthwise_gradient_by_kernel(operation):
-    return _size(operation.inputs[2]) * math.prod(operation.outputs[0].shape.as_list()[:2])
+def _kernel_size(kernel, depthwise):
+    return math.prod(kernel.shape.as_list()[:2 if depthwise else -1])
 
 
 def _einsum(operation):
@@ -163,15 +172,15 @@ _CONTRACTIONS = {
     'BatchMatMul': _matrix_product,
     'BatchMatMulV2': _matrix_product,
     'BatchMatMulV3': _matrix_product,
-    'Conv2D': _convolution,
-    'Conv3D': _convolution,
-    'DepthwiseConv2dNative': _depthwise_convolution,
-    'Conv2DBackpropInput': _gradient_by_inputs,
-    'Conv2DBackpropFilter': _gradient_by_kernel,
-    'Conv3DBackpropInputV2': _gradient_by_inputs,
-    'Conv3DBackpropFilterV2': _gradient_by_kernel,
-    'DepthwiseConv2dNativeBackpropInput': _depthwise_gradient_by_inputs,
-    'DepthwiseConv2dNativeBackpropFilter': _depthwise_gradient_by_kernel,
+    'Conv2D': _convolution(),
+    'Conv3D': _convolution(),
+    'DepthwiseConv2dNative': _convolution(depthwise=True),
+    'Conv2DBackpropInput': _convolution_gradient(by_kernel=False),
+    'Conv2DBackpropFilter': _convolution_gradient(by_kernel=True),
+    'Conv3DBackpropInputV2': _convolution_gradient(by_kernel=False),
+    'Conv3DBackpropFilterV2': _convolution_gradient(by_kernel=True),
+    'DepthwiseConv2dNativeBackpropInput': _convolution_gradient(by_kernel=False, depthwise=True),
+    'DepthwiseConv2dNativeBackpropFilter': _convolution_gradient(by_kernel=True, depthwise=True),
     'Einsum': _einsum,
 }
 
@@ -184,50 +193,53 @@ def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
 
 
 class LayerAnalysis(NamedTuple):
-    """One layer of a stack.
-
-    Attributes:
-        name: name of the layer.
-        kind: class of the layer.
-        num_parameters: number of trainable parameters.
-        num_state: number of other values that the layer keeps, such as moving averages.
-        flops: `Flops` of the forward pass of one example.
-        outputs: nest of `tf.TensorSpec` with a batch of one example.
-        has_backward: whether it has a backward pass: in a Keras model, whether it has a trained weight, or its inputs
-            depend on one. Always True for a layer that Params describe.
-        num_frozen: how many of `num_state` are weights that would be trained if they were not frozen.
-    """
+    """One layer of a stack."""
 
     name: str
     kind: str
     num_parameters: int
-    num_state: int
-    flops: Flops
-    outputs: Any
+    num_state: int  # number of other values that the layer keeps, such as moving averages
+    flops: Flops  # `Flops` of the forward pass of one example
+    outputs: Any  # nest of `tf.TensorSpec` with a batch of one example
+    # whether it has a backward pass: in a Keras model, whether it has a trained weight, or its inputs depend on one.
+    # Always True for a layer that Params describe
     has_backward: bool = True
-    num_frozen: int = 0
+    num_frozen: int = 0  # how many of `num_state` are weights that would be trained if they were not frozen
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
-    """Analyses a stack of layers without allocating any weight.
+    """Analyses a stack of layers for one example without allocating any weight; equal ones are analysed once."""
+    specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
+    analyses = look_at_each(layer_params, specs, _analyse)
+    return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
+
+
+def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
+                 look: Callable[[Any, Any], tuple[Any, Any]]) -> list:
+    """Calls a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
-        input_specs: nest of `tf.TensorSpec` of the input; the batch dimension is replaced by one example.
+        look: function from a built layer, whose variables are not allocated, and the specs of its inputs to a result
+            and the specs of the outputs.
 
-    Returns:
-        List of `LayerAnalysis`. Layers with equal params and inputs are analysed once.
+    Raises:
+        ValueError: a layer cannot take its input; the message names it.
     """
-    specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
-    known, analyses = {}, []
+    known, found, specs = {}, [], input_specs
     for params in layer_params:
-        name = params.name
         key = identity(params), str(specs)
         if key not in known:
-            known[key] = _analyse(params, specs)
-        analyses.append(known[key]._replace(name=name))
-        specs = analyses[-1].outputs
-    return analyses
+            try:
+                with base_layer.unallocated_variables():
+                    layer = params.Instantiate()
+                    build_layer(layer, specs)
+                    known[key] = look(layer, specs)
+            except ValueError as error:
+                shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), specs)
+                raise ValueError(f'{error} (Layer {params.name!r}, whose input is {shapes}.)') from error
+        one, specs = known[key]
+        found.append(one)
+    return found
 
 
 def identity(params: hyperparams.InstantiableParams) -> str:
@@ -240,26 +252,36 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
     """Returns copies of layer params in which each layer has a unique name, the same for any number of partitions.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
         dtype_policy: name of the policy for layers without one; None leaves it open.
 
     Raises:
-        ValueError: two layers have the same name.
+        ValueError: there is a layer instead of params, or two layers have the same name.
     """
     named = []
-    for index, params in enumerate(layer_params):
-        default = f'{_snake_case(params.cls.__name__)}_{index}'
+    for index, params in enumerate(listed(layer_params)):
+        if isinstance(params, keras.layers.Layer):
+            raise ValueError(f'layers[{index}] is a layer, {params.name!r}, where Params have the params of one. Write '
+                             f'KerasParams(keras.layers.{type(params).__name__}, ...); '
+                             'layers themselves go into GPipeLayer(layers=[...]).')
+        snake_case = re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
         if 'name' not in params:
             raise ValueError(
                 f'layers[{index}], a {params.cls.__name__}, takes no argument name, which checkpoints need. Give its '
                 'constructor **kwargs, and pass them on in super().__init__(**kwargs).')
-        named.append(base_layer.with_policy(params, dtype_policy).Set(name=params.name or default))
+        named.append(base_layer.with_policy(params, dtype_policy).Set(name=params.name or f'{snake_case}_{index}'))
     names = [params.name for params in named]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise ValueError(
             f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
     return named
+
+
+def listed(layer_params: Any) -> Any:
+    """Returns layer params; raises ValueError if they are not a list."""
+    if isinstance(layer_params, (list, tuple)):
+        return layer_params
+    raise ValueError(f'layers={layer_params!r} is not a list. Set it to a list of the Params of layers.')
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
@@ -277,33 +299,17 @@ def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
         layer(symbols)
 
 
-def _snake_case(name):
-    return re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()
-
-
-def _analyse(params, specs):
-    with base_layer.unallocated_variables():
-        layer = params.Instantiate()
-        build_layer(layer, specs)
-        variables = layer.variables
-
-        def trace(inputs, values):
-            with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
-                return stage_layers.call_layers([layer], inputs, training=True)
-
-        concrete = control_flow.until_traced(
-            tf.function(
-                trace, autograph=False, experimental_attributes=graph_pieces.WITHOUT_ORDER).get_concrete_function,
-            specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+def _analyse(layer, specs):
+    """Returns the `LayerAnalysis` of a layer that is not allocated, and the specs of its outputs."""
+    traced = trace(layer, specs, has_backward=False)
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     own = [variable for variable in layer.weights if id(variable) not in borrowed]
     sizes = [(variable.trainable, math.prod(variable.shape)) for variable in own]
     frozen = base_layer.frozen_weights([layer])
-    outputs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)
-    return LayerAnalysis(
+    analysis = LayerAnalysis(
         name=layer.name, kind=type(layer).__name__,
         num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
         num_state=sum(size for is_trainable, size in sizes if not is_trainable),
-        flops=count_flops(concrete.graph), outputs=outputs,
+        flops=count_flops(traced.graph), outputs=traced.output_specs,
         num_frozen=sum(math.prod(weight.shape) for weight in frozen if id(weight) not in borrowed))
+    return analysis, traced.output_specs

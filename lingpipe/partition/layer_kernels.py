@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.partition import layer_analysis, layer_memory, layer_trace
+from lingpipe.partition import layer_analysis, layer_memory
 from lingpipe.stages import graph_pieces
 
 # Libraries of matrix products take operands, and return results, in any order of their axes.
@@ -30,86 +30,47 @@ _ALIGNMENT = 16
 
 
 class Product(NamedTuple):
-    """A matrix product `[rows, depth] x [depth, columns]`, or a convolution seen as one.
-
-    Attributes:
-        rows: see above.
-        columns: see above.
-        depth: see above; the mean of all sums in a convolution.
-        num_products: how many products of this size the operation consists of.
-        dtype: name of the dtype of the result.
-        is_aligned: whether the rows of all three matrices in memory begin at multiples of 16 bytes, which tensor cores
-            need to be fast (NVIDIA, Matrix Multiplication Background User's Guide, section 2.2).
-    """
+    """A matrix product `[rows, depth] x [depth, columns]`, or a convolution seen as one."""
 
     rows: int
     columns: int
-    depth: float
-    num_products: int
-    dtype: str
+    depth: float  # inner dimension; for a convolution, its mean
+    num_products: int  # how many products of this size the operation consists of
+    dtype: str  # name of the dtype of the result
+    # whether the rows of all three matrices in memory begin at multiples of 16 bytes, which tensor cores need to be
+    # fast (NVIDIA, Matrix Multiplication Background User's Guide, section 2.2)
     is_aligned: bool
 
 
 class Kernel(NamedTuple):
-    """Operations that run as one program on the GPU.
+    """Operations that run as one program on the GPU."""
 
-    Attributes:
-        num_bytes: bytes that it reads from memory and writes there.
-        product: its `Product`, or None.
-    """
-
-    num_bytes: int
-    product: Product | None
+    num_bytes: int  # bytes that it reads from memory and writes there
+    product: Product | None  # its `Product`, or None
 
 
 class LayerKernels(NamedTuple):
-    """Lists of the `Kernel`s of one layer for one micro-batch.
+    """Lists of the `Kernel`s of one layer for one micro-batch."""
 
-    Attributes:
-        forward: those of its forward pass.
-        backward: those of its backward pass, if the results of the forward pass are kept; empty if it has none.
-        recomputed: those of `forward` that the backward pass reads from.
-    """
-
-    forward: list[Kernel]
+    forward: list[Kernel]  # those of its forward pass
+    # those of its backward pass, if the results of the forward pass are kept; empty if it has none
     backward: list[Kernel]
-    recomputed: list[Kernel]
+    recomputed: list[Kernel]  # those of `forward` that the backward pass reads from
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Finds the kernels of a stack of layers without allocating anything.
-
-    Args:
-        layer_params: list of InstantiableParams of Keras layers.
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
-
-    Returns:
-        List of `LayerKernels`. Layers with equal params and inputs are traced once.
-    """
-    return layer_trace.look_at_each(layer_params, input_specs, find)
+    """Finds the kernels of a stack of layers without allocating anything; equal layers are traced once."""
+    return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
 def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
-    """Finds the kernels of a layer.
-
-    Args:
-        layer: built layer; its variables need not be allocated.
-        specs: nest of `tf.TensorSpec` of its inputs.
-        has_backward: see `layer_trace.trace`.
-
-    Returns:
-        `LayerKernels`, and the nest of the specs of the outputs.
-    """
-    trace = layer_trace.trace(layer, specs, has_backward)
+    """Returns the `LayerKernels` of a built layer, which need not be allocated, and the specs of its outputs."""
+    trace = layer_analysis.trace(layer, specs, has_backward)
     return _Fused(trace).kernels(), trace.output_specs
 
 
 class _Fused:
-    """The operations of a traced layer, each with the kernel that it is a part of.
-
-    Args:
-        trace: `LayerTrace`.
-    """
+    """The operations of a traced layer, each with the kernel that it is a part of."""
 
     def __init__(self, trace):
         self._trace, self._graph = trace, trace.graph
@@ -217,7 +178,7 @@ class _Fused:
                    if tensor.ref() in self._in_memory}
         num_bytes = sum(self._reads(operations).values()) + layer_memory.size(written.values())
         own = Kernel(num_bytes, product(first))
-        inner = [_Fused(layer_trace.LayerTrace(graph, [], graph.outputs, [], graph.outputs, None)).kernels().forward
+        inner = [_Fused(layer_analysis.LayerTrace(graph, [], graph.outputs, [], graph.outputs, None)).kernels().forward
                  for graph in layer_analysis.called_graphs(first, self._graph)]
         return [own, *(kernel for kernels in inner for kernel in kernels)]
 

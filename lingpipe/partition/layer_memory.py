@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
-from lingpipe.partition import layer_trace, tensor_sizes
+from lingpipe.partition import layer_analysis, tensor_sizes
 from lingpipe.schedules import actions
 from lingpipe.stages import graph_pieces
 
@@ -60,22 +60,16 @@ def what(operation: tf.Operation) -> tuple:
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Returns the bytes of tensors, specs or variables; those of unknown shape, such as lists of loops, count as 0."""
+    """Returns the bytes of tensors, specs or variables; tensors of unknown shape, such as lists of loops, count 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Simulates a run in which operations start as soon as their inputs are ready, as in TensorFlow's executor.
+    """Returns the most bytes that tensors made by some operations take at once; `results` stay to the end.
 
-    Args:
-        operations: list of the operations that run.
-        results: tensors that stay to the end.
-        tensor_size: function from shape and dtype to bytes.
-
-    Returns:
-        The most bytes that tensors made by these operations take at once.
+    Operations start as soon as their inputs are ready, as in TensorFlow's executor.
     """
     run = _Run(operations, results, tensor_size)
     while run.ready:
@@ -84,13 +78,7 @@ def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
 
 
 class _Run:
-    """The state of a simulated run.
-
-    Args:
-        operations: list of the operations that run, each after those that it reads.
-        results: tensors that stay to the end.
-        tensor_size: function from shape and dtype to bytes.
-    """
+    """The state of a simulated run."""
 
     def __init__(self, operations, results, tensor_size):
         self._tensor_size = tensor_size
@@ -136,60 +124,38 @@ class LayerMemory(NamedTuple):
 
     A tensor that several layers of a partition receive or read counts once, at the first of them. Later layers list it
     as repeated.
-
-    Attributes:
-        weights: its trainable variables.
-        state: its other variables, such as moving averages.
-        inputs: inputs of a partition that begins with it.
-        internals: tensors that it computes and its backward pass reads, except its outputs.
-        outputs: its outputs, except those that are its inputs.
-        read_inputs: those of `inputs` that backward passes read, or what one operation computes from them.
-        read_outputs: those of its outputs that its own backward pass reads.
-        repeated_inputs: those of `inputs` that an earlier layer also receives.
-        repeated_reads: those of `read_inputs` that an earlier layer keeps.
-        backward: the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and
-            weights; the peak of its forward pass, if it has no backward pass.
-        recomputed: the same if only its inputs were kept, so that a forward pass comes first.
     """
 
-    weights: int
-    state: int
-    inputs: int
-    internals: int
-    outputs: int
-    read_inputs: int = 0
-    read_outputs: int = 0
-    repeated_inputs: int = 0
-    repeated_reads: int = 0
+    weights: int  # its trainable variables
+    state: int  # its other variables, such as moving averages
+    inputs: int  # inputs of a partition that begins with it
+    internals: int  # tensors that it computes and its backward pass reads, except its outputs
+    outputs: int  # its outputs, except those that are its inputs
+    read_inputs: int = 0  # those of `inputs` that backward passes read, or what one operation computes from them
+    read_outputs: int = 0  # those of its outputs that its own backward pass reads
+    repeated_inputs: int = 0  # those of `inputs` that an earlier layer also receives
+    repeated_reads: int = 0  # those of `read_inputs` that an earlier layer keeps
+    # the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and weights;
+    # the peak of its forward pass, if it has no backward pass
     backward: int = 0
-    recomputed: int = 0
+    recomputed: int = 0  # the same if only its inputs were kept, so that a forward pass comes first
 
 
 class Passage(NamedTuple):
-    """The tensors that pass through one layer.
+    """The tensors that pass through one layer."""
 
-    Attributes:
-        inputs: list of the bytes of its inputs.
-        read_inputs: what its backward pass reads of its inputs: tuples (position, what one operation computed from the
-            input, or None for the input itself, bytes).
-        read_outputs: positions of the outputs that its backward pass reads.
-        sources: for each output, the position of the input that it equals, or None if it was computed.
-    """
-
-    inputs: list
+    inputs: list  # list of the bytes of its inputs
+    # what its backward pass reads of its inputs: tuples (position, what one operation computed from the input, or None
+    # for the input itself, bytes)
     read_inputs: list
-    read_outputs: list
-    sources: list
+    read_outputs: list  # positions of the outputs that its backward pass reads
+    sources: list  # for each output, the position of the input that it equals, or None if it was computed
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     """Counts, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
 
-    Args:
-        schedule: `Schedule`. If a backward pass is split, activations count until W, although W needs only a part.
-
-    Returns:
-        List of integers, one per stage.
+    If a backward pass is split, activations count until W, although W needs only a part.
     """
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
@@ -202,21 +168,17 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Computes the tensor sizes of a stack of layers without allocating any.
+    """Computes the tensor sizes of a stack of layers without allocating any; equal layers are traced once.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
-
-    Returns:
-        List of `LayerMemory`. Layers with equal params and inputs are traced once.
     """
     def look(layer, specs):
         memory, passage, specs = measure(layer, specs, tensor_size)
         return (memory, passage), specs
 
-    memories, passages = map(list, zip(*layer_trace.look_at_each(layer_params, input_specs, look)))
+    memories, passages = map(list, zip(*layer_analysis.look_at_each(layer_params, input_specs, look)))
     names = [[(index, place) for place in range(len(passage.inputs))] for index, passage in enumerate(passages)]
     last = [(len(names), place) for place in range(len(passages[-1].sources))]
     return count_once(memories, passages, names, [*names[1:], last])
@@ -227,13 +189,8 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
     """Separates what earlier layers have already counted.
 
     Args:
-        memories: list of L `LayerMemory`.
-        passages: list of L `Passage`.
         inputs: for each layer, the list of the names of the values that it receives.
         outputs: for each layer, the list of the names of the values that it passes on.
-
-    Returns:
-        List of `LayerMemory`.
     """
     buffers: dict[Any, Any] = {}
     sizes: dict[Any, int] = {}
@@ -277,18 +234,11 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
-    """Traces a layer forward and backward.
+    """Returns the `LayerMemory` of a built layer without other layers, its `Passage`, and the specs of its outputs.
 
-    Args:
-        layer: built layer; its variables need not be allocated.
-        specs: nest of `tf.TensorSpec` of its inputs.
-        tensor_size: function from shape and dtype to bytes.
-        has_backward: whether it has a backward pass: it has a trained weight, or its inputs depend on one.
-
-    Returns:
-        `LayerMemory` of the layer without other layers, its `Passage`, and the nest of the specs of its outputs.
+    Without `has_backward` the layer has no trained weight, and its inputs depend on none.
     """
-    traced = _Traced(layer_trace.trace(layer, specs, has_backward), tensor_size)
+    traced = _Traced(layer_analysis.trace(layer, specs, has_backward), tensor_size)
     memory = traced.memory()
     memory = memory._replace(
         backward=memory.backward if has_backward else memory.recomputed,
@@ -298,15 +248,7 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
 
 
 class _Traced:
-    """The tensors of a layer's forward and backward pass.
-
-    Args:
-        trace: `LayerTrace`.
-        tensor_size: function from shape and dtype to bytes.
-
-    Attributes:
-        trace: as given.
-    """
+    """The tensors of a layer's forward and backward pass."""
 
     def __init__(self, trace, tensor_size):
         self.trace, self._tensor_size = trace, tensor_size

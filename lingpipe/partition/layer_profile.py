@@ -6,6 +6,7 @@ import functools
 import gc
 import json
 import math
+import os
 import random
 import statistics
 import time
@@ -28,15 +29,7 @@ _TRANSFERRED = 2**10, 2**25  # bytes
 
 
 class Key(NamedTuple):
-    """Everything that the time of a layer depends on, as text.
-
-    Attributes:
-        layer: its params without its name.
-        inputs: specs of its inputs.
-        device: kind of device.
-        dtype_policy: Keras's global dtype policy.
-        tensorflow: version of TensorFlow.
-    """
+    """Everything that the time of a layer depends on, as text."""
 
     layer: str
     inputs: str
@@ -46,15 +39,8 @@ class Key(NamedTuple):
 
 
 def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
-    """Reads the times of earlier measurements.
-
-    Args:
-        folder: path that TensorFlow can read, on this machine or elsewhere.
-
-    Returns:
-        Dictionary from `Key` to the three numbers of a `LayerTime`; empty if the file is missing or damaged.
-    """
-    path = tf.io.gfile.join(folder, _FILE_NAME)
+    """Reads the times of earlier measurements: {`Key`: the numbers of a `LayerTime`}; empty without a readable file."""
+    path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
     try:
         if not tf.io.gfile.exists(path):
             return {}
@@ -62,21 +48,16 @@ def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
             entries = json.loads(stream.read())
         return {Key(**entry['key']): _stored_seconds(entry['seconds']) for entry in entries}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, tf.errors.OpError) as error:
-        logging.warning('%s is damaged (%s: %s): the layers are measured again.', path, type(error).__name__, error)
+        logging.warning('%s is corrupt (%s: %s): the layers are measured again.', path, type(error).__name__, error)
         return {}
 
 
 def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) -> None:
-    """Replaces the file in one step. If it cannot be written, a warning appears and training continues.
-
-    Args:
-        folder: path; created if it does not exist.
-        times: dictionary from `Key` to the three numbers of a `LayerTime`.
-    """
-    path = tf.io.gfile.join(folder, _FILE_NAME)
+    """Replaces the file in one step. If it cannot be written, a warning appears and training continues."""
+    path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
     entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
     try:
-        tf.io.gfile.makedirs(folder)
+        tf.io.gfile.makedirs(os.path.dirname(path))
         with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
             stream.write(json.dumps(entries, indent=1) + '\n')
         tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
@@ -90,24 +71,19 @@ def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) ->
 def _stored_seconds(values):
     forward, backward, recomputed = seconds = tuple(map(float, values))
     if not (all(map(math.isfinite, seconds)) and min(forward, backward, recomputed) >= 0):
-        raise ValueError(f'{values} are no times')
+        raise ValueError(f'{values} are not times')
     return seconds
 
 
 class LayerTime(NamedTuple):
-    """The times of one layer for one micro-batch.
+    """The times of one layer for one micro-batch."""
 
-    Attributes:
-        forward_seconds: time of the forward pass.
-        backward_seconds: time of the backward pass from stored activations, for inputs and weights, and of adding its
-            weight gradients to those of earlier micro-batches.
-        recomputed_seconds: additional time of a backward pass that starts from the layer's inputs. It is at most that
-            of a forward pass, because only what is read is recomputed, such as all but the last product of a decoder
-            block.
-    """
-
-    forward_seconds: float
+    forward_seconds: float  # time of the forward pass
+    # time of the backward pass from stored activations, for inputs and weights, and of adding its weight gradients to
+    # those of earlier micro-batches
     backward_seconds: float
+    # additional time of a backward pass that starts from the layer's inputs. It is at most that of a forward pass,
+    # because only what is read is recomputed, such as all but the last product of a decoder block
     recomputed_seconds: float
 
     @property
@@ -117,17 +93,11 @@ class LayerTime(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A layer to measure.
+    """A layer to measure."""
 
-    Attributes:
-        make_layer: function that returns the layer with its weights; called on the device.
-        inputs: nest of `tf.TensorSpec` of its inputs.
-        outputs: nest of `tf.TensorSpec` of its outputs.
-    """
-
-    make_layer: Any
-    inputs: Any
-    outputs: Any
+    make_layer: Any  # function that returns the layer with its weights; called on the device
+    inputs: Any  # nest of `tf.TensorSpec` of its inputs
+    outputs: Any  # nest of `tf.TensorSpec` of its outputs
 
 
 def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
@@ -139,7 +109,6 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     Later layers get the same initial weights as without a profile. The other devices should be idle meanwhile.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
         cache_dir: folder in which times are cached, such as the log directory, also on gs://. With equal layers,
@@ -159,17 +128,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
-    """Measures the layers that have not been measured yet.
-
-    Args:
-        keys: list of `layer_profile.Key`, one per layer; equal layers have equal keys.
-        jobs: list of `Job`, one per layer.
-        device: name of the device.
-        cache_dir: as in `profile_layers`.
-
-    Returns:
-        List of `LayerTime`, one per key.
-    """
+    """Measures the layers that have not been measured yet; equal layers have equal keys."""
     known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
     num_known = len(known)
     for key, job in zip(keys, jobs):
@@ -182,15 +141,7 @@ def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None
 
 
 def seconds_a_byte(source: str, target: str) -> float:
-    """Measures how long a byte of a large tensor takes from one device to another.
-
-    Args:
-        source: name of the device that sends it.
-        target: name of the device that receives it.
-
-    Returns:
-        Seconds per byte, close to 0 between devices that share their memory.
-    """
+    """Measures the seconds that a byte of a large tensor takes between two devices; close to 0 in a shared memory."""
     small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
     return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])
 
@@ -201,18 +152,13 @@ def _transfer_seconds(source, target, num_bytes):
             return tensor[:1] + 1.0
 
     with tf.device(source):
-        call = _as_call(send, [tf.ones([num_bytes // tf.float32.size])])
+        arguments = [tf.ones([num_bytes // tf.float32.size])]
+        call = _as_call(_traced(send, arguments), arguments)
     return _median_seconds([call])[0]
 
 
 def key(layer: str, inputs: Any, device: str) -> Key:
-    """Returns the `layer_profile.Key` of a layer.
-
-    Args:
-        layer: text that describes the layer without its name.
-        inputs: nest of `tf.TensorSpec`.
-        device: name of the device.
-    """
+    """Returns the `Key` of a layer, by a text that describes it without its name."""
     return Key(
         layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
         tensorflow=tf.__version__)
@@ -262,7 +208,11 @@ def _profile(job, device):
         def backward_from_inputs(*arguments):
             return both(*arguments)[1:]
 
-        seconds = _median_seconds([_as_call(function, arguments) for function in (forward, both, backward_from_inputs)])
+        traces = [_traced(function, arguments) for function in (forward, both, backward_from_inputs)]
+        state = [(variable, variable.read_value()) for traced in traces for variable in traced.graph.variables]
+        seconds = _median_seconds([_as_call(traced, arguments) for traced in traces])
+        for variable, value in state:  # of TensorFlow, which a layer may change
+            variable.assign(value)
     return _layer_time(*seconds)
 
 
@@ -272,9 +222,12 @@ def _layer_time(forward, both, backward_from_inputs):
     return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
 
 
-def _as_call(function, arguments):
+def _traced(function, arguments):
+    return control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
+
+
+def _as_call(traced, arguments):
     """Returns a function without arguments that calls a traced one as a pipeline does, with little Python overhead."""
-    traced = control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 

@@ -55,10 +55,7 @@ class MemoryBudget:
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
-        """Finds the earliest start of each partition.
-
-        Args:
-            limits: array `[partitions, 1]` of the bytes of each.
+        """Finds the earliest start of each partition within limits `[partitions, 1]`.
 
         Returns:
             Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself if layer
@@ -78,14 +75,7 @@ class MemoryBudget:
         return bool(self.fitting(np.array([ends]))[0])
 
     def fitting(self, cuts: np.ndarray) -> np.ndarray:
-        """Returns for each of many cuts whether the stages of each device fit within its limit together.
-
-        Args:
-            cuts: array `[cuts, partitions]` of end indices.
-
-        Returns:
-            Array `[cuts]` of booleans.
-        """
+        """Returns for many cuts, end indices `[cuts, partitions]`, whether the stages of each device fit together."""
         starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
         used = np.zeros([self._num_devices, len(cuts)])
         for stage in range(self._num_partitions):
@@ -157,11 +147,7 @@ class MemoryBudget:
 
 
 def sum_of_layers(layer_bytes: Sequence[float]) -> Callable[[Any, np.ndarray, np.ndarray], np.ndarray]:
-    """Returns the memory function of layers whose bytes are simply summed.
-
-    Args:
-        layer_bytes: sequence of L numbers.
-    """
+    """Returns the memory function of layers whose bytes, a sequence of L numbers, are simply summed."""
     prefix = np.concatenate([[0], np.cumsum(np.asarray(layer_bytes))])
     return lambda partitions, starts, ends: prefix[ends] - prefix[starts]
 
@@ -177,7 +163,6 @@ class MemoryModel:
     longer run never needs less, which the search for the best cut relies on.
 
     Args:
-        memories: list of `LayerMemory`.
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `layer_memory.live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps
             more.
@@ -211,8 +196,6 @@ class MemoryModel:
         """Returns the bytes of partitions that hold layers `start` to `end - 1`.
 
         Args:
-            partitions: array of indices of partitions.
-            starts: array of indices of their first layers.
             ends: array of indices that follow their last layers, greater than `starts`.
         """
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)

@@ -6,21 +6,13 @@ from lingpipe import text_tables
 
 
 def parameters_in_words(parts: list) -> str:
-    """Returns how many parameters there are, and how many of them are trained if some are frozen.
-
-    Args:
-        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
-    """
+    """Returns how many parameters there are, and how many of them are trained if some are frozen."""
     trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
     return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Returns titles and columns of the parameters, and of the trained ones if some are frozen.
-
-    Args:
-        parts: list of `LayerAnalysis`, `Partition` or `PartitionPlan`.
-    """
+    """Returns titles and columns of the parameters, and of the trained ones if some are frozen."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]
@@ -28,20 +20,12 @@ def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
 
 
 def table(partitions: list) -> str:
-    """Returns a table with one row per partition.
-
-    Args:
-        partitions: list of `Partition`.
-    """
+    """Returns a table with one row per partition."""
     return text_tables.table(*_titles_and_rows(partitions))
 
 
 def html_table(partitions: list) -> str:
-    """Returns the same table as HTML, for notebooks.
-
-    Args:
-        partitions: list of `Partition`.
-    """
+    """Returns the same table as HTML, for notebooks."""
     return text_tables.html_table(*_titles_and_rows(partitions))
 
 

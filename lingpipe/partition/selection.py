@@ -7,15 +7,20 @@ ratio of arithmetic to bandwidth. For a decoder block::
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       kept        kept     again  again     kept     again     kept
 
-The scores of attention are a product, but a small one compared with the size of their mask and softmax.
+The scores of attention are a product, but a small one compared with the size of their mask and softmax. The choice is
+exact, the solution of an integer program.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+import numpy as np
+import scipy.optimize
+import scipy.sparse
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds
-from lingpipe.partition import layer_analysis, layer_memory, least_recomputation, stage_costs
+from lingpipe.partition import layer_analysis, layer_memory, stage_costs
 from lingpipe.stages import graph_pieces
 
 # Floating-point operations in the time in which a byte is moved: a processor core's, and an accelerator's.
@@ -24,6 +29,10 @@ _OPERATIONS_A_BYTE_ELSEWHERE = 200
 # Operations that read no more of their first input than they return.
 _LOOKUPS = frozenset(('GatherV2', 'Slice', 'StridedSlice'))
 _LOOPS = frozenset(('While', 'StatelessWhile'))
+# The choice is proven to be the best to within a thousandth, or it is the best that was found within a minute.
+_OPTIONS = {'mip_rel_gap': 1e-3, 'time_limit': 60.0}
+# Factor of the second criterion, which decides between choices that are equally good by the first.
+_LESS_IMPORTANT = 1e-4
 
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
@@ -32,9 +41,7 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
-        residuals: tensors that they make and the backward pass reads.
         given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
-        device: name of the device.
         most_bytes: the most bytes to keep, so that recomputation is as short as possible; None: as few bytes as
             possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
             time.
@@ -52,14 +59,7 @@ def size(tensors: Iterable[tf.Tensor]) -> int:
 
 
 class _Selection:
-    """The graph of a forward pass as a `least_recomputation.Choice`.
-
-    Args:
-        forward: list of its operations.
-        residuals: list of the wanted tensors.
-        given: list of tensors that exist in any case.
-        ratio: floating-point operations in the time in which a byte is moved.
-    """
+    """The graph of a forward pass as a `Choice`."""
 
     def __init__(self, forward, residuals, given, ratio):
         self._residuals, self._ratio = residuals, ratio
@@ -73,7 +73,7 @@ class _Selection:
         self._nodes = [operation for operation in self._operations if self._buffers.is_first(operation)]
         made = [(tensor.ref(), node) for node, operation in enumerate(self._nodes) for tensor in operation.outputs]
         self._places = {ref: place for place, (ref, _) in enumerate(made)}
-        self._choice = least_recomputation.Choice(
+        self._choice = Choice(
             costs=[self._cost(operation) for operation in self._nodes],
             sizes=[size([ref.deref()]) for ref, _ in made], makers=[node for _, node in made],
             reads=[(node, place) for node, operation in enumerate(self._nodes)
@@ -92,7 +92,7 @@ class _Selection:
         read, others = choice.kept(repeated)
         # Equal operations run once in the forward pass, but recomputation looks for each operation's own tensor.
         made = [tensor for operation in self._operations for tensor in operation.outputs
-                if not self._is_view(operation) and self._place(tensor) in read]
+                if operation.type not in layer_memory.SAME_BUFFER and self._place(tensor) in read]
         return made + [tensor for tensor in self._residuals if self._place(tensor) in others]
 
     def _place(self, tensor):
@@ -100,9 +100,6 @@ class _Selection:
 
     def _places_of(self, tensors):
         return {self._place(tensor) for tensor in tensors} - {None}
-
-    def _is_view(self, operation):
-        return operation.type in layer_memory.SAME_BUFFER
 
     def _cost(self, operation):
         flops = layer_analysis.operation_flops(operation).total
@@ -113,3 +110,76 @@ class _Selection:
 
 def _ratio(device):
     return _OPERATIONS_A_BYTE.get(device_kinds.kind_of(device), _OPERATIONS_A_BYTE_ELSEWHERE)
+
+
+class Choice(NamedTuple):
+    """The tensors that are needed later, and the operations that compute them."""
+
+    costs: list  # for each operation, what it costs to repeat it
+    sizes: list  # for each tensor, its bytes
+    makers: list  # for each tensor, the index of the operation that makes it
+    reads: list  # list of pairs (operation, tensor): which of these tensors each operation reads
+    wanted: list  # list of the indices of the tensors that are needed later
+    unrepeatable: list  # list of the indices of the operations that must not be repeated
+
+    def least_bytes(self, most_cost: float) -> np.ndarray:
+        """Returns, for each operation, whether it is repeated, so that as few bytes as possible are kept.
+
+        Args:
+            most_cost: the most that repeating operations may cost. If no choice is found in time, nothing is repeated.
+        """
+        found = self._solve(
+            _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
+        return np.zeros(len(self.costs), bool) if found is None else found
+
+    def least_cost(self, most_bytes: float) -> np.ndarray:
+        """Returns, for each operation, whether it is repeated, so that repeating costs as little as possible.
+
+        Args:
+            most_bytes: the most that may be kept; if that is too little, as little as possible is kept.
+        """
+        found = self._solve(
+            _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
+        return self.least_bytes(np.inf) if found is None else found
+
+    def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
+        """Returns the indices of the tensors to keep: those that repeated operations read, and other wanted ones.
+
+        Args:
+            repeated: for each operation, whether it is repeated.
+        """
+        read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
+        wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
+        return read, wanted - read
+
+    def _solve(self, costs, sizes, limited, limit):
+        """Solves for x (an operation is repeated) and y (a tensor is kept), each 0 or 1.
+
+        A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
+        x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
+        integers anyway.
+        """
+        if not self.wanted:
+            return np.zeros(len(self.costs), bool)
+        readers, read = np.array(self.reads, np.int64).reshape([-1, 2]).T
+        tensors, makers = np.array([*self.wanted, *read]), np.array(self.makers)
+        rows, first = np.arange(len(tensors)), len(self.costs)
+        matrix = scipy.sparse.coo_array((
+            np.concatenate([np.ones(2 * len(rows)), -np.ones(len(readers))]),
+            (np.concatenate([rows, rows, rows[len(self.wanted):]]),
+             np.concatenate([makers[tensors], first + tensors, readers]))), [len(rows), first + len(self.sizes)])
+        constraints = [scipy.optimize.LinearConstraint(matrix.tocsr(), lb=(rows < len(self.wanted)).astype(float))]
+        if np.isfinite(limit):
+            scale = max(*limited, 1.0)
+            constraints.append(scipy.optimize.LinearConstraint(np.array([limited]) / scale, ub=limit / scale))
+        most = np.ones(first + len(self.sizes))
+        most[self.unrepeatable] = 0
+        found = scipy.optimize.milp(
+            np.concatenate([costs, sizes]), integrality=np.arange(len(most)) < first,
+            bounds=scipy.optimize.Bounds(0, most), constraints=constraints, options=_OPTIONS)
+        return None if found.x is None else found.x[:first] > 0.5
+
+
+def _scaled(values):
+    values = np.asarray(values, np.float64)
+    return values * len(values) / max(values.sum(), 1.0)

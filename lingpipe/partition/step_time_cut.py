@@ -29,14 +29,9 @@ def fastest_ends(schedule: Schedule, model: StageCostModel, start: Sequence[int]
     least as good as `start`, and no small change makes it better.
 
     Args:
-        schedule: `Schedule`.
-        model: `StageCostModel`.
         start: end indices of a cut that fits, such as the most even one.
         fits: function from an array `[cuts, stages]` of end indices to a boolean array `[cuts]`: whether every device
             has room for its stages; None: there is no limit.
-
-    Returns:
-        List of ascending end indices.
     """
     simulation = _Simulation(schedule, model)
     num_actions = sum(map(len, schedule.device_actions))
@@ -63,7 +58,7 @@ def _improved(simulation, start, fits):
 
 
 def _best_fitting(cuts, simulation, start, fits):
-    """Returns the shortest step time and its end indices as a list; among equal ones those of `start`."""
+    """Returns the shortest step time and its end indices as a list; among equal cuts `start`."""
     cuts = np.concatenate([[start], cuts if fits is None else cuts[fits(cuts)]])
     seconds = simulation.step_times(cuts)
     best = np.argmin(seconds)
@@ -89,12 +84,7 @@ def _changes(count: int) -> Iterator[tuple[int, ...]]:
 
 
 class _Simulation:
-    """Simulates a schedule for many cuts at once, as `simulation.simulate` does for one.
-
-    Args:
-        schedule: `Schedule`.
-        model: `StageCostModel`.
-    """
+    """Simulates a schedule for many cuts at once, as `simulation.simulate` does for one."""
 
     def __init__(self, schedule: Schedule, model: StageCostModel) -> None:
         self._schedule, self._model = schedule, model

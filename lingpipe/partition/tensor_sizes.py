@@ -13,12 +13,7 @@ _LARGEST_TILE_OF_A_VECTOR = 1024
 
 
 def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Returns the bytes of a tensor without padding.
-
-    Args:
-        shape: fully defined `tf.TensorShape`.
-        dtype: `tf.DType`.
-    """
+    """Returns the bytes of a tensor without padding."""
     return math.prod(shape) * dtype.size
 
 
@@ -34,7 +29,6 @@ def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
     rule and the sizes of tiles come from its programs (libtpu 0.0.51, layouts of the entry computation).
 
     Args:
-        shape: fully defined `tf.TensorShape`.
         dtype: `tf.DType`; bool is stored in bytes.
     """
     sizes, packed = [max(size, 1) for size in shape] or [1], max(1, _WORD // dtype.size)

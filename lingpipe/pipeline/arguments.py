@@ -1,57 +1,129 @@
-"""The arguments that `GPipeLayer` takes instead of Params: Keras layers, and one argument per field."""
+"""Arguments of a pipeline for Keras users: layers, one argument per field, and numbers instead of 'auto'."""
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-import keras
+from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.devices import variable_placement
+from lingpipe.devices import device_kinds
+from lingpipe.partition import balancing
 from lingpipe.pipeline import layer_sources
-from lingpipe.stages import stage_layers
 
-AUTO: Literal['auto'] = 'auto'
+AUTO = balancing.AUTO
+DEFAULTS = dict.fromkeys(('num_partitions', 'num_micro_batches', 'schedule', 'recompute'), AUTO)  # for Keras users
 _MICRO_BATCHES_PER_PARTITION = 4
 
 
-def params_and_source(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any,
-                      given: Mapping[str, Any]) -> tuple[hyperparams.InstantiableParams, Any]:
-    """Returns the Params of a pipeline, and where its layers come from.
+def with_fields(pipeline: Any) -> Any:
+    """Puts the fields of a pipeline's Params into the signatures of its constructors and into its docstring."""
+    described = {name: p.description for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model')}
+    for method in (pipeline.__init__, pipeline.from_keras.__func__, pipeline.from_preset.__func__):
+        method.__signature__ = _signature(method, pipeline.Params(), described)
+    lines = ''.join(f'        {name}: {description}\n' for name, description in described.items())
+    pipeline.__doc__ = f'{pipeline.__doc__.rstrip()}\n\n    Fields:\n{lines}'
+    return pipeline
+
+
+def _signature(method: Any, p: hyperparams.Params, names: Any) -> inspect.Signature:
+    """Returns the signature of a method with a keyword argument for each field instead of its `**fields`."""
+    *own, _ = inspect.signature(method).parameters.values()
+    defaults = {**dict(p.IterParams()), 'layers': None, **DEFAULTS}
+    if method.__name__ != '__init__':
+        names = [name for name in names if name != 'layers']
+    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in names]
+    return inspect.Signature([*own, *keywords])
+
+
+class Given(NamedTuple):
+    """What a pipeline is made of.
+
+    Attributes:
+        params: `GPipeLayer.Params()` with numbers.
+        source: where the layers come from.
+        reasons: dictionary from the fields that were 'auto' to the reason of their value.
+    """
+
+    params: hyperparams.InstantiableParams
+    source: Any
+    reasons: dict[str, str]
+
+
+def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]) -> Given:
+    """Returns what the arguments of a pipeline's constructor describe.
 
     Args:
         pipeline: the class, `GPipeLayer`.
         params: its Params, or None.
         source: see `GPipeLayer`.
-        given: dictionary with the arguments of its constructor.
+        fields: keyword arguments of its constructor.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
         ValueError: an argument cannot work.
     """
+    inspect.signature(pipeline).bind(**fields)  # refuses other names
     if params is not None:
-        _refuse_both(pipeline, given)
-        return params, source or layer_sources.of_params(params)
-    if not isinstance(given['layers'], (list, tuple)):
-        raise TypeError(f'layers={given["layers"]!r} is no list of Keras layers. Give one, such as '
-                        '[keras.layers.Dense(8), keras.layers.Dense(1)], or give Params.')
-    if given['dtype_policy'] is not None:
-        raise ValueError(f'dtype_policy={given["dtype_policy"]!r} was given with layers that have policies of their '
-                         'own. Leave it out, and call keras.config.set_dtype_policy before the layers are made.')
-    source = GivenLayers(given['layers'])
-    fields = {name: given[name] for name in pipeline.Params().GetKeys() if name in given}
-    params = pipeline.Params().Set(**{**fields, 'layers': source.params})
-    if params.num_micro_batches == AUTO:
-        params.num_micro_batches = num_micro_batches(params.num_partitions, params.batch_size, params.num_replicas)
-    return params, source
-
-
-def _refuse_both(pipeline, given):
-    """Refuses other arguments together with Params, because the arguments would be ignored."""
-    for name, argument in inspect.signature(pipeline).parameters.items():
-        if argument.kind == argument.KEYWORD_ONLY and given[name] != argument.default:
-            raise TypeError(f'{name}={given[name]!r} was given beside Params, which have it as a field. Give '
+        if not isinstance(params, hyperparams.Params):
+            raise TypeError(f'params={params!r} is not a Params object. A Keras model goes into GPipeLayer.from_keras('
+                            'model), a list of layers into GPipeLayer(layers=[...]).')
+        for name, value in fields.items():
+            raise TypeError(f'{name}={value!r} was given beside Params, which have it as a field. Give '
                             f'params.Set({name}=...), or no Params.')
+        source = source or layer_sources.of_params(params)
+        return _with_numbers(params, source)
+    layers, policy = fields.pop('layers', None), fields.get('dtype_policy')
+    if not isinstance(layers, (list, tuple)):
+        raise TypeError(f'layers={layers!r} is not a list of Keras layers. Give one, such as '
+                        '[keras.layers.Dense(8), keras.layers.Dense(1)], or give Params.')
+    if policy is not None:
+        raise ValueError(f'dtype_policy={policy!r} was given with layers that have policies of their own. Leave it '
+                         'out, and call keras.config.set_dtype_policy before the layers are made.')
+    source = layer_sources.LayersOfList(layers)
+    return _with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), source)
+
+
+def _with_numbers(p: Any, source: Any) -> Given:
+    """Replaces 'auto' by values that follow from the devices, the layers and `batch_size`.
+
+    ::
+
+        num_partitions     as many as there are devices for a replica, and layers
+        num_micro_batches  4 K, or less; see `num_micro_batches`
+        schedule           '1f1b', which keeps fewer activations than 'gpipe' and waits no longer
+        recompute          when the pipeline is built; see `balancing.cut`
+    """
+    p, reasons = hyperparams.CopyFieldsTo(p, p.cls.Params()), {}  # a layer's Params are frozen
+    if p.num_partitions == AUTO:
+        p.num_partitions, reasons['num_partitions'] = _num_partitions(p, len(source))
+    if p.schedule == AUTO:
+        p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'
+        reasons['schedule'] = 'it keeps fewer activations than gpipe'
+    if p.num_micro_batches == AUTO:
+        p.num_micro_batches = num_micro_batches(p.num_partitions, p.batch_size, p.num_replicas)
+        rows = '' if p.batch_size is None else f', or less to divide {p.batch_size} rows'
+        reasons['num_micro_batches'] = f'4 a partition{rows}' if p.num_partitions > 1 else 'one partition'
+    for field in ('num_partitions', 'num_micro_batches'):
+        if reasons and p.Get(field) == 1:
+            logging.warning('Nothing overlaps in %r: %s=1%s.', p.name or 'a pipeline', field,
+                            f" by 'auto' ({reasons[field]})" if field in reasons else '')
+            break
+    return Given(p, source, reasons)
+
+
+def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:
+    """Returns K and the reason."""
+    replicas, stages = [size if isinstance(size, int) and size > 0 else 1
+                        for size in (p.num_replicas, p.num_virtual_stages)]
+    num_devices = device_kinds.num_devices() // replicas
+    if p.devices:
+        count = len(p.devices)
+        return max(1, count // replicas), '1 device is named' if count == 1 else f'{count} devices are named'
+    if num_devices < 2:
+        return 1, 'one device; lingpipe.use_virtual_devices makes several of a CPU'
+    if num_devices > num_layers // stages:
+        return max(1, num_layers // stages), f'{num_layers} {"layer" if num_layers == 1 else "layers"}'
+    return num_devices, 'one for each device'
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
@@ -74,81 +146,3 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
         return most
     rows = max(1, batch_size // num_replicas)
     return max(count for count in range(1, most + 1) if rows % count == 0)
-
-
-class GivenLayers(layer_sources.LayersOfParams):
-    """A sequence of Keras layers, which the pipeline shares with the user.
-
-    Layers that have weights keep them; the weights move to the devices of their partitions. The costs for the cut come
-    from copies, which are made from the configs of the layers.
-
-    Args:
-        layers: list of Keras layers.
-
-    Raises:
-        TypeError: one of them is not a layer.
-        ValueError: a layer occurs twice, or its config does not make the layer again.
-    """
-
-    def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
-        for index, layer in enumerate(layers):
-            if not isinstance(layer, keras.layers.Layer):
-                raise TypeError(f'layers[{index}]={layer!r} is no Keras layer. Give layers, such as '
-                                'keras.layers.Dense(8); Params of layers go into GPipeLayer.Params().Set(layers=...).')
-            if any(layer is other for other in layers[:index]):
-                raise ValueError(f'layers[{index}], {layer.name!r}, stands in the list twice. Make a Functional model, '
-                                 'in which layers may be shared, and give it to GPipeLayer.from_keras.')
-        super().__init__([_params_of(layer) for layer in layers])
-        self._given = list(layers)
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers, as given."""
-        return self._given
-
-    def runs(self, ends: list[int], columns: list[list[str]],
-             specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
-        """Creates or moves every weight to the device of its stage; see `LayersOfParams.runs`."""
-        runs = super().runs(ends, columns, specs)
-        for (run, _), devices in zip(runs, columns):
-            for variable in (variable for part in run.variables() for variable in part):
-                if variable_placement.owner(variable, devices) not in devices:
-                    variable_placement.move(variable, devices[0])
-        return runs
-
-
-@hyperparams.RegisterType
-class LayerOfConfig:
-    """A layer that Keras has serialized; `Params().Instantiate()` makes the layer again, with a given name."""
-
-    @classmethod
-    def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of such a layer."""
-        p = hyperparams.InstantiableParams(cls)
-        p.Define('name', None, 'Name of the layer.')
-        p.Define('config', None, 'Dictionary that keras.saving.serialize_keras_object returned, without the name.')
-        return p
-
-    def __new__(cls, params: hyperparams.Params) -> keras.layers.Layer:  # type: ignore[misc]
-        config = {**params.config, 'config': {**params.config['config'], 'name': params.name}}
-        try:
-            return keras.saving.deserialize_keras_object(config)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise _unmade_error(params.name, error) from error
-
-
-def _params_of(layer):
-    try:
-        config = keras.saving.serialize_keras_object(layer)
-        inner = {key: value for key, value in config['config'].items() if key != 'name'}
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise _unmade_error(layer.name, error) from error
-    config = {key: value for key, value in {**config, 'config': inner}.items() if key != 'build_config'}
-    return LayerOfConfig.Params().Set(name=layer.name, config=config)
-
-
-def _unmade_error(name, error):
-    reason = ' '.join(str(error).split())
-    return ValueError(f'Layer {name!r} cannot be made again of its get_config() ({reason}), as the cut requires. Let '
-                      'get_config() return all arguments of its constructor, or make a keras.Sequential of the layers '
-                      'and give it to GPipeLayer.from_keras, which needs no config.')

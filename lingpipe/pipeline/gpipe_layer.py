@@ -4,14 +4,14 @@ import functools
 import html
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, schedules
-from lingpipe.devices import collectives, device_kinds, function_traces, variable_placement
+from lingpipe import hyperparams, patches, schedules
+from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.partition import balancing, partition_summary, selection
 from lingpipe.pipeline import (
     arguments,
@@ -26,6 +26,18 @@ from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 
 
+class _Untracked:
+    """What Keras and TensorFlow must not search for what to save: they look into layers and collections only."""
+
+    def __init__(self, source: layer_sources.LayersOfModel | layer_sources.LayersOfParams,
+                 losses: loss_pass.LossesOfTargets, reasons: dict[str, str]) -> None:
+        self.source, self.losses, self.reasons = source, losses, reasons
+        self.grid: stage_grid.StageGrid | None = None
+        self.functions: dict[tuple, Callable] = {}  # traced
+        self.placed: dict[int, tuple[keras.Variable, str]] = {}  # variables on their devices, by id
+
+
+@arguments.with_fields
 class GPipeLayer(model_conversion.ModelConversion):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
 
@@ -38,50 +50,29 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Args:
-        params: `GPipeLayer.Params()`; None: they are made from `layers` and the arguments after it.
-        source: `layer_sources.LayersOfModel`; None: the layers or the model of `params`.
-        layers: list of Keras layers, in order; the pipeline shares them, and the weights that they already have.
-        num_partitions: K, the number of partitions, each on its own device.
-        num_micro_batches: M; 'auto': 4 K, for which the bubble is small (arXiv 1811.06965, section 2.3), or with
-            `batch_size` the largest number up to 4 K that divides a replica's rows; 1 with one partition. The default
-            of `Params()` is 1.
-        num_replicas: R, the number of pipelines side by side.
-        gradient_sum: how gradients are summed over replicas.
-        schedule: order of the actions.
-        num_virtual_stages: V, the number of partitions on each device.
-        recompute: 'none', 'selective', 'stage' or 'layer'.
-        partition_by: what the cut balances.
-        memory_limit: estimated bytes that a device may hold.
-        batch_size: rows of a training batch.
-        num_optimizer_slots: tensors that the optimizer keeps for each weight.
-        profile_dir: folder in which measured times are cached.
-        devices: list of device names.
-        tpu_route: which programs run on TPUs.
-        added_losses: 'exact' or 'averaged', what counts for losses of layers that are neither means nor sums.
-        jit_compile: whether XLA compiles the functions of each partition.
-        random_seed: integer that dropout and other random layers depend on.
-        name: name of the layer.
-        dtype_policy: None: the policies of the layers themselves.
+    Either Params say what it is, or arguments: `layers`, a list of Keras layers that the pipeline shares, with the
+    weights that they already have, and fields of Params. Then, as in `from_keras`, four fields are 'auto' by default:
+    a partition for each device; 4 K micro-batches, for which the bubble is small (arXiv 1811.06965, section 2.3), or
+    with `batch_size` the largest number up to 4 K that divides the rows of a replica; the schedule '1f1b';
+    recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` says what was chosen.
 
-    The arguments after `layers` are fields of `Params()`, whose descriptions say more: `print(GPipeLayer.Params())`.
+    Args:
+        params: `GPipeLayer.Params()`, or None.
+        source: where the layers of `params` come from; None: from its fields.
+        **fields: fields of `Params()` but `model`, which are listed below.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
         stack: list of the Keras layers.
     """
 
-    _functions: Any = None  # dictionary of traced functions
-    _losses_of_targets: Any = None  # the losses that they call
-    _placed: Any = None  # dictionary from id to each variable that is on its device, and the device
-
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the Params of a pipeline; print them to read what each field means."""
+        """Returns the Params of a pipeline; `help(GPipeLayer)` says what each field means."""
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define(
-            'model', None, 'Params of a Keras model that is cut in place of layers, such as '
+            'model', None, 'Params of a Keras model that is cut instead of layers, such as '
             'lingpipe.KerasModelParams(function).')
         p.Define(
             'num_partitions', 1, 'K: number of contiguous partitions, each on its own device; the number of devices, '
@@ -105,8 +96,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             "rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
             'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
-            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; a list of ascending "
-            "end indices; or a layout in the letters of Megatron-LM, such as 'Ett|ttL'.")
+            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; or a list of "
+            'ascending end indices.')
         p.Define(
             'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
         p.Define(
@@ -119,7 +110,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             'profile_dir', None, "Folder that keeps the times of layers that partition_by measures; None: the "
             "trainer's log directory, and without a trainer none is kept.")
         p.Define(
-            'devices', None, 'List of device names, one a partition, those of each replica after the other; None: all '
+            'devices', None, 'List of device names, one per partition, replica after replica; None: all '
             'accelerators, else virtual CPUs.')
         p.Define(
             'tpu_route', 'auto', "Which programs run the pipeline on TPUs: 'stage_programs': one for each function of "
@@ -131,33 +122,14 @@ class GPipeLayer(model_conversion.ModelConversion):
             'added_losses', 'exact', "'exact': losses of layers (add_loss) are refused unless they are means or sums "
             "over examples; 'averaged': others count as the mean over micro-batches, such as the balance of experts.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
-        p.Define('random_seed', None, 'Integer that dropout and its like depend on, in place of seeds of '
+        p.Define('random_seed', None, 'Integer that dropout and its like depend on, instead of seeds of '
                  'layers; None draws one from Keras.')
         return p
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
-                 source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None, *,
-                 layers: Sequence[keras.layers.Layer] | None = None,
-                 num_partitions: int = 1,
-                 num_micro_batches: int | Literal['auto'] = arguments.AUTO,
-                 num_replicas: int = 1,
-                 gradient_sum: str = 'auto',
-                 schedule: str | Sequence = 'gpipe',
-                 num_virtual_stages: int = 1,
-                 recompute: str = 'stage',
-                 partition_by: str | Sequence[int] = 'flops',
-                 memory_limit: float | None = None,
-                 batch_size: int | None = None,
-                 num_optimizer_slots: int | None = None,
-                 profile_dir: str | None = None,
-                 devices: Sequence[str] | None = None,
-                 tpu_route: str = 'auto',
-                 added_losses: str = 'exact',
-                 jit_compile: bool = False,
-                 random_seed: int | None = None,
-                 name: str | None = None,
-                 dtype_policy: str | None = None) -> None:
-        params, source = arguments.params_and_source(type(self), params, source, dict(locals()))
+                 source: layer_sources.LayersOfModel | layer_sources.LayersOfParams | None = None,
+                 **fields: Any) -> None:
+        params, source, reasons = arguments.given(type(self), params, source, fields)
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are already cast.
         super().__init__(params, autocast=False, dtype='float32')
@@ -168,40 +140,29 @@ class GPipeLayer(model_conversion.ModelConversion):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
-        own: dict[str, Any] = {
-            '_source': source, '_grid': None, '_functions': {}, '_placed': {},
-            '_losses_of_targets': loss_pass.LossesOfTargets(source, self.name)}
-        for attribute, value in own.items():  # past Keras and TensorFlow, which would search them for what to save
-            object.__setattr__(self, attribute, value)
+        self._untracked = _Untracked(source, loss_pass.LossesOfTargets(source, self.name), reasons)
         self._jit_compile = params.jit_compile
 
     @property
-    def observer(self) -> Any:
-        """The observer that builds the actions of `value_and_grad`, or None; see `executor.Work`.
+    def grid(self) -> stage_grid.StageGrid:
+        """The `stage_grid.StageGrid`, once built.
 
         Raises:
             ValueError: the pipeline is not built.
         """
-        return self._built_grid.observer
-
-    @observer.setter
-    def observer(self, observer: Any) -> None:
-        self._built_grid.observer = observer
-
-    @property
-    def grid(self) -> stage_grid.StageGrid:
-        """The `stage_grid.StageGrid`, once built."""
-        return self._built_grid
+        if self._untracked.grid is None:
+            raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
+        return self._untracked.grid
 
     @property
     def stages(self) -> list[stage.Stage]:
         """List of the `Stage`s, once built."""
-        return self._built_grid.stages
+        return self.grid.stages
 
     @property
     def replicas(self) -> list[list[stage.Stage]]:
         """For each replica, the list of its `Stage`s, once built."""
-        return self._built_grid.rows
+        return self.grid.rows
 
     @property
     def partitions(self) -> list[balancing.Partition]:
@@ -210,9 +171,14 @@ class GPipeLayer(model_conversion.ModelConversion):
         return self.cut.describe(self.analyses, devices)
 
     @property
+    def source(self) -> layer_sources.LayersOfModel | layer_sources.LayersOfParams:
+        """Where the layers come from: a Keras model, or a sequence."""
+        return self._untracked.source
+
+    @property
     def output_of_one_example(self) -> Any:
         """Nest of `tf.TensorSpec` of the outputs for a batch of one, once built."""
-        return self._source.output_of_one_example(self.analyses)
+        return self._untracked.source.output_of_one_example(self.analyses)
 
     @property
     def schedule(self) -> schedules.Schedule:
@@ -226,21 +192,25 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def __repr__(self) -> str:
         """Shows the layers of each partition, once built."""
-        if self._grid is None:
+        if self._untracked.grid is None:
             return super().__repr__()
         p = self.params
         fields = ', '.join(f'{name}={p.Get(name)!r}' for name in ('num_replicas', 'num_micro_batches', 'recompute'))
         return (f'<GPipeLayer name={self.name!r}, schedule={self._schedule.name!r}, {fields}>\n'
-                f'{partition_summary.table(self.partitions)}')
+                f'{partition_summary.table(self.partitions)}{self._chosen_in_words()}')
+
+    def _chosen_in_words(self) -> str:
+        chosen = [f'{field}={self.params.Get(field)} ({reason})' for field, reason in self._untracked.reasons.items()]
+        return f"\n'auto' chose {', '.join(chosen)}." if chosen else ''
 
     def _repr_html_(self) -> str:
         """Shows the same in a notebook."""
-        if self._grid is None:
+        if self._untracked.grid is None:
             return f'<pre>{html.escape(repr(self))}</pre>'
         p, parts = self.params, self.partitions
         return (f'<b>{html.escape(self.name)}</b>: {html.escape(partition_summary.parameters_in_words(parts))}, '
                 f'{p.num_replicas} × {p.num_micro_batches} micro-batches, schedule {html.escape(self._schedule.name)}, '
-                f'recompute {p.recompute}{partition_summary.html_table(parts)}')
+                f'recompute {p.recompute}{partition_summary.html_table(parts)}{html.escape(self._chosen_in_words())}')
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.built:
@@ -254,14 +224,14 @@ class GPipeLayer(model_conversion.ModelConversion):
             input_shape: shape `(batch, ...)` of the input, or a nest of such. The dtype is that of a Keras model's own
                 inputs, otherwise Keras's default float type.
         """
-        if self.model is None or self._grid is None:
-            self.build_from_specs(self._source.specs_of_shapes(input_shape))
+        if self.model is None or self._untracked.grid is None:
+            self.build_from_specs(self._untracked.source.specs_of_shapes(input_shape))
 
     def forget_programs(self) -> None:
         """Drops all traces, so that the next call traces again: attributes of layers may have changed."""
-        self._losses_of_targets.forget()
-        self._functions.clear()
-        for each in self._grid.stages if self._grid else []:
+        self._untracked.losses.forget()
+        self._untracked.functions.clear()
+        for each in self._untracked.grid.stages if self._untracked.grid else []:
             each.forget_programs()
 
     @property
@@ -272,7 +242,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     def set_jit_compile(self, jit_compile: bool) -> None:
         """Sets whether XLA compiles the functions of each partition, and drops all traces."""
         self._jit_compile = jit_compile
-        for each in itertools.chain(*self._grid.rows) if self._grid else []:
+        for each in itertools.chain(*self._untracked.grid.rows) if self._untracked.grid else []:
             each.set_jit_compile(jit_compile)
         self.forget_programs()
 
@@ -285,29 +255,41 @@ class GPipeLayer(model_conversion.ModelConversion):
             load_weights: whether to load the weights that come with the model of `params`; otherwise
                 `load_initial_weights` does it, or a checkpoint has other weights.
         """
-        p = self.params
         validation.refuse_strategies(self.name, self.stack)
         random_seeds.make_global_generator()
-        self.analyses = self._source.analyses(input_specs)
-        devices = device_kinds.device_grid(p)
-        self.cut = balancing.cut(p, self._schedule, self._source, self.analyses, input_specs, devices[0])
+        self.analyses = self._untracked.source.analyses(input_specs)
+        devices = device_kinds.device_grid(self.params)
+        self.cut = balancing.cut(
+            self.params, self._schedule, self._untracked.source, self.analyses, input_specs, devices[0])
+        self._put_recompute(self.cut.recompute)
+        p = self.params
         self._schedule = schedules.for_costs(self._schedule, self.cut.costs.stages(self.cut.ends))
         columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
-        runs = self._source.runs(self.cut.ends, columns, specs)
+        runs = self._untracked.source.runs(self.cut.ends, columns, specs)
+        if p.num_replicas * p.num_micro_batches > 1:
+            self._untracked.source.refuse_micro_batches(specs)
         stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
                   for (run, sources), column in zip(runs, columns)]
         if p.recompute == 'selective':
             self._choose_what_is_kept(stages)
         rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
-        object.__setattr__(self, '_grid', stage_grid.StageGrid(rows, self._schedule, seeds, p))
+        self._untracked.grid = stage_grid.StageGrid(rows, self._schedule, seeds, p)
         self.place_new_weights()
         self.built = True
         if load_weights:
             self.load_initial_weights()
 
-    def _choose_what_is_kept(self, stages):
+    def _put_recompute(self, chosen: balancing.Recompute) -> None:
+        """Replaces recompute='auto' by a value."""
+        if self.params.recompute == arguments.AUTO:
+            params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
+            self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
+            self.params.Freeze()
+            self._untracked.reasons['recompute'] = chosen.reason
+
+    def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
         kept = self.cut.most_kept_bytes(self._schedule, self.params.memory_limit)
         for each, most_bytes in zip(stages, kept):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
@@ -319,27 +301,21 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
-        new = found.keys() - self._placed.keys() if self._placed else ()
+        new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()
         for key in new:
             variable_placement.move(*found[key])
         if new:
-            function_traces.forget()
-        self._placed.clear()
-        self._placed.update(found)
+            patches.forget_traces()
+        self._untracked.placed.clear()
+        self._untracked.placed.update(found)
 
     def load_initial_weights(self) -> None:
-        """Loads the weights that come with the model of `params`, such as those of a preset, each to its device."""
-        self._source.load_weights()
-
-    @property
-    def _built_grid(self):
-        if self._grid is None:
-            raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
-        return self._grid
+        """Loads the weights that come with the model of `params`, such as a preset's, each to its device."""
+        self._untracked.source.load_weights()
 
     def pack_outputs(self, outputs: Any) -> Any:
         """Converts the outputs of the last stage to the nest that the user gets."""
-        return self._source.pack_outputs(outputs)
+        return self._untracked.source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         """Returns None, because outputs already have the masks of the layers inside."""
@@ -352,7 +328,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             training: not used.
             mask: not used.
         """
-        return self._source.output_spec(inputs)
+        return self._untracked.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns the nest of the shapes of the outputs, without running the pipeline.
@@ -364,7 +340,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
     @functools.cached_property
-    def _may_train_by_default(self):
+    def _may_train_by_default(self) -> Any:
         """Whether a layer trains by default, as those that augment images do."""
         return any(inspect.signature(layer.call).parameters['training'].default is True
                    for layer in self._flatten_layers(include_self=False)
@@ -397,7 +373,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         if training is None and not self._may_train_by_default:
             training = False
         outputs, added = self._in_function(tape_pass.call)(
-            self._grid, inputs, training if training is None else bool(training))
+            self._untracked.grid, inputs, training if training is None else bool(training))
         for loss in added:
             self.add_loss(loss)
         return self.pack_outputs(outputs)
@@ -434,12 +410,14 @@ class GPipeLayer(model_conversion.ModelConversion):
         if not assign_state and tf.executing_eagerly():
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
+        grid = self.grid
+        validation.refuse_regularizers_outside(self.trainable_variables, grid.trainable_variables)
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            self._grid, self._losses_of_targets.of(loss_fn), self._enter(x),
+            grid, self._untracked.losses.of(loss_fn), self._enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
-        gradients = dict(zip(map(id, self._grid.trainable_variables), out.gradients))
+        gradients = dict(zip(map(id, grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
 
@@ -461,30 +439,30 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._grid, self._losses_of_targets.of(loss_fn), self._enter(x),
+            self._untracked.grid, self._untracked.losses.of(loss_fn), self._enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
         """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
-        outputs, added = self._in_function(tape_pass.evaluate)(self._grid, self._enter(x))
+        outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self._enter(x))
         return self.pack_outputs(outputs), added
 
-    def _enter(self, x):
+    def _enter(self, x: Any) -> Any:
         validation.refuse_forward_mode(self.name, x, self.trainable_variables)
-        return self._source.enter(x)
+        return self._untracked.source.enter(x)
 
-    def _require_built(self, x):
+    def _require_built(self, x: Any) -> None:
         if not self.built:
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
-    def _in_function(self, method):
+    def _in_function(self, method: Callable) -> Callable:
         """Returns `method` as one `tf.function` when called eagerly; otherwise devices would not work in parallel."""
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._functions.setdefault(key, boundary.MaskedFunction(
+        function = self._untracked.functions.setdefault(key, boundary.MaskedFunction(
             device_kinds.rest_on_host(self.stages[0].device, method)))
         return functools.partial(boundary.traced, function)

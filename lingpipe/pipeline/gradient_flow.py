@@ -1,9 +1,11 @@
-"""Gradients of a step: which are needed, how they cross boundaries, and how sums become those of the mean loss."""
+"""Gradients of a step: which are needed, how they cross boundaries, and how sums become gradients of the mean loss."""
 
 import collections
+import functools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds, variable_placement
@@ -38,8 +40,6 @@ class BoundaryGradients:
 
         Args:
             sources: pairs (producer, position), one per gradient: the stage and the output that it belongs to.
-            micro_batch: number of the micro-batch.
-            gradients: list of tensors.
         """
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
@@ -49,44 +49,26 @@ class BoundaryGradients:
 
         Args:
             producer: index of the stage that made the outputs.
-            micro_batch: number of the micro-batch.
-            outputs: `Boundary` of the outputs.
             device: name of the device that they are on.
         """
         parts = self._parts.pop((producer, micro_batch), {})
         return [self._sum(parts.get(position, []), outputs.values[position], device)
                 for position in outputs.differentiable_positions]
 
-    def _sum(self, parts, output, device):
+    def _sum(self, parts: list, output: tf.Tensor, device: str) -> tf.Tensor:
         if not parts:
             return self._call(device, tf.zeros_like, output)
         return parts[0] if len(parts) == 1 else self._call(device, tf.add_n, parts)
 
-    def _call(self, device, function, argument):
+    def _call(self, device: str, function: Callable, argument: Any) -> tf.Tensor:
         if (device, function) not in self._functions:
             self._functions[device, function] = device_kinds.operations(device, function)
         with tf.device(device):
             return self._functions[device, function](argument)
 
 
-class StageFlow(NamedTuple):
-    """What the backward action of a stage computes.
-
-    Attributes:
-        inputs: positions in `Trace.input_gradients`: inputs that depend on trained weights of earlier stages.
-        weights: positions in `Trace.weights`: weights that a loss depends on.
-    """
-
-    inputs: tuple
-    weights: tuple
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to compute."""
-        return bool(self.inputs or self.weights)
-
-
-def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[tuple[int, int]]],
-                input_gradients_needed: bool) -> list[StageFlow]:
+def needed_gradients(programs: list[stage_program.StageProgram], sources: list[list[tuple[int, int]]],
+                     input_gradients_needed: bool) -> list[stage_program.NeededGradients]:
     """Finds, for each stage, which gradients its backward action has to compute.
 
     A gradient is needed if a loss depends on it downstream, and a trained weight needs it upstream::
@@ -95,20 +77,17 @@ def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[t
                             └──> trained head           has no loss: weights without a path to a loss have no gradient
 
     Args:
-        programs: list of `StageProgram`s.
         sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
             value of an earlier stage, or of the pipeline's inputs if the producer is -1.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
-
-    Returns:
-        List of `StageFlow`s.
     """
     paths = [_paths(program) for program in programs]
     arriving = _arriving(programs, paths, sources)
     read: dict[int, _Given] = {}  # of each stage so far: what its backward action reads of the gradients given to it
-    flows = []
+    needed = []
 
-    def is_wanted(producer, position):
+    def is_wanted(producer: int, position: int) -> bool:
+        # Producers are earlier stages, so what they read is known.
         return input_gradients_needed if producer < 0 else _place(programs[producer], position) in read[producer]
 
     for index, (found, places) in enumerate(zip(paths, sources)):
@@ -117,8 +96,8 @@ def stage_flows(programs: list[stage_program.StageProgram], sources: list[list[t
                   if given & arriving[index] and is_wanted(*source)]
         read[index] = frozenset().union(*(found.weights[number] for number in weights),
                                         *(found.inputs[number] for number in inputs))
-        flows.append(StageFlow(tuple(inputs), tuple(weights)))
-    return flows
+        needed.append(stage_program.NeededGradients(tuple(inputs), tuple(weights)))
+    return needed
 
 
 _Given = frozenset[int]  # places in `Trace.given_gradients` of a stage
@@ -138,7 +117,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Returns the given gradients of each stage that a loss depends on; those of the last stage all are."""
+    """Returns the given gradients of each stage that a loss depends on; in the last stage all are."""
     arriving = [set(_added_losses(program)) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -159,7 +138,7 @@ def _added_losses(program: stage_program.StageProgram) -> _Given:
 
 def _place(program: stage_program.StageProgram, position: int) -> int:
     """Returns the place of an output's gradient among those that are given to its stage."""
-    return program.trace.outputs.differentiable_positions.index(position)
+    return program.trace.results.outputs.differentiable_positions.index(position)
 
 
 def _paths(program: stage_program.StageProgram) -> _Paths:
@@ -170,11 +149,75 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
         if read:
             given[operation] = given.get(operation, nothing).union(*read)
 
-    def of(gradient):
-        """Returns the given gradients of one; a constant one, such as that of a sign, has all of them."""
+    def of(gradient: Any) -> _Given:
+        """Returns the given gradients that one depends on."""
+        # A constant one, such as that of a sign, must still be summed if there is any loss: it counts for all.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
     return _Paths(list(map(of, trace.input_gradients)), [of(tf.nest.flatten(each)[0]) for each in trace.sums])
+
+
+class LossFactors:
+    """The factors of the gradients of a batch's losses: stages sum losses, and their mean is what counts.
+
+    Args:
+        program: that of the last stage.
+        shares: for each replica, the targets of its micro-batches and their positions.
+        rows: for each replica, the numbers of rows of its micro-batches.
+        loss_scale: scalar by which all gradients of the mean loss are multiplied, or None.
+        group: the pipelines that train together, in other processes or on other cores.
+    """
+
+    def __init__(self, program: stage_program.StageProgram, device: str,
+                 shares: list[tuple[list, micro_batches.Positions]], rows: list[micro_batches.RowCounts],
+                 loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
+        self._program, self._device, self._host = program, device, device_kinds.for_single_operations(device)
+        self._group = group
+        self._shares, self._rows, self._loss_scale = shares, rows, loss_scale
+
+    @functools.cached_property
+    def total_rows(self) -> tf.Tensor:
+        """The number of rows of all replicas, a float32 scalar."""
+        with tf.device(self._host):
+            rows = tf.add_n([tf.cast(sum(each), tf.float32) for each in self._rows])
+            return self._group.sum(self._device, rows)
+
+    @functools.cached_property
+    def _total_weight(self) -> tf.Tensor:
+        """The divisor of the mean loss of the batch, computed before there are outputs."""
+        with tf.device(self._device):
+            weights = [self._program.total_weight(targets, positions.of(m))
+                       for all_targets, positions in self._shares for m, targets in enumerate(all_targets)]
+        with tf.device(self._host):
+            return self._group.sum(self._device, tf.add_n(weights))
+
+    @functools.cached_property
+    def of_added_gradients(self) -> tf.Tensor:
+        """Factor of the gradients of added losses, because they too are divided by the total weight of the loss."""
+        with tf.device(self._host):
+            weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
+            return self.scaled(weight / rows)
+
+    @functools.cached_property
+    def scale_of_sum(self) -> tf.Tensor | None:
+        """Factor of the gradients of the sum over the batch, so that float16 has the same range as in Keras.
+
+        Gradients of the sum are larger than those of the mean by the weight that the mean divides by. So the factor is
+        the loss scale divided by that weight. If the weight depends on outputs, the number of rows is used instead.
+        None: the loss is not scaled.
+        """
+        if self._loss_scale is None:
+            return None
+        try:
+            weight = self._total_weight
+        except losses.WeightUnknownError:
+            weight = self.total_rows
+        with tf.device(self._host):
+            return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
+
+    def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
+        """Returns a gradient of the sum times `scale_of_sum`."""
+        return gradient if self.scale_of_sum is None else gradient * tf.cast(self.scale_of_sum, gradient.dtype)
 
 
 class StageGradients(NamedTuple):
@@ -194,16 +237,16 @@ class StageGradients(NamedTuple):
 
 
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
-           total_weight: tf.Tensor) -> list[StageGradients]:
+           total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
     """Turns sums into gradients of the mean loss, on the devices of the weights.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
     Args:
-        stages: list of `Stage`s.
         values: list of `Variables` of tensors, one per stage.
         sums: `micro_batches.Sums`, over the examples.
         total_weight: scalar by which the loss is divided: the weight of all replicas' examples.
+        group: the pipelines that train together, in other processes or on other cores.
 
     Returns:
         List of `StageGradients`: for every stage, one for each device that has weights of it. Variables that neither
@@ -214,6 +257,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
         for variable, tensor in zip(variables, tensors):
             parts[id(variable)].append(tensor)
     finished, seen = [], set()
+    trained = [variable for stage in stages for variable in stage.variables().weights]
     for stage, value in zip(stages, values):
         entries = collections.defaultdict(list)
         for variable, weight in zip(stage.variables().weights, value.weights):
@@ -223,19 +267,19 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
             seen.add(id(variable))
         for device, rows in entries.items():
             variables, weights, own_parts = map(list, zip(*rows))
-            finished.append(_finish(device, variables, weights, own_parts, total_weight))
+            finished.append(_finish(device, variables, weights, own_parts, total_weight, group, trained))
     return finished
 
 
-def _over_all_replicas(device, totals):
-    group = collectives.current()
+def _over_group(group: collectives.Group, device: str, totals: list) -> list:
+    """Sums over the processes or cores that train together; the replicas of this one are summed already."""
     if group.count == 1:
         return totals
     sums = iter(group.sum(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
     return [None if total is None else next(sums) for total in totals]
 
 
-def _mean(total, weight, total_weight):
+def _mean(total: Any, weight: tf.Tensor, total_weight: tf.Tensor) -> Any:
     """Returns a sum of gradients over the total weight; 0 if only a regulariser depends on the weight."""
     if total is None:
         return tf.zeros_like(weight)
@@ -243,28 +287,38 @@ def _mean(total, weight, total_weight):
     return tf.IndexedSlices(mean, total.indices, total.dense_shape) if isinstance(total, tf.IndexedSlices) else mean
 
 
-def _numbers(gradient):
+def _numbers(gradient: Any) -> tf.Tensor:
     """Returns the values that a gradient holds, from which Keras computes norms."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-def _finish(device, variables, weights, parts, total_weight):
+def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Variable]) -> None:
+    natives = set(map(id, read))
+    names = [variable.path for variable in trained if id(variable_placement.native(variable)) in natives]
+    if names:
+        raise ValueError(f'A regularizer reads {names[:3]}, trained weights that it is not given, which would get no '
+                         'gradient from it. Let a layer that has all these weights add the loss by add_loss.')
+
+
+def _finish(device: str, variables: list[keras.Variable], weights: list[tf.Tensor | None], parts: list[list],
+            total_weight: tf.Tensor, group: collectives.Group, trained: list[keras.Variable]) -> StageGradients:
     """Adds up all parts and replicas, divides by the total weight, and adds regularisers, once per step."""
 
     weights = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
 
-    def regularize(weights):
+    def regularize(weights: list) -> tf.Tensor:
         terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None]
         return losses.add_up(terms)
 
-    def divide_and_regularize(weights, parts, total_weight):
+    def divide_and_regularize(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
         totals = [micro_batches.total(each, variable.shape) if each else None
                   for each, variable in zip(parts, variables)]
-        totals = _over_all_replicas(device, totals)
+        totals = _over_group(group, device, totals)
         regularized = [weight for weight in weights if weight is not None]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
             tape.watch(regularized)
             regularization = regularize(weights)
+        _refuse_other_weights(reads.watched_variables(), trained)
         of_regularizers = iter(tape.gradient(regularization, regularized))
         extra = [None if weight is None else next(of_regularizers) for weight in weights]
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]

@@ -1,9 +1,8 @@
 """Sources of a pipeline's layers: Params of a sequence, or a Keras model."""
 
-import contextlib
 import functools
 import math
-import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import keras_model, lora, model_source, unit_costs
+from lingpipe.keras_graph import keras_model, lora, model_checks, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import micro_batches, random_seeds, stage_layers
@@ -21,15 +20,16 @@ class LayersOfParams:
     """A sequence of layers that Params describe; each layer passes all its results to the next.
 
     Args:
-        layer_params: list of InstantiableParams of Keras layers.
         dtype_policy: name of the policy for layers without one, or None.
 
     Attributes:
         model: None: there is no Keras model.
+        input_specs: None: layers do not say what goes in.
         layers: list of the Keras layers, once made.
     """
 
     model = None
+    input_specs = None
 
     def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
         self._layer_params, self._dtype_policy = layer_params, dtype_policy
@@ -93,6 +93,14 @@ class LayersOfParams:
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
+    def refuse_micro_batches(self, specs: list) -> None:
+        """Raises ValueError if micro-batches would change what layers compute; the message names the layer.
+
+        Args:
+            specs: as in `runs`, which has built the layers.
+        """
+        model_checks.refuse_mixed_layers(self.layers, specs)
+
     def load_weights(self) -> None:
         """Loads nothing: layers create the weights that training starts from."""
 
@@ -129,7 +137,6 @@ class LayersOfModel:
         origin: the `KerasModelSource` that made it, whose weights training starts from, or None.
 
     Attributes:
-        model: as given.
         layers: list that contains only the model, which is one layer to Keras.
 
     Raises:
@@ -154,6 +161,11 @@ class LayersOfModel:
         return keras.tree.map_structure_up_to(
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
 
+    def refuse_micro_batches(self, specs: list) -> None:
+        """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
+        del specs  # the graph has its own
+        self._graph.refuse_micro_batches()
+
     def load_weights(self) -> None:
         """Loads the weights that come with the model, each to its device."""
         if self._origin is not None:
@@ -169,11 +181,9 @@ class LayersOfModel:
                 f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose '
                 'layers have policies of their own. Leave it out, and call keras.config.set_dtype_policy before the '
                 'model is made.')
-        if p.num_micro_batches != 1 or p.num_replicas != 1:
-            self._graph.refuse_micro_batches()
         self._require_enough_units(p)
 
-    def _require_enough_units(self, p):
+    def _require_enough_units(self, p: hyperparams.Params) -> None:
         units = self._graph.units
         whole = [unit.name for unit in units if isinstance(unit.layer, keras.Model)]
         numbers = [size for size in (p.num_partitions, p.num_virtual_stages) if size != 'auto']
@@ -193,7 +203,7 @@ class LayersOfModel:
         self._require_inputs(input_specs)
         return self._graph.analyses(input_specs)
 
-    def _require_inputs(self, specs):
+    def _require_inputs(self, specs: Any) -> None:
         """Checks the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
         wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
         if isinstance(specs, dict):
@@ -249,11 +259,68 @@ class LayersOfModel:
         return self.pack_outputs(keras.tree.flatten(outputs))
 
 
-def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
-    """Finds the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
+class LayersOfList(LayersOfModel):
+    """Keras layers that the pipeline shares with the user, each of which takes what the previous one returns.
+
+    They become a Functional model once the specs of an input are known. Layers that have weights keep them.
 
     Args:
-        p: `GPipeLayer.Params()`.
+        layers: list of Keras layers, which need neither weights nor a config.
+
+    Raises:
+        TypeError: one of them is not a layer.
+    """
+
+    def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
+        for index, layer in enumerate(layers):
+            if not isinstance(layer, keras.layers.Layer):
+                raise TypeError(f'layers[{index}]={layer!r} is not a Keras layer. Give layers, such as '
+                                'keras.layers.Dense(8); Params of layers go into GPipeLayer.Params().Set(layers=...).')
+        self.model, self.layers, self._origin = None, list(layers), None
+        base_layer.tie_layers(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers if self.model is None else self._graph.units)
+
+    @property
+    def input_specs(self) -> Any:
+        """None: layers do not say what goes in."""
+        return None
+
+    def specs_of_shapes(self, shapes: Any) -> Any:
+        """Returns the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
+        return micro_batches.specs_of_shapes(shapes)
+
+    def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
+        """Returns the list of `LayerAnalysis`, one per layer; see `LayersOfModel.analyses`."""
+        if self.model is None:
+            self.model = _chained(self.layers, input_specs)
+            self._graph = keras_model.ModelGraph(self.model)
+        return self._graph.analyses(input_specs)
+
+    def enter(self, inputs: Any) -> list[tf.Tensor]:
+        """Converts the user's inputs, whose sizes may change from batch to batch, to the list of their tensors."""
+        return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
+
+    def output_spec(self, inputs: Any) -> Any:
+        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        for layer in self.layers:
+            inputs = layer.compute_output_spec(inputs)
+        return inputs
+
+
+def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
+    """Calls layers one after the other on symbols; weights that they do not have yet get no value."""
+    with base_layer.unallocated_variables():
+        inputs = outputs = keras.tree.map_structure(
+            lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)
+        for layer in layers:
+            outputs = layer(outputs)
+        return keras.Model(inputs, outputs, name='layers')
+
+
+def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
+    """Finds the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
 
     Returns:
         `LayersOfModel` if `model` is set, else `LayersOfParams`.
@@ -274,101 +341,7 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
     return source
 
 
-def plain_copy(model: keras.Model, device: str) -> keras.Model:
-    """Makes a Keras model that is independent of the pipeline.
-
-    The weights of the pipeline's source model are on the devices of the partitions. Keras cannot compile operations
-    that use them there, such as grouped convolutions, with XLA. LoRA is merged into the kernels.
-
-    Args:
-        model: `keras.Model`.
-        device: name of the device on which all weights of the copy are created.
-
-    Raises:
-        ValueError: the config of a layer does not make the layer again; the message names it.
-    """
-    pairs = []
-
-    def clone(layer):
-        pairs.append((layer, _made_again(layer)))
-        return pairs[-1][1]
-
-    with tf.init_scope(), variable_placement.creating_on(device), lora.merged(model):
-        copy = keras.models.clone_model(model, clone_function=clone)
-        _require_own_weights(model)
-        for layer, copied in pairs:
-            _copy_state(layer, copied)
-    return copy
-
-
-def _made_again(layer):
-    with _default_policy(getattr(layer, 'dtype_policy', None)):  # of layers that it makes in its constructor
-        try:
-            return type(layer).from_config(layer.get_config())
-        except Exception as error:  # a user's methods may raise anything
-            raise ValueError(f'Layer {layer.name!r} cannot be made again of its get_config() ({type(error).__name__}). '
-                             'Let its config hold all arguments of its constructor, or save the weights of the model '
-                             'and load them into one that you make.') from error
-
-
-@contextlib.contextmanager
-def _default_policy(policy):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy or before)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def _copy_state(layer, copy):
-    if not isinstance(layer, keras.layers.Layer):
-        return
-    if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
-        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its '
-                         'config hold all arguments of its constructor, or save the weights of the model and load them '
-                         'into one that you make.')
-    # pylint: disable-next=protected-access
-    for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
-        if part.dtype_policy != copied.dtype_policy:
-            raise ValueError(f'Layer {part.name!r} has the dtype policy {part.dtype_policy.name!r}, but one that the '
-                             f'get_config() of {layer.name!r} makes has {copied.dtype_policy.name!r}. Let its config '
-                             'hold the policy, or make the inner layer with dtype=self.dtype_policy.')
-        copied.trainable = part.trainable
-        _copy_own_state(part, copied)
-    for variable, copied in zip(layer.variables, copy.variables):
-        copied.assign(variable.numpy())
-        copied.trainable = variable.trainable
-
-
-def _copy_own_state(layer, copy):
-    """Copies by the methods of the layer that save and load it, such as constants of `adapt`, and by its attributes."""
-    store: dict[str, Any] = {}
-    layer.save_own_variables(store)
-    copy.load_own_variables(store)
-    if hasattr(layer, 'save_assets'):
-        with tempfile.TemporaryDirectory() as folder:
-            layer.save_assets(folder)
-            copy.load_assets(folder)
-    for name, value in vars(layer).items():
-        if isinstance(value, tf.Variable):
-            getattr(copy, name).assign(value)
-        if isinstance(value, tf.lookup.experimental.MutableHashTable):
-            getattr(copy, name).insert(*value.export())
-
-
-def _require_own_weights(model):
-    """Refuses variables that are arguments of operations: a copied graph would still read the old variables."""
-    for operation in getattr(model, 'operations', []):  # a Sequential model has layers only
-        for node in operation._inbound_nodes:  # pylint: disable=protected-access
-            for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
-                if isinstance(leaf, keras.Variable):
-                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of '
-                                     'the model would read too. Read it inside a layer that owns it or is given the '
-                                     'layer that does.')
-
-
-def _as_tensor(leaf):
+def _as_tensor(leaf: Any) -> Any:
     """Converts dense inputs; the model itself makes sparse tensors dense."""
     if isinstance(leaf, tf.RaggedTensor):
         raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it '
@@ -376,7 +349,7 @@ def _as_tensor(leaf):
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
-def _refuse_sparse_inputs(model):
+def _refuse_sparse_inputs(model: keras.Model) -> None:
     names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
     if names:
         raise ValueError(

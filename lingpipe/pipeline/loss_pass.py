@@ -1,4 +1,4 @@
-"""Pass of a mini-batch with the loss inside the pipeline: mean loss, gradients and metrics."""
+"""Pass of a batch with the loss inside the pipeline: mean loss, gradients and metrics."""
 
 import functools
 import warnings
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.pipeline import executor, gradient_flow, layer_sources, stage_grid
 from lingpipe.stages import losses
 
@@ -19,9 +19,9 @@ class ValueAndGrad(NamedTuple):
     """Result of `GPipeLayer.value_and_grad`.
 
     Attributes:
-        loss: scalar, the mean over the mini-batch plus weight regularisers and the losses that layers add.
+        loss: scalar, the mean over the batch plus weight regularisers and the losses that layers add.
         gradients: list of tensors in the order of `trainable_variables`; None if the loss does not depend on one.
-        metrics: dictionary from name to the mean over the mini-batch, for loss functions that return several.
+        metrics: dictionary from name to the mean over the batch, for loss functions that return several.
         sums: dictionary from name to the values that the mean was computed from, including the loss: (sum, weight), or
             the sums of a `losses.State`.
         squared_norm: scalar, the sum of squares of all gradients.
@@ -76,11 +76,11 @@ class LossesOfTargets:
 class _LossOfTargets:
     """A loss with sample weights among the targets."""
 
-    def __init__(self, loss_fn, source):
+    def __init__(self, loss_fn: Callable, source: Any) -> None:
         self._metrics, self._source = losses.as_metrics(loss_fn), source
         self.results = losses.results_of(loss_fn)
 
-    def __call__(self, targets, outputs):
+    def __call__(self, targets: Any, outputs: Any) -> dict:
         return self._metrics(targets[0], self._source.pack_outputs(outputs), *targets[1:])
 
 
@@ -102,7 +102,6 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     """Builds a training step up to the gradients.
 
     Args:
-        grid: `stage_grid.StageGrid`.
         loss: what `LossesOfTargets.of` returned.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
@@ -110,7 +109,6 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
         return_outputs: whether outputs are needed.
         assign_state: whether to assign moving statistics and other state.
         loss_scale: scalar, or None.
-        read: function that returns the value of a Keras variable.
 
     Returns:
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
@@ -121,13 +119,14 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     execution = grid.execution(work, variable_placement.read_values(stages, read), x, targets)
     execution.run()
     last = stages[-1].device
-    sums = _of_all_replicas(execution.sums, last)
-    weight, scale = sums.metrics['loss'][1], execution.scale_of_sum
-    finished = gradient_flow.finish(stages, execution.final_values(), sums, weight if scale is None else weight * scale)
+    sums = execution.sums_of_group
+    weight, scale = sums.metrics['loss'][1], execution.loss_factors.scale_of_sum
+    finished = gradient_flow.finish(stages, execution.final_values(), sums,
+                                    weight if scale is None else weight * scale, execution.group)
     mean_loss, metrics, squared_norm = device_kinds.call(
         last, functools.partial(_mean_of_batch, loss.results), sums.metrics, sums.losses,
         [part.regularization for part in finished], [part.squared_norm for part in finished])
-    outputs = stage_grid.join_outputs(execution, stages) if return_outputs else None
+    outputs = execution.join_outputs() if return_outputs else None
     updates = execution.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
@@ -135,12 +134,8 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     return ValueAndGrad(mean_loss, gradients, metrics, sums.metrics, squared_norm, updates, outputs)
 
 
-def _of_all_replicas(sums, device):
-    metrics, added = collectives.current().sum(device, (sums.metrics, sums.losses))
-    return sums._replace(metrics=metrics, losses=added)
-
-
-def _mean_of_batch(results, metric_sums, added_sums, regularizations, squared_norms):
+def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regularizations: list,
+                   squared_norms: list) -> tuple[tf.Tensor, dict, tf.Tensor]:
     metrics = losses.means(metric_sums, results)
     mean_loss = losses.add_up([metrics.pop('loss'), *losses.means_of_added(added_sums), *regularizations])
     return mean_loss, metrics, losses.add_up(squared_norms)
@@ -151,7 +146,6 @@ def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
     """Builds an evaluation step.
 
     Args:
-        grid: `stage_grid.StageGrid`.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`.
         x: nest of tensors `[batch, ...]`.
         targets: nest of tensors `[batch, ...]`.
@@ -164,11 +158,11 @@ def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
     execution = grid.execution(work, variable_placement.read_values(grid.stages, read), x, targets)
     execution.run()
     last = grid.stages[-1].device
-    sums = _of_all_replicas(execution.sums, last)
+    sums = execution.sums_of_group
     return device_kinds.call(last, losses.with_added, sums.metrics, sums.losses)
 
 
-def _in_order(variables, finished):
+def _in_order(variables: list[keras.Variable], finished: list[gradient_flow.StageGradients]) -> list:
     gradients_of = {id(variable): gradient for part in finished
                     for variable, gradient in zip(part.variables, part.gradients)}
     return [gradients_of.get(id(variable)) for variable in variables]

@@ -7,7 +7,7 @@ import keras
 from lingpipe import hyperparams
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import layer_sources
+from lingpipe.pipeline import arguments, layer_sources, model_copy
 
 
 class ModelConversion(base_layer.BaseLayer):
@@ -16,6 +16,8 @@ class ModelConversion(base_layer.BaseLayer):
     model: Any
     stages: Any
     build_from_specs: Any
+    source: Any
+    stack: Any
     _seed_generator: Any
 
     @classmethod
@@ -26,7 +28,8 @@ class ModelConversion(base_layer.BaseLayer):
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
                 several inputs and outputs are allowed. Its variables move to the devices of their partitions.
             **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
-                memory_limit) require `batch_size`, unless the model's inputs have one.
+                memory_limit) require `batch_size`, unless the model's inputs have one. By default 'auto' chooses
+                num_partitions, num_micro_batches, schedule and recompute; see `GPipeLayer`.
 
         Returns:
             A built `GPipeLayer`.
@@ -34,11 +37,12 @@ class ModelConversion(base_layer.BaseLayer):
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
         """
-        return cls._of_model(model, cls.Params().Set(**fields))
+        return cls._of_model(model, cls.Params().Set(**{**arguments.DEFAULTS, **fields}))
 
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
-                    lora_rank: int | None = None, preprocessor: Any = 'preset', **fields: Any) -> Self:
+                    lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
+                    **fields: Any) -> Self:
         """Makes a pipeline of a KerasHub model, and loads its weights tensor by tensor to their partitions.
 
         Args:
@@ -46,6 +50,8 @@ class ModelConversion(base_layer.BaseLayer):
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
             lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
+            lora_layers: regular expressions of the paths of layers with LoRA, such as '.*/query'; None: KerasHub's
+                choice, queries and values.
             preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
                 preset's own, if it has one; None: the model takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
@@ -57,8 +63,9 @@ class ModelConversion(base_layer.BaseLayer):
             ValueError: the preset cannot be loaded, or the model cannot be cut.
         """
         model = hub_model.KerasHubModel.Params().Set(
-            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank)
-        params = cls.Params().Set(model=model, **fields)
+            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank,
+            lora_layers=lora_layers)
+        params = cls.Params().Set(model=model, **{**arguments.DEFAULTS, **fields})
         source = layer_sources.of_model_params(params)
         pipe = cls._of_source(params, source)
         if preprocessor == 'preset':
@@ -82,10 +89,11 @@ class ModelConversion(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config from which `from_config` makes an equal pipeline: params, and the model if it has one."""
-        if self.model is None:
+        """Returns the config from which `from_config` makes an equal pipeline: params, and the model or the layers."""
+        if self.params.layers:
             return super().get_config()
-        return {'model': keras.saving.serialize_keras_object(self.model), 'params': self.params.ToTextWithTypes()}
+        name, content = ('layers', self.stack) if self.model is None else ('model', self.model)
+        return {name: keras.saving.serialize_keras_object(content), 'params': self.params.ToTextWithTypes()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -97,10 +105,13 @@ class ModelConversion(base_layer.BaseLayer):
         Returns:
             `GPipeLayer`, built if it was made from a Keras model.
         """
-        if 'model' not in config:
+        if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
-        model = keras.saving.deserialize_keras_object(config['model'])
-        return cls._of_model(model, cls.Params().FromTextWithTypes(config['params']))
+        params = cls.Params().FromTextWithTypes(config['params'])
+        if 'layers' in config:
+            make: Any = cls
+            return make(params, layer_sources.LayersOfList(keras.saving.deserialize_keras_object(config['layers'])))
+        return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
 
     def to_keras(self) -> keras.Model:
         """Makes a plain Keras model with the current weights, all on the device of the first partition.
@@ -115,10 +126,11 @@ class ModelConversion(base_layer.BaseLayer):
             ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
                 message names it.
         """
-        if self.model is None:
+        device, model = self.stages[0].device, self.source.model
+        if model is None:
             raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its '
                              'layers, pipe.stack, as by keras.Sequential.')
-        return layer_sources.plain_copy(self.model, self.stages[0].device)
+        return model_copy.plain_copy(model, device)
 
     def save_own_variables(self, store: Any) -> None:
         """Saves the seed, which Keras does not save, so that dropout resumes where it stopped."""
@@ -130,7 +142,7 @@ class ModelConversion(base_layer.BaseLayer):
             self._seed_generator.state.assign(store['seed'])
 
 
-def _refuse_pipelines(model):
+def _refuse_pipelines(model: keras.Model) -> None:
     layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
     names = [layer.name for layer in layers
              if any(isinstance(part, ModelConversion) for part in (layer, getattr(layer, 'pipe', None)))]

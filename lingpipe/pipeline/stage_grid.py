@@ -1,5 +1,6 @@
 """Stages of a pipeline in all its replicas, and the start of a mini-batch through them."""
 
+import copy
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,13 +11,13 @@ import tensorflow as tf
 from lingpipe import hyperparams, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import batch_normalization
-from lingpipe.pipeline import executor, step_state, validation
+from lingpipe.pipeline import executor, gradient_flow, step_state, validation
 from lingpipe.stages import micro_batches, random_seeds, stage_layers
 from lingpipe.stages.stage import Stage
 
 
-class Replicas:
-    """The executions of one mini-batch on all replicas, with the interface of one `executor.Execution`.
+class MiniBatch:
+    """The executions of one mini-batch on all replicas that take part.
 
     ::
 
@@ -29,19 +30,39 @@ class Replicas:
     weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
 
     Args:
-        executions: list of `executor.Execution`s, one per replica that takes part.
-        gradient_sum: `collectives.GradientSum`.
+        executions: one per replica.
+        gradient_sum: how their gradients are summed.
+        loss_scale: scalar by which all gradients of the mean loss are multiplied, or None.
+        group: the pipelines that train together with these replicas.
     """
 
-    def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum) -> None:
-        self._executions, self._gradient_sum = executions, gradient_sum
+    def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum,
+                 loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
+        self._executions, self._gradient_sum, self.group = executions, gradient_sum, group
+        self._first, self._counts = executions[0], [each.num_micro_batches for each in executions]
+        shares = [execution.share for execution in executions]
+        self.loss_factors = gradient_flow.LossFactors(
+            self._first.programs[-1], self._first.stages[-1].device,
+            [(share.targets, share.positions) for share in shares], [share.rows for share in shares], loss_scale,
+            group)
         for execution in executions:
-            execution.siblings = executions
+            execution.loss_factors = self.loss_factors
 
     def run(self, kinds: Sequence[str] = executor.ALL_KINDS) -> None:
         """Builds all actions of the given kinds."""
+        if schedules.BACKWARD in kinds and self.num_micro_batches > 1:
+            self._refuse_python_gradients()
         for execution in self._executions:
             execution.run(kinds)
+
+    def _refuse_python_gradients(self) -> None:
+        for index, (program, needed) in enumerate(zip(self._first.programs, self._first.needed)):
+            if needed and program.differentiates_python:
+                raise ValueError(
+                    f'A layer or loss of partition {index} calls tf.py_function, of which TensorFlow can '
+                    f'differentiate only one call at a time, but there are {self.num_micro_batches} micro-batches. '
+                    'Set num_micro_batches and num_replicas to 1; or write operations of TensorFlow, or '
+                    'tf.numpy_function inside tf.custom_gradient.')
 
     @property
     def num_micro_batches(self) -> int:
@@ -51,56 +72,58 @@ class Replicas:
     @property
     def rows(self) -> micro_batches.RowCounts:
         """For each micro-batch, its number of rows."""
-        return [count for execution in self._executions for count in execution.rows]
+        return [count for execution in self._executions for count in execution.share.rows]
 
-    @property
-    def outputs(self) -> list:
-        """For each micro-batch, the nest of outputs of the last stage."""
-        return [nest for execution in self._executions for nest in execution.outputs]
+    def join_outputs(self) -> Any:
+        """Returns the outputs of all micro-batches as a nest of tensors `[batch, ...]`, on the last stage's device."""
+        with tf.device(device_kinds.for_single_operations(self._first.stages[-1].device)):
+            outputs = [nest for execution in self._executions for nest in execution.outputs]
+            return micro_batches.join(outputs, self.rows)
 
     @property
     def sums(self) -> micro_batches.Sums:
-        """The `micro_batches.Sums` of all actions run so far, over all replicas."""
-        parts = [execution.sums for execution in self._executions]
-        last = self._executions[0].stages[-1].device
+        """The sums of all actions run so far, over all replicas."""
+        parts, last = [execution.sums for execution in self._executions], self._first.stages[-1].device
+        if len(parts) == 1:
+            return parts[0]
         metrics = device_kinds.call(last, micro_batches.add_up, [part.metrics for part in parts])
-        losses = list(self.added_losses.values())
         weights = parts[0].weights
         rows = zip(*[part.weight_gradients for part in parts])
         weight_gradients = [self._sum_weight_gradients(index, variables, list(row))
                             for index, (variables, row) in enumerate(zip(weights, rows))]
-        return micro_batches.Sums(
-            metrics, losses, weights, weight_gradients, [nest for part in parts for nest in part.input_gradients])
+        return micro_batches.Sums(metrics, list(self.added_losses.values()), weights, weight_gradients,
+                                  [nest for part in parts for nest in part.input_gradients])
 
     @property
-    def scale_of_sum(self) -> tf.Tensor | None:
-        """Factor of the gradients of the sum over the mini-batch, or None; see `executor.Execution.scale_of_sum`."""
-        return self._executions[0].scale_of_sum
+    def sums_of_group(self) -> micro_batches.Sums:
+        """The same, with metrics and losses over all pipelines of the group."""
+        sums = self.sums
+        metrics, added = self.group.sum(self._first.stages[-1].device, (sums.metrics, sums.losses))
+        return sums._replace(metrics=metrics, losses=added)
 
     @property
     def added_losses(self) -> dict[int, Any]:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
-        parts, last = [execution.added_losses for execution in self._executions], self._executions[0].stages[-1].device
+        parts, last = [execution.added_losses for execution in self._executions], self._first.stages[-1].device
+        if len(parts) == 1:
+            return parts[0]
         return {index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts])
                 for index in parts[0]}
 
     @property
     def borrowed(self) -> list[keras.Variable]:
         """List of the Keras variables that some stage reads and no stage has."""
-        return self._executions[0].borrowed
-
-    @property
-    def state(self) -> step_state.State:
-        """The `step_state.State` that the forward actions run so far lead to, over all replicas."""
-        return step_state.merge_updates(self._executions[0].stages, [execution.state for execution in self._executions])
+        return self._first.borrowed
 
     def final_values(self) -> list[stage_layers.Variables]:
         """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
-        return self._executions[0].final_values()
+        return self._first.final_values()
 
-    def fork(self) -> 'Replicas':
+    def fork(self) -> 'MiniBatch':
         """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
-        return Replicas([execution.fork() for execution in self._executions], self._gradient_sum)
+        fork = copy.copy(self)
+        fork._executions = [execution.fork() for execution in self._executions]
+        return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
         """Takes gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
@@ -110,13 +133,11 @@ class Replicas:
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        return step_state.updates(self._executions[0].stages, self.state)
+        states = [execution.state for execution in self._executions]
+        merged = step_state.merge_updates(self._first.stages, states)
+        return step_state.updates(self._first.stages, merged, self.group)
 
-    @property
-    def _counts(self):
-        return [execution.num_micro_batches for execution in self._executions]
-
-    def _sum_weight_gradients(self, index, variables, parts):
+    def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:
         if not variables:
             return []
         devices = [execution.stages[index].device for execution in self._executions]
@@ -143,12 +164,9 @@ class StageGrid:
     Args:
         rows: for each replica, the list of its `Stage`s.
         schedule: the `Schedule` of a full training batch of a replica.
-        seeds: `random_seeds.StepSeeds`.
         params: `GPipeLayer.Params()`.
 
     Attributes:
-        rows: as given.
-        schedule: as given.
         observer: builds the actions of training steps, or None; see `executor.Work`.
         rows_check: `micro_batches.RowsCheck` of training batches.
     """
@@ -177,63 +195,68 @@ class StageGrid:
         """What the backward actions recompute: 'none', 'selective', 'stage' or 'layer'."""
         return self._params.recompute
 
-    def seed_and_step(self, step: Any, training: bool) -> tf.Tensor:
+    def seed_and_step(self, step: Any, training: bool | None) -> tf.Tensor:
         """Returns the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
 
     def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
-                  targets: Any = None) -> executor.Execution | Replicas:
+                  targets: Any = None) -> MiniBatch:
         """Prepares the execution of one mini-batch.
 
         Args:
-            work: `executor.Work`.
-            values: list of `Variables` of tensors, one per stage.
             inputs: nest of tensors `[batch, ...]`.
             targets: nest of tensors `[batch, ...]` that the loss compares outputs with, or None.
-
-        Returns:
-            `executor.Execution`, or `stage_grid.Replicas`.
         """
-        p, batch = self._params, inputs if targets is None else (inputs, targets)
+        p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if work.training:
             self.rows_check.check(batch)
             validation.refuse_overwritten(self.trainable_variables)
         validation.validate_batch(batch, count, p, [stage.device for row in self.rows for stage in row])
-        parts = micro_batches.split_on(self._place_of(0), inputs, count)
         rows = self._row_counts(inputs, count)
-        targets = [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count)
+        with tf.control_dependencies(self._row_checks(batch)):
+            parts = micro_batches.split_on(self._place_of(0), inputs, count)
+            targets = [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count)
         executions = [
             executor.Execution(stages, work, share, variable_placement.bring(stages, values))
-            for stages, share in zip(self.rows, self._shares(parts, targets, rows, work.training)) if share.parts]
+            for stages, share in zip(self.rows, self._shares(work, group, parts, targets, rows)) if share.parts]
         if p.added_losses == 'exact':
             executions[0].refuse_unproven_losses()
-        return executions[0] if len(executions) == 1 else Replicas(executions, collectives.GradientSum(p.gradient_sum))
+        return MiniBatch(executions, collectives.GradientSum(p.gradient_sum), work.loss_scale, group)
 
-    def _place_of(self, index):
+    def _place_of(self, index: int) -> str:
         """Returns the device that splits batches for a stage: its own, or the host if the stage has several."""
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
+
+    def _row_checks(self, batch: Any) -> list[tf.Operation]:
+        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
+            return micro_batches.row_checks(batch)
 
     def _row_counts(self, inputs: Any, count: int) -> micro_batches.RowCounts:
         """Returns the numbers of rows of the micro-batches, computed on the host."""
         with tf.device(device_kinds.for_single_operations(self._place_of(0))):
             return micro_batches.numbers_of_rows(inputs, count)
 
-    def _shares(self, parts, targets, rows, training):
-        """Returns the `executor.Share` of each replica; micro-batches keep their numbers in the whole mini-batch."""
-        group, num_replicas = collectives.current(), len(self.rows)
+    def _shares(self, work: executor.Work, group: collectives.Group, parts: list, targets: list,
+                rows: micro_batches.RowCounts) -> list[executor.Share]:
+        """Returns the share of each replica; micro-batches keep their numbers in the whole mini-batch."""
+        num_replicas = len(self.rows)
         ends = [len(parts) * row // num_replicas for row in range(num_replicas + 1)]
-        if training:
+        if work.training:
             self._check_sizes([stop - start for start, stop in itertools.pairwise(ends)])
-        equal = micro_batches.are_equal(rows)
-        is_whole_batch = len(parts) * group.count == 1
-        return [executor.Share(
-                    parts[start:stop], targets[start:stop], rows[start:stop], group.index * len(parts) + start,
-                    group.index * num_replicas + row, equal, is_whole_batch)
-                for row, (start, stop) in enumerate(itertools.pairwise(ends))]
+        equal, is_whole_batch = micro_batches.are_equal(rows), len(parts) * group.count == 1
 
-    def _check_sizes(self, counts):
+        def share(row: int, start: int, stop: int) -> executor.Share:
+            replica = group.index * num_replicas + row
+            positions = micro_batches.Positions(work.seed_and_step, rows[start:stop], self.rows[row][0].device,
+                                                group.index * len(parts) + start, replica)
+            return executor.Share(
+                parts[start:stop], targets[start:stop], rows[start:stop], positions, replica, equal, is_whole_batch)
+
+        return [share(row, *ends) for row, ends in enumerate(itertools.pairwise(ends))]
+
+    def _check_sizes(self, counts: list[int]) -> None:
         waiting = [*batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers]).values()]
         if not waiting:
             return
@@ -245,11 +268,4 @@ class StageGrid:
         if max(counts) > collectives.MOST_MICRO_BATCHES:
             raise ValueError(
                 f'num_micro_batches={max(counts)} is too many where layers such as {waiting[0]!r} share statistics '
-                f'between replicas: {collectives.MOST_MICRO_BATCHES} are the most whose sums can be told apart. Set it '
-                'to that or less.')
-
-
-def join_outputs(execution: executor.Execution | Replicas, stages: list[Stage]) -> Any:
-    """Returns the outputs of all micro-batches as one nest of tensors `[batch, ...]`, on the last stage's device."""
-    with tf.device(device_kinds.for_single_operations(stages[-1].device)):
-        return micro_batches.join(execution.outputs, execution.rows)
+                f'between replicas: at most {collectives.MOST_MICRO_BATCHES} are supported. Set it to that or less.')

@@ -37,22 +37,20 @@ class Wiring:
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
-            loss: Callable | None, training: bool, by_layer: bool) -> None:
+            loss: Callable | None, training: bool | None, by_layer: bool) -> None:
         """Traces the next stage.
 
         Args:
-            stage: the `Stage`.
             given: `Boundary` of `tf.TensorSpec` of the pipeline's inputs.
             structure: `Structure` of them.
             targets: nest of `tf.TensorSpec` of the targets that the loss compares with.
             loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
-            training: Python boolean.
             by_layer: whether the backward pass is to be cut at every segment.
         """
-        def outputs_of(producer):
-            return given if producer < 0 else self.programs[producer].trace.outputs
+        def outputs_of(producer: int) -> boundary.Boundary:
+            return given if producer < 0 else self.programs[producer].trace.results.outputs
 
-        def structure_of(producer):
+        def structure_of(producer: int) -> boundary.Structure:
             return structure if producer < 0 else self.programs[producer].trace.output_structure
 
         sources, own_structure = _resolved(stage, structure_of)
@@ -64,21 +62,15 @@ class Wiring:
 
 
 def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: boundary.Structure,
-          loss: Callable | None, training: bool, by_layer: bool, is_whole_batch: bool = False) -> Wiring:
+          loss: Callable | None, training: bool | None, by_layer: bool, is_whole_batch: bool = False) -> Wiring:
     """Traces stages, unless they have already been traced for these shapes.
 
     Args:
-        stages: list of `Stage`s.
         specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of
             specs of what the loss compares the outputs with.
-        structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        training: Python boolean.
         by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs are those of a whole mini-batch, for which sums and means are the same.
-
-    Returns:
-        `Wiring`.
+        is_whole_batch: whether the specs are those of a whole batch, for which sums and means are the same.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:
@@ -92,17 +84,18 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     return wiring
 
 
-def _added_sums(wiring, stages, inputs, structure, training, by_layer):
+def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
+                training: bool | None, by_layer: bool) -> list[list[bool | None]]:
     """Tells sums over rows from means by two traces that differ in the number of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
-    def programs(num_rows):
+    def programs(num_rows: int) -> list[stage_program.StageProgram]:
         sized = Wiring()
         for stage in stages[:end]:
             sized.add(stage, micro_batches.specs_of(inputs, num_rows), structure, (), None, training, by_layer)
         return sized.programs
 
-    def found():
+    def found() -> list[list[bool | None]]:
         return [one.added_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
 
     try:
@@ -115,7 +108,8 @@ def _added_sums(wiring, stages, inputs, structure, training, by_layer):
     return sums + [[]] * (len(stages) - end)
 
 
-def _resolved(stage, structure_of):
+def _resolved(stage: Stage,
+              structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
     """Returns pairs (producer, position among its values) of what a stage reads, and the `Structure` with Nones."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
@@ -126,7 +120,7 @@ def _resolved(stage, structure_of):
     return [place for place, there in zip(places, is_value) if there], boundary.Structure(is_value)
 
 
-def _gather(sources, outputs_of):
+def _gather(sources: list[tuple[int, int]], outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
     produced = [outputs_of(producer) for producer, _ in sources]
     masks = {index: parts.masks[position] for index, (parts, (_, position)) in enumerate(zip(produced, sources))
              if position in parts.masks}

@@ -1,4 +1,4 @@
-"""Variables of all stages during a mini-batch: what each action reads and assigns, and the final values."""
+"""Variables of all stages during a batch: what each action reads and assigns, and the final values."""
 
 import collections
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import stage_layers, stage_program
+from lingpipe.stages import stage_layers, stage_program, stage_trace
 from lingpipe.stages.stage import Stage
 
 
@@ -17,7 +17,7 @@ class Assigned(NamedTuple):
 
     Attributes:
         variable: Keras variable.
-        before: tensor, its value before the mini-batch.
+        before: tensor, its value before the batch.
         value: tensor, the value that was assigned last.
         device: name of the device that assigned it.
     """
@@ -29,11 +29,11 @@ class Assigned(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state after the forward actions of a mini-batch.
+    """The state after the forward actions of a batch.
 
     Attributes:
         statistics: list of `BatchStatistics`, one per stage.
-        values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the mini-batch.
+        values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the batch.
         assigned: dictionary from the id of a variable to its `Assigned`.
     """
 
@@ -42,29 +42,24 @@ class State(NamedTuple):
     assigned: dict
 
 
-def updates(stages: list[Stage], state: State) -> list[tuple[keras.Variable, tf.Tensor]]:
-    """Returns pairs (Keras variable, new value) of all variables that change.
-
-    Args:
-        stages: list of `Stage`s.
-        state: `State`.
-    """
+def updates(stages: list[Stage], state: State, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
+    """Returns pairs (Keras variable, new value) of all variables that change."""
     changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
-    def read(variable):
+    def read(variable: keras.Variable) -> tf.Tensor:
         return changed[id(variable)][1] if id(variable) in changed else variable_placement.read_variable(variable)
 
     for each in state.assigned.values():
-        value = collectives.current().agree_on(each.device, each.variable.aggregation, each.before, each.value)
+        value = group.agree_on(each.device, each.variable.aggregation, each.before, each.value)
         changed[id(each.variable)] = (each.variable, value)
     for stage, statistics, values in zip(stages, state.statistics, state.values):
-        for variable, value in statistics.updates(values, read, stage.device):
+        for variable, value in statistics.updates(values, read, stage.device, group):
             changed[id(variable)] = (variable, value)
     return list(changed.values())
 
 
 def merge_updates(stages: list[Stage], states: list[State]) -> State:
-    """Merges the states that replicas computed from their shares of a mini-batch.
+    """Merges the states that replicas computed from their shares of a batch.
 
     Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean', 'sum' of
     the changes, otherwise the value of the first replica.
@@ -72,13 +67,12 @@ def merge_updates(stages: list[Stage], states: list[State]) -> State:
     Args:
         stages: list of `Stage`s of the first replica, which compute the merged values.
         states: list of `State`s, one per replica.
-
-    Returns:
-        `State`.
     """
     first = states[0]
+    if len(states) == 1:
+        return first
 
-    def joined(stage, statistics, parts):
+    def joined(stage: Stage, statistics: Any, parts: Any) -> tf.Tensor:
         return device_kinds.call(stage.device, lambda parts: _join(statistics, parts), list(parts))
 
     parts_of_stages = zip(*[state.values for state in states])
@@ -88,14 +82,14 @@ def merge_updates(stages: list[Stage], states: list[State]) -> State:
     return State(first.statistics, values, assigned)
 
 
-def _join(statistics, parts):
+def _join(statistics: Any, parts: list) -> tf.Tensor:
     joined = parts[0]
     for part in parts[1:]:
         joined = statistics.merge(joined, part)
     return joined
 
 
-def _aggregate(assigned, values):
+def _aggregate(assigned: Assigned, values: Any) -> tf.Tensor:
     variable = assigned.variable
     if variable.aggregation == 'mean':
         return device_kinds.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
@@ -109,7 +103,7 @@ def _aggregate(assigned, values):
 class StepState:
     """Gives every forward action the values that layers would find in plain Keras, one micro-batch after the other.
 
-    Statistics of batch norm are applied at the end of the mini-batch. The next action reads what layers assign. If
+    Statistics of batch norm are applied at the end of the batch. The next action reads what layers assign. If
     several stages share an assigned variable, their forward actions take turns::
 
         stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...
@@ -117,7 +111,6 @@ class StepState:
         stage 1        F0 ┘        F1 ┘
 
     Args:
-        stages: list of `Stage`s.
         programs: list of their `StageProgram`s.
         values: for each stage its `Variables`, as tensors on its device.
     """
@@ -144,23 +137,16 @@ class StepState:
         statistics = [program.trace.statistics for program in self._programs]
         return State(statistics, list(self._statistics), dict(self._assigned))
 
-    def enter(self, stage: Stage) -> dict[str, Any]:
-        """Returns what a forward action reads: a dictionary with `values`, `borrowed` and `statistics`."""
+    def before(self, stage: Stage) -> tuple[stage_layers.Variables, list[tf.Tensor], tf.Tensor]:
+        """Returns what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
         borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
-        return {'values': self._with_assigned(variables, values), 'borrowed': borrowed,
-                'statistics': self._statistics[stage.index]}
+        return self._with_assigned(variables, values), borrowed, self._statistics[stage.index]
 
-    def leave(self, stage: Stage, statistics: tf.Tensor, assigned: list[tf.Tensor]) -> None:
-        """Records the results of a forward action.
-
-        Args:
-            stage: its `Stage`.
-            statistics: statistics of batch norm so far `[3, channels]`.
-            assigned: list of the new values of `Trace.assigned`.
-        """
-        self._statistics[stage.index] = statistics
-        for variable, value in zip(self._programs[stage.index].trace.assigned, assigned):
+    def record(self, stage: Stage, results: stage_trace.Results) -> None:
+        """Records the statistics and assigned values of a forward action."""
+        self._statistics[stage.index] = results.statistics
+        for variable, value in zip(self._programs[stage.index].trace.assigned, results.assigned):
             earlier = self._assigned.get(id(variable))
             before = earlier.before if earlier else self._initial_value(stage, variable)
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
@@ -183,7 +169,7 @@ class StepState:
             for earlier, later in zip([stages[-1], *stages], stages):
                 turns[later].append((earlier, -1 if earlier >= later else 0))
 
-        def before(action):
+        def before(action: schedules.Action) -> list[schedules.Action]:
             if action.kind != schedules.FORWARD:
                 return []
             return [schedules.Action(schedules.FORWARD, earlier, action.micro_batch + step)
@@ -200,7 +186,7 @@ class StepState:
                 "have them, cut the model so that one has them (partition_by=[...]); or set schedule='gpipe' and "
                 'num_virtual_stages=1.') from error
 
-    def _changing(self):
+    def _changing(self) -> dict[int, list[int]]:
         """Returns a dictionary from the id of an assigned variable, or of outside state, to the stages that use it."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
@@ -210,19 +196,20 @@ class StepState:
         outside = {id(program): [index] for index, program in enumerate(self._programs) if program.outside_state}
         return {key: sorted(users[key]) for key in assigned} | outside
 
-    def _with_assigned(self, variables, values):
+    def _with_assigned(self, variables: stage_layers.Variables,
+                       values: stage_layers.Variables) -> stage_layers.Variables:
         if not self._assigned:
             return values
         return type(values)(*[[self._present(variable, value) for variable, value in zip(*pair)]
                               for pair in zip(variables, values)])
 
-    def _present(self, variable, value):
+    def _present(self, variable: keras.Variable, value: Any) -> tf.Tensor:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
 
-    def _borrow(self, stage, variable):
+    def _borrow(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
         return self._present(variable, self._initial_value(stage, variable))
 
-    def _initial_value(self, stage, variable):
+    def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
         """Returns the value of any variable on the device of a stage; it is copied there once."""
         key = (stage.index, id(variable))
         if key not in self._brought:
@@ -236,5 +223,5 @@ class StepState:
         return self._brought[key]
 
 
-def _zeros(device, spec):
+def _zeros(device: str, spec: tf.TensorSpec) -> tf.Tensor:
     return device_kinds.call(device, lambda: tf.zeros(spec.shape, spec.dtype))

@@ -1,14 +1,17 @@
-"""Pass of a mini-batch with the loss outside the pipeline: forward now, backward when a gradient tape asks."""
+"""Pass of a batch with the loss outside the pipeline: forward now, backward when a gradient tape asks."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.pipeline import executor, stage_grid
 from lingpipe.private_api import save_context
-from lingpipe.stages import boundary, losses, micro_batches
+from lingpipe.stages import boundary, losses, micro_batches, stage_layers
+from lingpipe.stages.stage import Stage
 
 
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
@@ -21,7 +24,6 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
                 backward: the pipeline's gradient runs all B actions, that of port k returns the sums of stage k
 
     Args:
-        grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]`.
         training: Python boolean; None: the default of each layer.
 
@@ -36,19 +38,19 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
               for stage, (variables, weights) in zip(grid.stages, _owned_weights(grid.stages, values))]
 
     @tf.custom_gradient
-    def run(*sources):
+    def run(*sources: Any) -> tuple:
         batch = _replace_differentiable(inputs, sources[len(tokens):])
         execution = _execution(grid, batch, training, values)
         _refuse_borrowed(execution.borrowed, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
-        results['outputs'] = stage_grid.join_outputs(execution, grid.stages)
+        results['outputs'] = execution.join_outputs()
         return boundary.unpack(results['outputs']).values + _means_of_added(grid, execution), gradient
 
-    def gradient(*upstream, variables=()):
+    def gradient(*upstream: Any, variables: Any = ()) -> list:
         if variables:
             raise ValueError(f'A layer of the pipeline reads {[variable.name for variable in variables[:3]]}, a '
-                             'tf.Variable, to which a pipeline that is called as a layer hands no gradient. Make it by '
+                             'tf.Variable, to which a pipeline that is called as a layer gives no gradient. Make it by '
                              'add_weight, or set trainable=False.')
         if save_context.in_save_context():
             return [tf.zeros([])] * len(tokens) + _not_saved(boundary.unpack(inputs).differentiable)
@@ -62,12 +64,13 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     return boundary.pack(given, boundary.structure_of(results['outputs'])), found[count:]
 
 
-def _trace(grid, inputs, training, values):
+def _trace(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any) -> None:
     """Traces the stages early: in a custom gradient TensorFlow would register all variables that a trace reads."""
     _execution(grid, inputs, training, values, step=0)
 
 
-def _execution(grid, inputs, training, values, step=None):
+def _execution(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any,
+               step: Any = None) -> stage_grid.MiniBatch:
     work = executor.Work(
         grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
         input_gradients_needed=True)
@@ -78,7 +81,6 @@ def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tens
     """Builds the forward actions in evaluation mode, for a loss outside the pipeline.
 
     Args:
-        grid: `stage_grid.StageGrid`.
         inputs: nest of tensors `[batch, ...]` that the first stage takes.
 
     Returns:
@@ -89,14 +91,15 @@ def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tens
     execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
     execution.run()
     variable_placement.assign(execution.state_updates())
-    return stage_grid.join_outputs(execution, grid.stages), _means_of_added(grid, execution)
+    return execution.join_outputs(), _means_of_added(grid, execution)
 
 
-def _means_of_added(grid, execution):
+def _means_of_added(grid: stage_grid.StageGrid, execution: stage_grid.MiniBatch) -> list[tf.Tensor]:
     return device_kinds.call(grid.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
 
 
-def _owned_weights(stages, values):
+def _owned_weights(stages: list[Stage],
+                   values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
     """Returns, for each stage, pairs (Keras variable, value) of the weights that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
@@ -106,10 +109,10 @@ def _owned_weights(stages, values):
     return rows
 
 
-def _port(stage, variables, weights, results):
+def _port(stage: Stage, variables: list[keras.Variable], weights: list, results: Any) -> tf.Tensor:
     @tf.custom_gradient
-    def port(*weights):
-        def gradient(upstream):
+    def port(*weights: Any) -> tuple:
+        def gradient(upstream: Any) -> list:
             if save_context.in_save_context():
                 return _not_saved(variables)
             if 'sums' not in results:
@@ -124,7 +127,7 @@ def _port(stage, variables, weights, results):
         return port(*weights) if weights else tf.zeros([])
 
 
-def _not_saved(tensors):
+def _not_saved(tensors: list) -> list[tf.Tensor]:
     """Returns gradients that fail, because TensorFlow saves gradient functions without the forward pass they need."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
@@ -132,23 +135,23 @@ def _not_saved(tensors):
         return [tf.zeros([size or 1 for size in tensor.shape], tensor.dtype) for tensor in tensors]
 
 
-def _total(sums, variable):
+def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
     """Returns the gradient of a variable, from all stages that read it; None if no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None
 
 
-def _refuse_borrowed(variables, training):
+def _refuse_borrowed(variables: list[keras.Variable], training: bool | None) -> None:
     trainable = [variable.path for variable in variables if variable.trainable]
     if trainable and training:
         raise ValueError(
             f'A layer of the pipeline reads {trainable[:3]}, weights that no layer inside of it has, to which a '
-            'pipeline that is called as a layer hands no gradient. Make the layer that owns them a part of the '
+            'pipeline that is called as a layer gives no gradient. Make the layer that owns them a part of the '
             'pipeline, or set their trainable to False.')
 
 
-def _input_gradients(results, upstream, stages):
+def _input_gradients(results: Any, upstream: Any, stages: list[Stage]) -> list[tf.Tensor]:
     execution, outputs = results['execution'].fork(), boundary.unpack(results['outputs'])
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         given = [upstream[position] for position in outputs.differentiable_positions]
@@ -161,7 +164,7 @@ def _input_gradients(results, upstream, stages):
         return micro_batches.join(results['sums'].input_gradients, execution.rows)
 
 
-def _replace_differentiable(nest, tensors):
+def _replace_differentiable(nest: Any, tensors: Iterable) -> Any:
     parts = boundary.unpack(nest)
     values = dict(enumerate(parts.values)) | dict(zip(parts.differentiable_positions, tensors))
     return boundary.pack(parts._replace(values=list(values.values())), boundary.structure_of(nest))

@@ -10,11 +10,11 @@ import tensorflow as tf
 from lingpipe import hyperparams, schedules, spelling
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.layers import base_layer
-from lingpipe.partition import exact_cut, layer_layout
+from lingpipe.partition import exact_cut
 from lingpipe.private_api import pywrap_tfe, record
 
 _CHOICES = {
-    'recompute': ['none', 'selective', 'stage', 'layer'],
+    'recompute': ['auto', 'none', 'selective', 'stage', 'layer'],
     'partition_by': ['flops', 'time', 'step_time', 'params'],
     'gradient_sum': list(collectives.METHODS),
     'added_losses': ['exact', 'averaged'],
@@ -26,7 +26,6 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
     """Raises ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
 
     Args:
-        p: `GPipeLayer.Params()`.
         num_layers: number of layers to cut; None if it is not known yet.
     """
     if num_layers == 0:
@@ -37,14 +36,13 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
         if value == 'auto':
             raise ValueError(
                 f"{field}='auto' is not resolved by GPipeLayer itself: give a number of 1 or more, such as one that "
-                'lingpipe.plan(params).params has.')
+                'lingpipe.plan(...).fields has.')
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(
                 f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
-    for field in ('recompute', 'schedule', 'partition_by'):
-        if getattr(p, field) == 'auto':
-            raise ValueError(f"{field}='auto' is not resolved by GPipeLayer itself: give a value such as "
-                             'lingpipe.plan(params).params has.')
+    if p.partition_by == 'auto':
+        raise ValueError("partition_by='auto' is not resolved by GPipeLayer itself: give a value such as "
+                         'lingpipe.plan(...).fields has.')
     for field, choices in _CHOICES.items():
         _check_choice(field, getattr(p, field), choices)
     if p.dtype_policy is not None:
@@ -69,17 +67,12 @@ def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
         num_layers: number of layers to cut.
         num_stages: number of partitions to cut them into.
     """
-    if layer_layout.is_layout(partition_by):
-        layer_layout.partition_ends(partition_by, num_layers, num_stages)
-    elif not isinstance(partition_by, str):
+    if not isinstance(partition_by, str):
         exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
 
 
 def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
     """Returns the `Schedule` that GPipeLayer's params describe.
-
-    Args:
-        p: `GPipeLayer.Params()`.
 
     Raises:
         ValueError: the schedule is unknown, or does not fit the numbers of partitions and micro-batches.
@@ -93,7 +86,6 @@ def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Itera
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
         count: number of micro-batches that the batch gives, in all replicas.
-        p: `GPipeLayer.Params()`.
         devices: names of the devices of the stages.
     """
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
@@ -110,7 +102,7 @@ def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Itera
                 'and drop_remainder=True in the input pipeline.')
 
 
-def _check_layers(p, num_layers, schedule):
+def _check_layers(p: hyperparams.Params, num_layers: int, schedule: schedules.Schedule) -> None:
     if schedule.num_stages > num_layers and schedule.num_stages > p.num_partitions * p.num_virtual_stages:
         raise ValueError(
             f'schedule={schedule.name!r} has {schedule.num_stages} stages for {num_layers} layers: each partition '
@@ -123,7 +115,7 @@ def _check_layers(p, num_layers, schedule):
     check_cut(p.partition_by, num_layers, schedule.num_stages)
 
 
-def _check_memory_fields(p):
+def _check_memory_fields(p: hyperparams.Params) -> None:
     if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
         raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device '
                          'may hold. Set it to such a number, as 16e9, or to None for no limit.')
@@ -137,11 +129,13 @@ def _check_memory_fields(p):
                          'counted.')
 
 
-def _is_number(value, kinds):
+def _is_number(value: Any, kinds: Any) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _check_devices(devices, num_partitions, num_replicas):
+def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -> None:
+    if isinstance(devices, str):
+        raise ValueError(f'devices={devices!r} is not a list. Set it to one, such as [{devices!r}].')
     if len(devices) != num_partitions * num_replicas:
         times = f' and num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(
@@ -154,7 +148,7 @@ def _check_devices(devices, num_partitions, num_replicas):
             raise ValueError(f'devices has {name!r}, which this program does not see{nearest} Choose one that it sees.')
 
 
-def _is_same_device(name, full_name):
+def _is_same_device(name: str, full_name: str) -> bool:
     """Whether a name such as 'GPU:1' fits a full name; for a name without a device TensorFlow would use a CPU."""
     try:
         spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
@@ -164,25 +158,20 @@ def _is_same_device(name, full_name):
     return spec.device_type is not None and full.make_merged_spec(spec) == full
 
 
-def _check_choice(field, value, choices):
-    if value in choices or (field == 'partition_by' and _is_written_cut(value)):
+def _check_choice(field: str, value: Any, choices: list) -> None:
+    if value in choices or (field == 'partition_by' and isinstance(value, (list, tuple))):
         return
     near = difflib.get_close_matches(str(value), choices, 1)
     raise ValueError(
         f'{field}={value!r} is unknown: it must be one of {choices}'
-        + (", a list of end indices or a layout such as 'Ett|ttL'" if field == 'partition_by' else '')
+        + (' or a list of end indices' if field == 'partition_by' else '')
         + (f'. Did you mean {near[0]!r}?' if near else f'. Set it to {choices[0]!r}, for instance.'))
-
-
-def _is_written_cut(partition_by):
-    return isinstance(partition_by, (list, tuple)) or layer_layout.is_layout(partition_by)
 
 
 def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> None:
     """Raises ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one.
 
     Args:
-        name: name of the pipeline.
         layers: the Keras layers whose variables it is to place.
     """
     if tf.distribute.has_strategy():
@@ -202,7 +191,6 @@ def refuse_forward_mode(name: str, inputs: Any, variables: Iterable[keras.Variab
     """Raises ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights.
 
     Args:
-        name: name of the pipeline.
         inputs: nest of tensors.
         variables: its trainable Keras variables.
     """
@@ -222,3 +210,14 @@ def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
         raise ValueError(
             f'Variables {names[:3]} are overwritten with their gradients, as those that layers quantized to float8 '
             'scale by, and micro-batches would add these up. Train the plain model, or in mixed_bfloat16.')
+
+
+def refuse_regularizers_outside(variables: Iterable[keras.Variable], inside: Iterable[keras.Variable]) -> None:
+    """Raises ValueError for trainable variables with a regularizer that no partition has, and so nobody would count."""
+    known = set(map(id, inside))
+    names = [variable.path for variable in variables if variable.regularizer is not None and id(variable) not in known]
+    if names:
+        raise ValueError(
+            f'Weights {names[:3]} have a regularizer, but belong to a layer that the model does not call between its '
+            'inputs and outputs, so no partition has them. Leave the layer out of the model, or set its trainable to '
+            'False.')

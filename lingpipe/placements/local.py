@@ -32,7 +32,7 @@ def set_up(body_params: Any, kind: Any) -> tuple:
 
 
 def place(params: Any, kind: Any = None) -> Any:
-    """Returns an experiment's params with numbers in place of 'auto', and its `Placement` here; as `set_up`."""
+    """Returns an experiment's params with numbers instead of 'auto', and its `Placement` here; as `set_up`."""
     params = planning.resolved(params, *set_up(params.task.body, kind))
     body = params.task.body
     return params, placement.Placement(

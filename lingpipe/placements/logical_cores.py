@@ -11,6 +11,7 @@ from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.placements import tpu_replicas
+from lingpipe.training import train_program
 
 
 class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
@@ -99,8 +100,6 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built on the cores.
-        train_params: the Params of training.
-        cores: the `LogicalCores`.
 
     Raises:
         ValueError: layers compute in float16.
@@ -119,7 +118,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
     def _step_of_replica(self, batch, step, *numbers):
         self._numbers_of_optimizer = numbers
         out, metrics = self._value_and_grad(batch, step)
-        return self._row(self._train_on(out, step), metrics)
+        return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
         """Returns no device, because a program on cores has no host."""

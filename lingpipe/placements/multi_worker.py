@@ -54,7 +54,8 @@ class Workers(collectives.Group, placement.Placement):
         addresses = config.jobs['worker']
         self.config = config
         self.count, self.index = len(addresses), config.task_index
-        self.devices, self.watchdog = None, dog or watchdog.Watchdog(0)
+        self.devices: list[str] = []
+        self.watchdog = dog or watchdog.Watchdog(0)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({'worker': addresses}), task_type='worker', task_id=self.index, num_accelerators={},
             rpc_layer='grpc')
@@ -199,7 +200,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Returns a tensor as integers, whose sum keeps all bits, also those of a negative zero."""
+    """Returns a tensor as integers, whose sum keeps all bits, also of a negative zero."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -25,7 +25,6 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built on the devices of the worker.
-        train_params: the Params of training.
         workers: the `multi_worker.Workers`.
     """
 
@@ -72,10 +71,10 @@ class WorkerTrainProgram(train_program.TrainProgram):
         with self._workers.active():
             with tf.device('CPU:0'):
                 self._votes = self._workers.sum('CPU:0', tf.cast(self.stopping.read_value(), tf.int32))
-            row = super()._step(batch)
-            with tf.device('CPU:0'), tf.control_dependencies([row]):
+            numbers = super()._step(batch)
+            with tf.device('CPU:0'), tf.control_dependencies(list(numbers.values())):
                 self._agreed.assign(self._votes > 0)
-                return tf.identity(row)
+                return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
         """Returns the loss after all sums of the step, so that no worker waits for another if it is not finite."""

@@ -24,7 +24,6 @@ class Follower:
 
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
-        workers: the `Workers`.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
@@ -58,7 +57,7 @@ class Follower:
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
-        """Prints the bad records of this worker at the end; the chief sees only those of its own rows."""
+        """Prints the bad records of this worker at the end; the chief sees only its own rows."""
         try:
             yield
         finally:
@@ -83,13 +82,11 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     """Joins the other workers, and chooses the devices of this one.
 
     Args:
-        params: the experiment's Params.
-        config: `ClusterConfig`.
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
         dog: `watchdog.Watchdog` that limits steps, or None.
 
     Returns:
-        Params with numbers in place of 'auto', and the `Workers`.
+        Params with numbers instead of 'auto', and the `Workers`.
 
     Raises:
         ValueError: params cannot work.
@@ -107,7 +104,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Waits until all workers listen: TensorFlow would wait with all Python threads blocked, deaf to signals."""
+    """Waits until all workers listen: TensorFlow would wait with all Python threads blocked, and ignore signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 

@@ -1,7 +1,6 @@
 """Parameter servers: some processes of a cluster store the weights, and others compute gradients."""
 
 import contextlib
-import ctypes
 import gc
 import math
 import sys
@@ -10,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe import patches
 from lingpipe.cluster import answers, child_process, cluster_config, ports, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
@@ -68,7 +68,7 @@ class ParameterServers(placement.Placement):
             tf.train.ClusterSpec(config.jobs), task_type=config.task_type, task_id=config.task_index, rpc_layer='grpc')
         with answers.connecting(config):
             strategy = tf.distribute.ParameterServerStrategy(cluster)
-        self._coordinator = _immortal(tf.distribute.coordinator.ClusterCoordinator(strategy))
+        self._coordinator = patches.never_destroyed(tf.distribute.coordinator.ClusterCoordinator(strategy))
         self.names = [f'/job:ps/replica:0/task:{index}/device:CPU:0' for index in range(config.num_parameter_servers)]
         self._num_bytes = dict.fromkeys(self.names, 0)
 
@@ -185,23 +185,16 @@ def _maker(dataset, spec):
     return make
 
 
-def _immortal(coordinator):
-    """Keeps Python from destroying a coordinator at exit, which would wait until every lost worker is back."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
-    return coordinator
-
-
 def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
          kind: Any = None, batches_from: str = server_program.CHIEF) -> Any:
     """Connects the chief with all workers and servers, and chooses the devices of stages.
 
     Args:
-        params: the experiment's Params.
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
         others: as in `ParameterServers`.
 
     Returns:
-        Params with numbers in place of 'auto', and the `ParameterServers`.
+        Params with numbers instead of 'auto', and the `ParameterServers`.
 
     Raises:
         ValueError: params cannot work.

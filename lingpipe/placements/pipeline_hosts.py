@@ -13,7 +13,7 @@ from lingpipe.private_api import eager_context
 from lingpipe.training import placement, planning
 
 PROCESSES = '/job:worker/'
-_SECONDS_TO_RECONNECT = 10  # some hundred milliseconds are usual
+_SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual; a machine with four other programs needs over 10 s
 
 
 def connect(config: cluster_config.ClusterConfig) -> None:
@@ -56,14 +56,14 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
 
     TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
     remain can still be read. TensorFlow first waits for operations that have begun, and a copy from a lost worker
-    may never end; it also waits where another worker is lost meanwhile. The process then ends after 10 seconds, to be
-    started again.
+    may never end; it also waits if another worker is lost during the call. The process then ends after 10 seconds, to
+    be started again.
 
     Args:
         config: `ClusterConfig` of the chief; other workers than before may be left out. The others have just answered.
 
     Raises:
-        OpError: TensorFlow reports that a worker was lost meanwhile.
+        OpError: TensorFlow reports that a worker was lost during the call.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -89,12 +89,10 @@ def place(params: Any, config: Any, kind: Any = None) -> Any:
     """Connects the chief with all workers, and places the partitions of an experiment on their devices.
 
     Args:
-        params: the experiment's Params.
-        config: `ClusterConfig` of the chief.
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
 
     Returns:
-        Params with numbers in place of 'auto', and the `Placement`.
+        Params with numbers instead of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work.

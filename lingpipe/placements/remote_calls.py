@@ -54,7 +54,6 @@ class RemoteCalls(_Calls):
                          a worker is lost: another one, or the same once it is back, repeats its call
 
     Args:
-        coordinator: `tf.distribute.coordinator.ClusterCoordinator`.
         function: concrete function.
         limit: largest number of concurrent calls.
     """

@@ -27,7 +27,6 @@ class ServerProgram(train_program.TrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
-        train_params: the Params of training.
         servers: the `ParameterServers`.
         batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch.
 
@@ -158,8 +157,13 @@ class ServerProgram(train_program.TrainProgram):
                 'The input runs Python for its batches, such as a tokenizer in Python, or for a bad record, and '
                 'workers have no Python for it. Give --batches_from=chief.') from error
 
+    def _row(self, norm, metrics):
+        """Returns the numbers of a step as one tensor, because each tensor crosses the network by itself."""
+        self._metric_names = list(metrics)
+        return tf.stack(list(train_program.numbers_of(norm, metrics).values()))
+
     def _result(self, rows):
-        """Makes a `StepResult` from the rows of the steps: gradient norm, then the metrics."""
+        """Makes a `StepResult` from what `_row` returned in each step."""
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)

@@ -48,7 +48,9 @@ def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> i
 
 def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
     """Returns the table in which the body's first layer looks up tokens; None if other layers read it too."""
-    first = body.stack[0] if body.model is None else None
+    if body.model is not None:
+        return None
+    first = body.stack[0]
     if type(first) not in (embeddings.TokenEmbedding, keras.layers.Embedding) or len(first.weights) != 1:
         return None
     table, = first.weights
@@ -65,7 +67,7 @@ def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: 
         shape: shape of the whole table.
 
     Returns:
-        Tensor of that shape: the rows of the tokens, and zeros in place of all other rows.
+        Tensor of that shape: the rows of the tokens, and zeros instead of all other rows.
     """
     wanted, _ = tf.unique(tf.cast(tf.reshape(tokens, [-1]), tf.int32))
     found = []
@@ -87,7 +89,6 @@ class CutWeight:
         make_optimizer: function that returns an optimizer without slots.
 
     Attributes:
-        variable: as given.
         parts: list of `tf.Variable`, the rows of each server.
     """
 

@@ -112,8 +112,6 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built on the host.
-        train_params: the Params of training.
-        cores: the `SpmdCores`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:
@@ -170,7 +168,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
             new, metrics = self._spmd_step(self._variables.read(self._handles, step), inputs, tuple(targets))
         self._variables.assign(self._handles, new)
         norm = metrics.pop('gradient_norm')
-        return self._row(norm, {'loss': metrics.pop('loss'), **metrics})
+        return train_program.numbers_of(norm, {'loss': metrics.pop('loss'), **metrics})
 
 
 def validate(body_params: hyperparams.Params) -> None:

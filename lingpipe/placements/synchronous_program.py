@@ -55,7 +55,7 @@ def _zeros(variable, count):
 
 
 class SynchronousProgram(server_program.ServerProgram):
-    """A `ServerProgram` whose steps equal those of one machine with the whole batch.
+    """A `ServerProgram` whose steps equal the steps of one machine with the whole batch.
 
     ::
 
@@ -75,12 +75,12 @@ class SynchronousProgram(server_program.ServerProgram):
     def __init__(self, task: Any, train_params: Any, servers: Any, batch_spec: Any) -> None:
         sizes = {spec.shape[0] for spec in tf.nest.flatten(batch_spec)}
         if any(size is None or size % servers.num_workers for size in sizes):
-            raise ValueError(f'input.batch_size={max(sizes)} cannot be shared out among {servers.num_workers} workers. '
+            raise ValueError(f'input.batch_size={max(sizes)} cannot be divided among {servers.num_workers} workers. '
                              f'Set it to a multiple of {servers.num_workers}.')
         self._rows_of_share = max(sizes) // servers.num_workers
         super().__init__(task, train_params, servers, batch_spec)
         self._means = device_functions.DeviceFunctions(_weighted_means)
-        self._squares = device_functions.DeviceFunctions(_half_squares)
+        self._squares = device_functions.DeviceFunctions(device_functions.half_squares)
         self._apply_function = tf.function(self._apply_shares, autograph=False)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
@@ -136,7 +136,6 @@ class SynchronousProgram(server_program.ServerProgram):
         for variable, value in out.state_updates:
             self._slots.put(share, variable, value)
         self._sum_shapes = tf.nest.map_structure(lambda part: part.shape, out.sums)
-        self._metric_names = ['loss', *out.metrics]
         numbers = [tf.cast(share, tf.float32), out.loss, *tf.nest.flatten(out.sums)]
         return tf.concat([tf.reshape(tf.cast(number, tf.float32), [-1]) for number in numbers], 0)
 
@@ -151,7 +150,7 @@ class SynchronousProgram(server_program.ServerProgram):
         out = loss_pass.ValueAndGrad(
             loss, gradients, metrics, sums, 2.0 * tf.add_n(halves), self._new_state(weights), outputs=None)
         norm = self._train_on(out, self.global_step.read_value())
-        return tf.stack([norm, *[metrics[name] for name in self._metric_names]])
+        return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
         """Returns the sums of the metrics, each with one row per share, from `[shares, sums]`."""
@@ -166,7 +165,7 @@ class SynchronousProgram(server_program.ServerProgram):
                   for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
         gradients = self._means(self._trained_places, (shares,), (weights,))
         halves = self._squares(self._trained_places, (gradients,))
-        return gradients, [half for half in halves if half is not None]
+        return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self, weights):
         """Returns pairs (variable, new value)."""
@@ -192,7 +191,7 @@ def _refuse_what_has_no_mean(body, updates):
 
 
 def _of_whole_batch(means, variances, weights, momentum):
-    """Returns the moving mean and variance `[channels]` of the batch from those of its shares `[shares, channels]`."""
+    """Returns the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
     factor = max(1.0 - momentum, 1e-12)  # of a statistic in its average; divided by it, averages differ like statistics
     counts = tf.cast(weights[:, tf.newaxis], means.dtype) * tf.ones_like(means)
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
@@ -202,7 +201,3 @@ def _of_whole_batch(means, variances, weights, momentum):
 
 def _weighted_means(unused_variables, shares, weights):
     return [tf.tensordot(tf.cast(weights, share.dtype), share, 1) for share in shares]
-
-
-def _half_squares(unused_variables, gradients):
-    return [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.input import batch_share
 from lingpipe.models import base_task
-from lingpipe.optimizers import global_norm
+from lingpipe.optimizers import loss_scaling
 from lingpipe.training import placement, train_program
 
 _DIMENSIONS = 'x, y, z, cores of a chip'
@@ -79,7 +79,6 @@ class TpuReplicas(placement.Placement):
         """Builds a program that every replica runs.
 
         Args:
-            function: function of nests of tensors.
             arguments: tuple of nests of tensors, or of values that differ from replica to replica.
 
         Returns:
@@ -143,11 +142,6 @@ class ReplicaTrainProgram(train_program.TrainProgram):
 
     A program can neither stop in the middle nor read the host's variables. A subclass defines `_step_of_replica`.
 
-    Args:
-        task: a `BaseTask` whose body is built.
-        train_params: the Params of training.
-        cores: the `TpuReplicas`.
-
     Raises:
         ValueError: layers compute in float16.
     """
@@ -162,18 +156,26 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return self._cores.distribute(batches)
 
     def _step(self, batch):
+        names = []
+
+        def step_of_replica(*arguments):
+            numbers = self._step_of_replica(*arguments)
+            names[:] = numbers
+            return tf.stack(list(numbers.values()))  # one tensor: each output of a program goes to the host by itself
+
         with tf.device('CPU:0'):
             numbers = self._numbers()
-        row = self._cores.run(self._step_of_replica, (batch, *numbers))
+        row = self._cores.run(step_of_replica, (batch, *numbers))
         with tf.device('CPU:0'):
-            is_finite = global_norm.is_finite(row[1], row[0])
+            numbers = dict(zip(names, tf.unstack(row, len(names))))
+            is_finite = loss_scaling.is_finite(numbers['loss'], numbers['gradient_norm'])
             super()._if_finite(is_finite, lambda: self.optimizer.iterations.assign_add(1))
-        return row
+        return numbers
 
     def _numbers(self):
         """Returns the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Builds the step of a replica on its rows; returns the gradient norm, the loss, and the other metrics."""
+        """Builds the step of a replica on its rows; returns what `_step` does."""
         raise NotImplementedError

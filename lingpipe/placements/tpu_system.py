@@ -48,9 +48,6 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
             machine.
         address: 'host:port' at which the workers reach this process; None: they do not need to.
 
-    Returns:
-        `TpuSystem`.
-
     Raises:
         RuntimeError: there is no such system, or this TensorFlow cannot use it; the message says what to check.
     """
@@ -77,7 +74,7 @@ def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | No
         address: as in `start_tpu_system`.
 
     Returns:
-        Params with numbers and a route that fit the system in place of 'auto', and the `Placement`.
+        Params with numbers and a route that fit the system instead of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work there.
@@ -110,7 +107,6 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Place
 
     Args:
         body_params: `GPipeLayer.Params()` with its numbers resolved.
-        system: `TpuSystem`.
 
     Raises:
         ValueError: the system does not have that many cores.
@@ -168,7 +164,7 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Returns params with a route in place of 'auto', and prints the route and the reason.
+    """Returns params with a route instead of 'auto', and prints the route and the reason.
 
     The route is 'spmd' if that can train the model, K >= 2 divides the equal layers, and the replicas divide the batch.
     Params then have the cut of its stages. The route is 'logical_cores' if every core has a replica, or if replicas
@@ -176,7 +172,6 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
     Args:
         params: the experiment's Params, with numbers of partitions and micro-batches.
-        mode: value of --mode.
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
 
     Raises:
@@ -196,7 +191,7 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
 
 def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
-    """Returns params with the route of training in place of 'auto', and a sentence with the reason; see `resolved`."""
+    """Returns params with the route of training instead of 'auto', and a sentence with the reason; see `resolved`."""
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:

@@ -1,14 +1,9 @@
-"""A plan for people: the memory of each device as a picture, sizes in words, and how deep a model may be."""
+"""A plan for people: the memory of each device as a picture, and sizes as text."""
 
-import bisect
 import itertools
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from lingpipe import schedules
-from lingpipe.partition import layer_memory, memory_model
 from lingpipe.planner import plans
 from lingpipe.planner.plans import KINDS
 
@@ -18,74 +13,7 @@ LEGEND = {
 _SHOWN_UNITS = {'TiB': 2**40, 'GiB': 2**30, 'MiB': 2**20, 'KiB': 2**10}
 _UNITS = {'': 1, 'b': 1, **{f'{letter}b': 1000 ** power for power, letter in enumerate('kmgt', 1)},
           **{f'{letter}ib': 1024 ** power for power, letter in enumerate('kmgt', 1)}}
-
-
-class Depth(NamedTuple):
-    """How often a model repeats its layers."""
-
-    kind: str  # class of the layers that are repeated
-    num_now: int
-    largest: int  # how many would fit
-
-
-def largest_depth(plan: plans.Plan, num_devices: int = 1) -> Depth | None:
-    """Finds the largest model of the same kind that fits on some devices, with the other settings of a plan.
-
-    The models of a family differ in how often layers are repeated: all runs of layers of equal sizes are made longer or
-    shorter by the same factor.
-
-    Args:
-        plan: `Plan` with a memory limit.
-        num_devices: K.
-
-    Returns:
-        None if no layer is repeated, or not even one of each repeated layer fits, or the schedule is a user's own or
-        has several stages on a device.
-    """
-    setting, schedule = plan.setting, plan.schedule
-    if schedule.num_virtual_stages > 1 or schedule.name not in schedules.SCHEDULES:
-        return None
-    live = layer_memory.live_micro_batches(
-        schedules.make_schedule(schedule.name, num_devices, schedule.num_micro_batches))
-    runs = _runs(list(zip(setting.stack.analyses, setting.stack.memories(plan.micro_batch_size))))
-    repeated = [run for run in runs if len(run) > 1]
-    if not repeated:
-        return None
-    num_now = sum(map(len, repeated))
-
-    def does_not_fit(depth):
-        memories = [memory for _, memory in _scaled(runs, depth / num_now)]
-        return not _fits(
-            memory_model.MemoryModel(memories, live, plan.recompute, setting.num_slots), len(memories), num_devices,
-            setting.memory_limit)
-
-    most = len(repeated)
-    while not does_not_fit(most):
-        most *= 2
-    largest = bisect.bisect_left(range(most), True, key=does_not_fit) - 1
-    kinds = sorted({run[0][0].kind for run in repeated})
-    return Depth(' and '.join(kinds), num_now, largest) if largest >= len(repeated) else None
-
-
-def _runs(layers):
-    return [list(run) for _, run in itertools.groupby(layers, lambda pair: (pair[0].flops, pair[1]))]
-
-
-def _scaled(runs, factor):
-    for run in runs:
-        yield from [run[0]] * (max(1, round(factor * len(run))) if len(run) > 1 else 1)
-
-
-def _fits(estimate, num_layers, num_devices, limit):
-    """Fills one device after the other: a longer run never needs less, so no other cut needs fewer devices."""
-    start = 0
-    for device in range(num_devices):
-        ends = np.arange(start + 1, num_layers + 1)
-        needs = estimate(np.full_like(ends, device), np.full_like(ends, start), ends)
-        start += int(np.searchsorted(needs, limit, 'right'))
-        if start == num_layers:
-            return True
-    return False
+_LEAST_WITHOUT_UNIT = 2**20  # bytes; a smaller number lacks its unit, such as 16 for 16GiB
 
 
 def to_bytes(field: str, size: int | str) -> int:
@@ -95,10 +23,11 @@ def to_bytes(field: str, size: int | str) -> int:
         ValueError: it is not a size; the message names the field.
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
-    if match is None or match[2] not in _UNITS or not float(match[1]):
-        raise ValueError(f'{field}={size!r} is no size of a memory. Write it as 16GiB, 40GB or as a number of bytes, '
+    num_bytes = round(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else 0
+    if num_bytes < (1 if match and match[2] else _LEAST_WITHOUT_UNIT):
+        raise ValueError(f'{field}={size!r} is not a memory size. Write it as 16GiB, 40GB or as a number of bytes, '
                          'as 16e9.')
-    return round(float(match[1]) * _UNITS[match[2]])
+    return num_bytes
 
 
 def to_text(num_bytes: float) -> str:

@@ -26,7 +26,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
     Args:
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
         memories: list of `LayerMemory` of all layers, for one micro-batch.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'stage' or 'layer'; 'selective' has no plan.
         accelerator: `Accelerator` or `Achieved`, for the times of sending and of the update.
         num_slots: tensors that the optimizer keeps on a device for each weight.
     """
@@ -37,29 +37,17 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
 
 
 class PartitionPlan(NamedTuple):
-    """One partition; all sizes are in bytes.
+    """One partition; all sizes are in bytes."""
 
-    Attributes:
-        layer_names: names of its layers.
-        num_parameters: number of trainable parameters.
-        flops: floating-point operations of the forward pass of one example.
-        weights: weights, and other variables such as moving averages.
-        slots: tensors of the optimizer in addition to the weights.
-        gradients: sums of weight gradients.
-        boundary: inputs of the partition, for all micro-batches in flight.
-        working: all other activations and gradients at the peak, see `memory_model`.
-        num_frozen: number of frozen parameters.
-    """
-
-    layer_names: list
-    num_parameters: int
-    flops: int
-    weights: int
-    slots: int
-    gradients: int
-    boundary: int
-    working: int
-    num_frozen: int = 0
+    layer_names: list  # names of its layers
+    num_parameters: int  # number of trainable parameters
+    flops: int  # floating-point operations of the forward pass of one example
+    weights: int  # weights, and other variables such as moving averages
+    slots: int  # tensors of the optimizer in addition to the weights
+    gradients: int  # sums of weight gradients
+    boundary: int  # inputs of the partition, for all micro-batches in flight
+    working: int  # all other activations and gradients at the peak, see `memory_model`
+    num_frozen: int = 0  # number of frozen parameters
 
     @property
     def total(self) -> int:
@@ -90,24 +78,16 @@ def _boundary(first, num_live, recompute):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Everything that is the same for all plans that are compared.
+    """Everything that is the same for all plans that are compared."""
 
-    Attributes:
-        stack: `LayerStack`.
-        accelerator: `Accelerator` of every device.
-        memory_limit: bytes of a device; None: no limit.
-        num_slots: tensors that a device keeps for each weight in the optimizer; replicas share them.
-        dtype: name of the dtype of the largest products.
-        layer_times: function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured.
-        num_replicas: pipelines side by side; the other attributes are those of one of them, with its share of a batch.
-    """
-
-    stack: Any
-    accelerator: Any
-    memory_limit: int | None
-    num_slots: float
-    dtype: str = 'float32'
+    stack: Any  # `LayerStack`
+    accelerator: Any  # `Accelerator` of every device
+    memory_limit: int | None  # bytes of a device; None: no limit
+    num_slots: float  # tensors that a device keeps for each weight in the optimizer; replicas share them
+    dtype: str = 'float32'  # name of the dtype of the largest products
+    # function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured
     layer_times: Any = None
+    # pipelines side by side; the other attributes are those of one of them, with its share of a batch
     num_replicas: int = 1
 
     def times(self, micro_batch_size: int) -> list:
@@ -118,25 +98,15 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One way to put a model on devices.
+    """One way to put a model on devices."""
 
-    Attributes:
-        setting: `Setting`.
-        schedule: `Schedule`.
-        recompute: 'none', 'stage' or 'layer'.
-        ends: list of the end indices of the partitions, one per stage.
-        is_cut_by_memory: whether the memory of a device limited the cut.
-        partitions: list of `PartitionPlan`, one per stage.
-        timeline: `Timeline` of a step, in seconds.
-    """
-
-    setting: Setting
-    schedule: Any
-    recompute: str
-    ends: list
-    is_cut_by_memory: bool
-    partitions: list
-    timeline: Any
+    setting: Setting  # `Setting`
+    schedule: Any  # `Schedule`
+    recompute: str  # 'none', 'stage' or 'layer'; 'selective' has no plan
+    ends: list  # list of the end indices of the partitions, one per stage
+    is_cut_by_memory: bool  # whether the memory of a device limited the cut
+    partitions: list  # list of `PartitionPlan`, one per stage
+    timeline: Any  # `Timeline` of a step, in seconds
 
     @property
     def micro_batch_size(self) -> int:
@@ -169,15 +139,14 @@ class Plan:
     @functools.cached_property
     def about_time(self) -> float | None:
         """Seconds of a training step at the speeds that the accelerator reached; None if these are not known."""
-        accelerator = self.setting.accelerator
-        if accelerator.achieved is None:
+        accelerator, achieved = self.setting.accelerator, self.setting.accelerator.achieved
+        if achieved is None:
             return None
         costs = cost_model(
-            self.setting.stack.achieved_times(self.micro_batch_size, accelerator),
-            self.setting.stack.memories(self.micro_batch_size), self.recompute, accelerator.achieved,
-            self.setting.num_slots)
+            self.setting.stack.achieved_times(self.micro_batch_size, accelerator, achieved),
+            self.setting.stack.memories(self.micro_batch_size), self.recompute, achieved, self.setting.num_slots)
         simulated = self.schedule.simulate(costs.stages(self.ends))
-        return simulated.step_time + self._summing_time(accelerator.achieved.sum_bandwidth)
+        return simulated.step_time + self._summing_time(achieved.sum_bandwidth)
 
     @property
     def summing_time(self) -> float:
@@ -214,9 +183,7 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
     The best cut that fits is taken; if none fits, the best one without a limit.
 
     Args:
-        setting: `Setting`.
-        schedule: `Schedule` of a full batch.
-        recompute: 'none', 'stage' or 'layer'.
+        recompute: 'none', 'stage' or 'layer'; 'selective' has no plan.
         partition_by: see `GPipeLayer`.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)

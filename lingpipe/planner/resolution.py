@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.partition import balancing, layer_memory, tensor_sizes
+from lingpipe.partition import accelerators, balancing, layer_analysis, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import accelerators, plans, search
+from lingpipe.planner import plans, search
 from lingpipe.planner.search import AUTO
 from lingpipe.stages import micro_batches
 
@@ -30,7 +30,7 @@ class LayerStack:
     Attributes:
         source: as given.
         analyses: list of `LayerAnalysis`.
-        batch_size: examples in a mini-batch.
+        batch_size: examples in a batch.
     """
 
     def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, input_specs: Any,
@@ -78,11 +78,13 @@ class LayerStack:
             times.append(LayerTime(seconds, 2 * backward, backward))
         return times
 
-    def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size on an accelerator that has `achieved`."""
+    def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator,
+                       achieved: accelerators.Achieved) -> list:
+        """Returns the list of `LayerTime` for micro-batches of a size, at the speeds that an accelerator reached."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
-        return [accelerators.layer_time(kernels, accelerator) for kernels in self._kernels[micro_batch_size]]
+        return [accelerators.layer_time(kernels, accelerator, achieved)
+                for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: int) -> Any:
         """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
@@ -120,7 +122,7 @@ def resolved(p: hyperparams.Params, plan: plans.Plan) -> hyperparams.Params:
 
 def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
                  memory_limit: int | None = None, num_slots: float = 2, profile_device: str | None = None,
-                 num_devices: int | None = None) -> plans.Setting:
+                 num_devices: int | None = None, source: Any = None) -> plans.Setting:
     """Makes the `Setting` that all plans of a model have in common.
 
     Args:
@@ -128,10 +130,10 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: `Accelerator`; None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
-        num_slots: tensors that the optimizer keeps for each weight.
         profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'step_time';
             None: not measured.
         num_devices: how many devices 'auto' may use, for num_replicas='auto'.
+        source: `LayersOfParams` or `LayersOfModel`; None: those that `p` describes.
 
     Raises:
         ValueError: plans do not support a field of `p`.
@@ -142,7 +144,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
             "between what plans count for 'none' and for 'stage'. Plan with these two, then set 'selective'.")
     batch_size, counts = _batch_size(input_specs), search.numbers_of_replicas(p, num_devices)
     shares = {count: micro_batches.most_rows(batch_size, count) for count in counts}
-    source = layer_sources.of_params(p)
+    source = source or layer_sources.of_params(p)
     sizes = [micro_batches.most_rows(share, number) for share in shares.values()
              for number in search.choices(p, len(source), share, 1).num_micro_batches]
     accelerator = accelerator or accelerators.CPU
@@ -164,12 +166,12 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
         num_replicas=num_replicas)
 
 
-def validate(p: hyperparams.Params) -> None:
-    """Raises ValueError as `GPipeLayer` would, except for fields that are 'auto'."""
+def validate(p: hyperparams.Params, source: Any = None) -> None:
+    """Raises ValueError as `GPipeLayer` would, except for fields that are 'auto'; see `make_setting`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}
-    num_layers = len(p.layers) if p.model is None else None
+    num_layers = len(source) if source else len(layer_analysis.listed(p.layers)) if p.model is None else None
     validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), num_layers)
 
 
@@ -183,5 +185,6 @@ def _batch_size(input_specs):
     specs = tf.nest.flatten(input_specs)
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise ValueError(f'A plan needs every size of the input, the batch size included, and got '
-                         f'{[tuple(spec.shape) for spec in specs]}. Give tf.TensorSpec([batch, ...], dtype).')
+                         f'{[tuple(spec.shape) for spec in specs]}. Give batch_size, or '
+                         'input_specs=tf.TensorSpec([batch, ...], dtype).')
     return specs[0].shape[0]

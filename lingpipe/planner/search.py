@@ -50,12 +50,6 @@ class _Combination(NamedTuple):
 def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partitions: int) -> Choices:
     """Returns the `Choices` that params leave open.
 
-    Args:
-        p: `GPipeLayer.Params()`.
-        num_layers: number of layers.
-        batch_size: examples in a mini-batch of one replica.
-        most_partitions: the largest number of partitions to consider.
-
     Raises:
         ValueError: one device alone needs more stages than there are layers.
     """
@@ -78,7 +72,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
         num_devices: how many devices there are; None: as many as one pipeline needs.
 
     Raises:
-        ValueError: there are fewer devices than replicas, each of which needs one or more, as many as 'auto' chooses.
+        ValueError: there are fewer devices than replicas.
     """
     if p.num_replicas == AUTO:
         return _divisors(num_devices or 1)
@@ -91,7 +85,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
 def an_order(p: hyperparams.Params) -> dict[str, Any]:
     """Returns values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
     if p.num_virtual_stages == AUTO:
-        number = schedules.NUM_VIRTUAL_STAGES.get(p.schedule if isinstance(p.schedule, str) else None, 1)
+        number = schedules.NUM_VIRTUAL_STAGES.get(str(p.schedule), 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
     return {'schedule': 'gpipe' if p.num_virtual_stages == 1 else 'circular'}
 

@@ -55,7 +55,6 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
     """Returns the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
 
     Args:
-        pipe: built `GPipeLayer`.
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
         observer: see `executor.Work`.
     """
@@ -82,7 +81,6 @@ def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any
     """Builds the graph of a training step.
 
     Args:
-        pipe: built `GPipeLayer`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
         loss: see `step_function`.

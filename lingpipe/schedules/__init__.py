@@ -68,6 +68,9 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
             f'num_devices={num_devices}, num_micro_batches={num_micro_batches} and num_virtual_stages='
             f'{num_virtual_stages} make {math.prod(sizes)} forward passes in a step; a schedule has {_MOST_PASSES} at '
             'most. Use fewer micro-batches.')
+    if not isinstance(schedule, Iterable):
+        raise ValueError(f'schedule={schedule!r} is neither a name, nor the path of a CSV file, nor a list. Set it to '
+                         f'one of {sorted(SCHEDULES)}, for instance.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):
@@ -92,7 +95,6 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
     """Chooses the order of a named schedule again, once the costs of its stages are known.
 
     Args:
-        schedule: `Schedule`.
         costs: `StageCosts` of each stage, in any unit of time.
 
     Returns:
@@ -114,10 +116,10 @@ def has_virtual_stages(name: str) -> bool:
     return NUM_VIRTUAL_STAGES[name] != 1
 
 
-def _fitting(schedule, num_devices, num_micro_batches, num_virtual_stages):
+def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
     """Returns a user's own schedule if it is for these sizes."""
     for found, wanted, what, remedy in [
-            (schedule.num_devices, num_devices, 'devices, one a row', 'Use {} devices'),
+            (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:
         if found != wanted:
             raise ValueError(f'Schedule {schedule.name!r} is for {found} {what}, not for {wanted}. '

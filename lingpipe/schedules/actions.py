@@ -13,8 +13,6 @@ class Action(NamedTuple):
     Attributes:
         kind: `FORWARD`; `BACKWARD`, the gradients of inputs and weights, or of inputs only, if the schedule also has
             the `WEIGHT` of the same stage and micro-batch; `WEIGHT`, the gradients of weights.
-        stage: index of the stage.
-        micro_batch: index of the micro-batch.
     """
 
     kind: str
@@ -26,10 +24,9 @@ class Action(NamedTuple):
 
 
 def needs(action: Action, num_stages: int) -> list[Action]:
-    """Returns the actions whose results an action reads, those of its own stage first.
+    """Returns the actions whose results an action reads, its own stage's first.
 
     Args:
-        action: `Action`.
         num_stages: number of stages that a micro-batch goes through.
     """
     kind, stage, micro_batch = action

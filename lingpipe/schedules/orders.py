@@ -1,5 +1,8 @@
 """The schedules with a name, each a function of the number of devices and micro-batches."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule, named
 
@@ -18,9 +21,6 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     Args:
         num_devices: K, the number of stages, one on each device.
         num_micro_batches: M, the number of micro-batches.
-
-    Returns:
-        A `Schedule`.
     """
     micro_batches = range(num_micro_batches)
     return _one_stage_a_device('gpipe', num_micro_batches, [
@@ -42,9 +42,6 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
     Args:
         num_devices: K, the number of stages, one on each device.
         num_micro_batches: M, the number of micro-batches.
-
-    Returns:
-        A `Schedule`.
     """
     return _one_stage_a_device(
         '1f1b', num_micro_batches,
@@ -153,36 +150,36 @@ def forward_only(num_devices: int, num_micro_batches: int) -> Schedule:
     return gpipe(num_devices, num_micro_batches).forward_only()
 
 
-def _one_stage_a_device(name, num_micro_batches, devices):
+def _one_stage_a_device(name: str, num_micro_batches: int, devices: Any) -> Schedule:
     return Schedule(name, len(devices), num_micro_batches, tuple(map(tuple, devices)))
 
 
-def _actions(kind, stage, micro_batches):
+def _actions(kind: str, stage: int, micro_batches: Iterable[int]) -> tuple[Action, ...]:
     return tuple(Action(kind, stage, micro_batch) for micro_batch in micro_batches)
 
 
-def _one_forward_one_backward_on(stage, num_devices, num_micro_batches):
+def _one_forward_one_backward_on(stage: int, num_devices: int, num_micro_batches: int) -> tuple[Action, ...]:
     micro_batches = range(num_micro_batches)
     return _in_turn(
         _actions(FORWARD, stage, micro_batches), _actions(BACKWARD, stage, micro_batches), num_devices - 1 - stage)
 
 
-def _in_turn(forward, backward, num_warm_up):
+def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up: int) -> tuple[Action, ...]:
     """`num_warm_up` forward actions, then one forward and one backward in turn, then the remaining backward actions."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])
 
 
-def _in_rounds(kind, device, num_devices, num_micro_batches, chunks):
+def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
     """K micro-batches go through one stage of the device, then through the next; then the next K micro-batches."""
-    return [Action(kind, chunk * num_devices + device, micro_batch)
-            for first in range(0, num_micro_batches, num_devices)
-            for chunk in chunks
-            for micro_batch in range(first, first + num_devices)]
+    return tuple(Action(kind, chunk * num_devices + device, micro_batch)
+                 for first in range(0, num_micro_batches, num_devices)
+                 for chunk in chunks
+                 for micro_batch in range(first, first + num_devices))
 
 
-def _with_delayed_weight_gradients(actions, delay):
+def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tuple[Action, ...]:
     """Puts the W of each micro-batch after the B that is `delay` micro-batches later, and the last ones at the end."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
@@ -193,7 +190,7 @@ def _with_delayed_weight_gradients(actions, delay):
     return (*order, *weight_gradients)
 
 
-def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
+def _check_interleaving(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> None:
     _check_has_virtual_stages('interleaved_1f1b', num_virtual_stages, '1f1b')
     if num_micro_batches % num_devices:
         fewer = num_micro_batches // num_devices * num_devices
@@ -203,7 +200,7 @@ def _check_interleaving(num_devices, num_micro_batches, num_virtual_stages):
             f'{num_devices} devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')
 
 
-def _check_has_virtual_stages(name, num_virtual_stages, without):
+def _check_has_virtual_stages(name: str, num_virtual_stages: int, without: str) -> None:
     if num_virtual_stages < 2:
         raise ValueError(
             f'num_virtual_stages={num_virtual_stages} leaves schedule={name!r} with one stage on each device: it must '

@@ -7,8 +7,8 @@ import functools
 import heapq
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeVar
 
 from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
@@ -29,7 +29,7 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
         num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
             argument.
     """
-    def enter(make):
+    def enter(make: _Maker) -> _Maker:
         SCHEDULES[name], NUM_VIRTUAL_STAGES[name] = make, num_virtual_stages
         return make
 
@@ -43,7 +43,6 @@ class Schedule:
     Attributes:
         name: name of the schedule, such as 'gpipe', or the path that it was read from.
         num_stages: number of stages, on all devices together.
-        num_micro_batches: number of micro-batches.
         device_actions: for each device, the tuple of its `Action`s in the order in which it runs them.
     """
 
@@ -69,7 +68,7 @@ class Schedule:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether any backward pass is split into B and W; `is_split` tells of each."""
+        """Whether any backward pass is split into B and W; see `is_split` for each."""
         return bool(self._weights)
 
     def is_split(self, action: Action) -> bool:
@@ -80,9 +79,6 @@ class Schedule:
         """Returns the index of the device that runs a stage.
 
         It is `stage % K` in all schedules but V-shaped ones and a user's own.
-
-        Args:
-            stage: index of the stage.
         """
         return self._devices[stage]
 
@@ -158,7 +154,7 @@ class Schedule:
         if not self.backwards():
             return (activations / stages_a_device,) * self.num_devices
 
-        def change(action):
+        def change(action: Action) -> float:
             left = weight_gradient_inputs if self.is_split(action) else 0.0
             return {FORWARD: activations, BACKWARD: left - activations, WEIGHT: -left}[action.kind]
 
@@ -212,23 +208,23 @@ class Schedule:
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
 
-    def _actions(self):
+    def _actions(self) -> Iterator[Action]:
         return itertools.chain.from_iterable(self.device_actions)
 
     @functools.cached_property
-    def _weights(self):
+    def _weights(self) -> frozenset[Action]:
         return frozenset(action for action in self._actions() if action.kind == WEIGHT)
 
     @functools.cached_property
-    def _devices(self):
+    def _devices(self) -> dict[int, int]:
         return {action.stage: device for device, actions in enumerate(self.device_actions) for action in actions}
 
-    def _filtered(self, keep, **changes):
+    def _filtered(self, keep: Callable[[Action], bool], **changes: Any) -> Self:
         return dataclasses.replace(
             self, device_actions=tuple(tuple(filter(keep, actions)) for actions in self.device_actions), **changes)
 
 
-def _describe_deadlock(schedule, positions):
+def _describe_deadlock(schedule: 'Schedule', positions: list[int]) -> str:
     """Returns a sentence about devices that wait for each other in a circle.
 
     ::
@@ -243,7 +239,8 @@ def _describe_deadlock(schedule, positions):
     return f'Schedule {schedule.name!r} never ends: {waits}. {_advice(schedule, positions, places, circle)}'
 
 
-def _circle(schedule, positions, places):
+def _circle(schedule: 'Schedule', positions: list[int],
+            places: dict[Action, tuple[int, int]]) -> list[tuple[int, Action]]:
     """Returns a list of (device, action that it waits for): each action is still to come on the next device listed."""
     device = next(device for device, actions in enumerate(schedule.device_actions) if positions[device] < len(actions))
     seen = {}
@@ -256,19 +253,20 @@ def _circle(schedule, positions, places):
     return links[list(seen).index(device):]
 
 
-def _missing(schedule, positions, places, device):
+def _missing(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]], device: int) -> Action:
     waiting = schedule.device_actions[device][positions[device]]
     return next(action for action in schedule.dependencies(waiting) if not _is_done(action, positions, places))
 
 
-def _is_done(action, positions, places):
+def _is_done(action: Action, positions: list[int], places: dict[Action, tuple[int, int]]) -> bool:
     if action not in places:
         return False
     device, position = places[action]
     return position < positions[device]
 
 
-def _describe_wait(schedule, positions, places, device, missing):
+def _describe_wait(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]], device: int,
+                   missing: Action) -> str:
     position = positions[device]
     waiting = schedule.device_actions[device][position]
     where = 'no device runs'
@@ -277,7 +275,8 @@ def _describe_wait(schedule, positions, places, device, missing):
     return f'device {device} waits at position {position}, {waiting}, for {missing}, which {where}'
 
 
-def _advice(schedule, positions, places, circle):
+def _advice(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]],
+            circle: list[tuple[int, Action]]) -> str:
     _, first = circle[0]
     if first not in places:
         return f'Add {first} to the device of its stage.'
@@ -288,13 +287,14 @@ def _advice(schedule, positions, places, circle):
     return f'Move {missing} ahead of {waiting} on device {device}, for instance.'
 
 
-def _link(schedule, positions, places, missing):
+def _link(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]],
+          missing: Action) -> tuple[Action, Any, Any]:
     """Returns an action that another one waits for, the action at which its device waits, and that device."""
     device = places[missing][0]
     return missing, schedule.device_actions[device][positions[device]], device
 
 
-def _follows(later, earlier):
+def _follows(later: Action, earlier: Action) -> bool:
     """Returns whether `later` depends on `earlier`, or they are the same."""
     if later.micro_batch != earlier.micro_batch or earlier.kind not in (FORWARD, BACKWARD):
         return False

@@ -33,7 +33,8 @@ class StageCosts:
         for field, value in dataclasses.asdict(self).items():
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(
-                    f'{field}={value!r} is no time: it must be a finite number of 0 or more. Measure it again.')
+                    f'{field}={value!r} is not a valid duration: it must be a finite number of 0 or more. '
+                    'Measure it again.')
 
     def scaled(self, factor: float) -> 'StageCosts':
         """Returns the costs of a stage that is `factor` times as large."""
@@ -60,9 +61,6 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
             devices.
         recompute_after_own_forward: whether to recompute even if a B directly follows its own F, although the
             activations still exist then.
-
-    Returns:
-        `Timeline`.
 
     Raises:
         ValueError: there are costs for another number of stages, or the schedule never ends.
@@ -96,7 +94,7 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
     spans: list[Span] = []
     transfers = transfers or [0.0] * schedule.num_stages
 
-    def start(device, action, arrivals):
+    def start(device: int, action: Action, arrivals: Any) -> None:
         begin, seconds = max([free[device], *arrivals]), durations.get(action, 0.0)
         ends[action] = begin + seconds
         if seconds or action.kind == FORWARD:
@@ -112,7 +110,7 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
     return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
 
-def _costs_of_stages(schedule, costs):
+def _costs_of_stages(schedule: Any, costs: Any) -> list[StageCosts]:
     if costs is None:
         costs = StageCosts().scaled(schedule.num_devices / schedule.num_stages)
     if isinstance(costs, StageCosts):
@@ -124,7 +122,7 @@ def _costs_of_stages(schedule, costs):
     return list(costs)
 
 
-def _durations(schedule, costs, recompute_after_own_forward):
+def _durations(schedule: Any, costs: list[StageCosts], recompute_after_own_forward: bool) -> dict[Action, float]:
     durations = {action: _duration(action.kind, costs[action.stage], schedule.is_split(action))
                  for actions in schedule.device_actions for action in actions}
     kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
@@ -133,12 +131,12 @@ def _durations(schedule, costs, recompute_after_own_forward):
     return durations
 
 
-def _duration(kind, cost, is_split):
+def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
     backward = cost.backward + (0.0 if is_split else cost.weight_gradient)
     return {FORWARD: cost.forward, BACKWARD: backward, WEIGHT: cost.weight_gradient}[kind]
 
 
-def _transfer(schedule, transfers, source, target):
+def _transfer(schedule: Any, transfers: Sequence[float], source: int, target: int) -> float:
     """Returns the time between two stages: that of the earlier one's output, in both directions."""
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0

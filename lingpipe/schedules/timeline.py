@@ -41,7 +41,7 @@ class StepTimes:
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are, those of all replicas."""
+        """Number of devices across all replicas."""
         return self.num_replicas * self.schedule.num_devices
 
     def replica_of(self, device: int) -> int:
@@ -122,7 +122,6 @@ class Span(NamedTuple):
 
     Attributes:
         device: index of the device; the devices of several replicas are numbered one replica after the other.
-        action: `Action`.
         start: time when it began, in the unit of the costs.
         end: time when it ended.
     """
@@ -150,7 +149,7 @@ class Timeline:
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are, those of all replicas."""
+        """Number of devices across all replicas."""
         return len(self.updates)
 
     @property
@@ -208,27 +207,27 @@ class Timeline:
         return '\n'.join(f'device {device:<{width}}  {row}' for device, row in enumerate(rows))
 
     @property
-    def _actions_time(self):
+    def _actions_time(self) -> float:
         return max(span.end for span in self.spans) - self._start
 
     @property
-    def _start(self):
+    def _start(self) -> float:
         return min(span.start for span in self.spans)
 
     @property
-    def _mean_busy_time(self):
+    def _mean_busy_time(self) -> float:
         return sum(self.busy_times) / self.num_devices
 
-    def _natural_num_columns(self):
+    def _natural_num_columns(self) -> int:
         gap = int(self.schedule.num_virtual_stages > 1)
         scales = [(len(self._label(span.action)) + gap) / (span.end - span.start)
                   for span in self.spans if span.end > span.start]
         return min(round(max(scales) * self.step_time), _MOST_COLUMNS) if scales else _MOST_COLUMNS
 
-    def _label(self, action):
+    def _label(self, action: Action) -> str:
         return str(action) if self.schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}'
 
-    def _draw_device(self, device, num_columns):
+    def _draw_device(self, device: int, num_columns: int) -> str:
         blocks = [(self._label(span.action), span.action.kind, span.start - self._start, span.end - self._start)
                   for span in self.spans if span.device == device]
         blocks.append(('U', 'U', self._actions_time, self._actions_time + self.updates[device]))

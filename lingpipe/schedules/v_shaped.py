@@ -26,7 +26,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule, named
@@ -95,7 +95,7 @@ def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts]
     return _v_shaped('v_half', num_devices, num_micro_batches, shape, costs)
 
 
-def _v_shaped(name, num_devices, num_micro_batches, shape, costs):
+def _v_shaped(name: str, num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Schedule:
     costs = tuple(costs or [StageCosts().scaled(0.5)] * (2 * num_devices))
     block = _best_block(num_devices, min(num_micro_batches, _MOST_ROUNDS * num_devices), shape, costs)
     filling = _Filling(*block, num_micro_batches, costs)
@@ -115,7 +115,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 
 @functools.lru_cache(maxsize=256)
-def _best_block(num_devices, num_micro_batches, shape, costs):
+def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
     """Returns the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
@@ -143,7 +143,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
                 yield tuple(map(tuple, starts))
 
 
-def _passes(slots, stages, num_micro_batches):
+def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
     """Returns the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order."""
     legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
     in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
@@ -158,7 +158,6 @@ class _Filling:
         starts: for each leg of the block, the slots of all devices.
         most_kept: the most Fs without a W that a device may have.
         num_micro_batches: M.
-        costs: `StageCosts` of each stage.
 
     Attributes:
         orders: for each device, the list of its actions in order.
@@ -185,7 +184,7 @@ class _Filling:
         self._peak_activations = self._peak_kept = 0
         self.orders: list[list[Action]] = [[] for _ in stages]
 
-    def _first_arrivals(self, num_devices):
+    def _first_arrivals(self, num_devices: int) -> Any:
         """Returns when the first micro-batch can reach each device, added up in the order in which it goes there."""
         arrivals = [0.0]
         for stage in range(num_devices - 1):
@@ -196,11 +195,11 @@ class _Filling:
         """Returns how bad the block is, when all has run."""
         return self._badness(shape, max(self._free))
 
-    def _least_badness(self, shape):
+    def _least_badness(self, shape: Any) -> Any:
         """Returns how bad the block is at least, from what has run so far: no device waits from now on."""
         return self._badness(shape, _ROUNDED_OFF * max(map(operator.add, self._free, self._left)))
 
-    def _badness(self, shape, seconds):
+    def _badness(self, shape: Any, seconds: float) -> Any:
         exceeds = self._peak_activations > shape.most_activations
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
@@ -219,7 +218,7 @@ class _Filling:
                 self._do_pending(device)
         return True
 
-    def _run(self, device, kind, stage, micro_batch):
+    def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
         """Runs an F or B if its data have arrived and, with what is pending, it can be kept."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
@@ -233,7 +232,7 @@ class _Filling:
             pending.append((end, stage, micro_batch))
         return True
 
-    def _arrival(self, kind, stage, micro_batch):
+    def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
         """Returns when the data of an F or B are there; `inf`: what it needs has not run."""
         ends = self._ends[kind]
         if kind == FORWARD:
@@ -242,24 +241,24 @@ class _Filling:
         is_last = stage == len(ends) - 1
         return own if is_last else max(own, ends[stage + 1][micro_batch] + self._transfers[stage])
 
-    def _is_full(self, device, kind):
+    def _is_full(self, device: int, kind: str) -> bool:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
-    def _earliest(self, device):
+    def _earliest(self, device: int) -> Any:
         """Returns the B whose W can begin first; if a B takes no time, the device may be here before its data."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 
-    def _earliest_end(self, device):
+    def _earliest_end(self, device: int) -> float:
         ready, stage, _ = self._earliest(device)
         return max(self._free[device], ready) + self._seconds[WEIGHT][stage]
 
-    def _do_pending(self, device):
+    def _do_pending(self, device: int) -> None:
         ready, stage, micro_batch = earliest = self._earliest(device)
         self._pending[device].remove(earliest)
         self._do(device, WEIGHT, stage, micro_batch, ready)
 
-    def _do(self, device, kind, stage, micro_batch, begin):
+    def _do(self, device: int, kind: str, stage: int, micro_batch: int, begin: float) -> Any:
         """Adds an action to the order; returns its end."""
         seconds = self._seconds[kind][stage]
         end = max(self._free[device], begin) + seconds

@@ -23,9 +23,8 @@ import tensorflow as tf
 
 from lingpipe.partition import layer_analysis
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.spmd import layer_calls, stage_map, tick_statistics, validation
-from lingpipe.spmd.spmd_values import SpmdValues
-from lingpipe.spmd.stage_map import StageMap, recomputing
+from lingpipe.spmd import layer_calls, stage_map
+from lingpipe.spmd.stage_map import SpmdValues, StageMap, recomputing
 from lingpipe.stages import batch_statistics, random_seeds, stage_layers
 
 _LEAST_SIZE_TO_CUT = 2**14
@@ -63,7 +62,7 @@ class SpmdPipeline:
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
                  recompute: str = 'stage', is_partitioned: bool = True, num_rounds: int = 1) -> None:
-        validation.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
+        layer_calls.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
         self._map = StageMap(num_cores, is_partitioned)
         self.num_rounds = num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
@@ -83,7 +82,7 @@ class SpmdPipeline:
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]
         self._layers = [part([layer]) for layer in stack[first:first + size]]
         outer = [self._before, self._after]
-        validation.validate_stages(self._stages, outer)
+        layer_calls.validate_stages(self._stages, outer)
         self.stage_variables = self._rows([each.trainable_variables for each in self._stages])
         self.stage_state = self._rows([each.variables().state for each in self._stages])
         self.outer_variables = _without_doubles([each.trainable_variables for each in outer])
@@ -91,7 +90,7 @@ class SpmdPipeline:
         self.stage_statistics, self.outer_statistics = (batch_statistics.BatchStatistics(
             [norm for each in parts for norm in layer_calls.trained_norms(each.layers)])
             for parts in (self._layers, outer))
-        self._ticks = tick_statistics.TickStatistics(self.stage_statistics, self._map, num_rounds)
+        self._ticks = stage_map.TickStatistics(self.stage_statistics, self._map, num_rounds)
         parts = [self._before, *self._stages, self._after]
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
@@ -137,7 +136,7 @@ class SpmdPipeline:
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
                 seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], tuple[list, list]]:
-        """Runs a mini-batch through the pipeline, as in training.
+        """Runs a batch through the pipeline, as in training.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
@@ -147,7 +146,7 @@ class SpmdPipeline:
             seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
 
         Returns:
-            Dictionary from name to the pair (sum, weight) over the mini-batch, and a pair of the statistics of batch
+            Dictionary from name to the pair (sum, weight) over the batch, and a pair of the statistics of batch
             norm, lists of one tensor, or of none: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
         """
         values = self.place(values)
@@ -283,7 +282,6 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
     """Makes an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
 
     Args:
-        pipe: built `GPipeLayer`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
         is_partitioned: see `SpmdPipeline`.
 

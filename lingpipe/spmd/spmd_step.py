@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.optimizers import global_norm, pure_optimizer
+from lingpipe.optimizers import device_functions, loss_scaling, pure_optimizer
 from lingpipe.spmd import spmd_pipeline
-from lingpipe.spmd.spmd_values import SpmdValues
+from lingpipe.spmd.stage_map import SpmdValues
 from lingpipe.stages import batch_statistics, losses
 
 _CORES = ''  # no device: all cores of a replica work together
@@ -41,7 +41,6 @@ class SpmdStep:
     """Trains all stages in one program; everything of a stage stays on its core, including slots and update.
 
     Args:
-        pipeline: `spmd_pipeline.SpmdPipeline`.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
         optimizer: `keras.optimizers.Optimizer` without slots.
         seed: integer that random numbers depend on.
@@ -106,7 +105,7 @@ class SpmdStep:
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
         norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
-        scale = global_norm.clipping_factor(norm, self._limit) if self._limit else tf.ones([])
+        scale = device_functions.clipping_factor(norm, self._limit) if self._limit else tf.ones([])
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
         outer, outer_slots = self._update_all(
@@ -115,7 +114,7 @@ class SpmdStep:
         values = SpmdValues(stages, outer, *self._update_state(state.values, statistics))
         new = self._placed(SpmdState(
             values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
-        is_finite = global_norm.is_finite(metrics['loss'], norm)
+        is_finite = loss_scaling.is_finite(metrics['loss'], norm)
         return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
                 {**metrics, 'gradient_norm': norm})
 
@@ -211,7 +210,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: some regularizers are no sums over numbers."""
+    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: some regularizers are not sums of numbers."""
     if regularizer is None:
         return _penalty(None, values)
 

@@ -22,7 +22,6 @@ class SlicedVariable:
     A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
 
     Args:
-        cores: `SpmdCores`.
         parts: list of K tensors, the slices of the initial value.
         dimension: dimension along which they are slices; None: each is the whole tensor.
     """
@@ -65,7 +64,6 @@ class SpmdVariables:
     Args:
         variables: `SpmdState` of variables of the host, as `SpmdStep.variables` returns it.
         outer_dimension: function from the shape of an outer variable to the dimension that is cut over cores, or None.
-        cores: `SpmdCores`.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:

@@ -1,6 +1,7 @@
 """Equal stages of one program for all cores, and recomputation that the compiler does not undo."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.private_api import xla, xla_sharding
+from lingpipe.stages import batch_statistics
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
@@ -94,7 +96,6 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
     and XLA undoes it.
 
     Args:
-        function: function from a list of tensors to a list of tensors.
         run: applies such functions, as a `StageMap` does; None: they are called directly.
 
     Returns:
@@ -131,3 +132,59 @@ def _backward(function, num_inputs):
             outputs, differentiated, list(output_gradients), unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     return backward
+
+
+class SpmdValues(NamedTuple):
+    """All variables of a pipeline that layers read, or a value for each.
+
+    Attributes:
+        stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
+        outer: list of tensors, the other weights.
+        stage_state: list of tensors `[K, V, ...]`, each with one variable of every stage that is not trained, such as a
+            moving average.
+        outer_state: list of tensors, the other variables that are not trained.
+    """
+
+    stages: list
+    outer: list
+    stage_state: list
+    outer_state: list
+
+    def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
+        """Returns the same lists with one function applied to values of stages, and another to the rest."""
+        return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
+                          list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
+
+
+class TickStatistics:
+    """Joins what the ticks tell about a batch, for every stage on its core, in lists of at most one tensor.
+
+    Only the forward loop joins: what the backward loop recomputes comes to nothing.
+    """
+
+    def __init__(self, statistics: batch_statistics.BatchStatistics, stages: StageMap,
+                 num_rounds: int) -> None:
+        self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
+
+    def before_first(self) -> list[tf.Tensor]:
+        """Returns the list of one tensor `[3, K, V, channels]` that `joined` begins with."""
+        spec = self._statistics.spec
+        shape = [3, self._map.num_stages, self._num_rounds, spec.shape[1]]
+        return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
+
+    def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
+        """Combines the statistics `[K, 3, channels]` of a tick with earlier ticks' `[3, K, V, channels]`.
+
+        Args:
+            before: statistics of earlier ticks.
+            new: statistics of the tick.
+            rounds: int32 tensor `[K]`, the round of each core; -1: it has no micro-batch.
+        """
+        is_round = (tf.range(self._num_rounds) == rounds[:, tf.newaxis])[..., tf.newaxis]
+        return [self._joined(*pair, is_round) for pair in zip(before, new)]
+
+    def _joined(self, before, new, is_round):
+        rows = tf.transpose(new, [1, 0, 2])[:, :, tf.newaxis]
+        rows = tf.where(is_round, rows, tf.zeros([], rows.dtype))
+        joined = self._map.shard(self._statistics.merge(before, rows), 1)
+        return tf.stop_gradient(joined)  # not on the inputs: the loop would still keep all of them for its gradient

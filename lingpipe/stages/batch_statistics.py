@@ -1,7 +1,8 @@
-"""Statistics of batch norm over micro-batches, from which moving averages take one step per mini-batch."""
+"""Statistics of batch norm over micro-batches, from which moving averages take one step per batch."""
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -41,7 +42,7 @@ class BatchStatistics:
                 for variable in (norm.moving_mean, norm.moving_variance)}
 
     @property
-    def _dtype(self):
+    def _dtype(self) -> tf.DType:
         return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
@@ -56,7 +57,7 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combines the statistics of the rows so far with those of more rows (Chan, Golub, LeVeque 1979, section 2).
+        """Combines the statistics of the rows so far and of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
             before: statistics so far `[3, ..., channels]`.
@@ -74,13 +75,14 @@ class BatchStatistics:
                          kept * before[1] + fraction * new[1] + kept * fraction * tf.square(apart), count])
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
-                device: str) -> list[tuple[keras.Variable, tf.Tensor]]:
+                device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns pairs (variable, new value) of one step of every moving average for every call.
 
         Args:
-            statistics: statistics of this replica's share of the mini-batch `[3, channels]`.
+            statistics: statistics of this replica's share of the batch `[3, channels]`.
             read: function that returns the current value of a variable.
             device: name of the device that computes them.
+            group: the pipelines that train together.
         """
         if not self.norms:
             return []
@@ -89,7 +91,7 @@ class BatchStatistics:
             averages = [read(variable) for variable in variables]
         new = device_kinds.call(
             device, lambda averages, statistics: self.step(variables, averages, statistics), averages,
-            _of_group(statistics, device))
+            _of_group(group, statistics, device))
         return list(zip(variables, new))
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
@@ -99,7 +101,7 @@ class BatchStatistics:
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.
             averages: list of tensors `[..., channels of the norm]`, their values.
-            statistics: statistics of the whole mini-batch `[3, ..., channels]`.
+            statistics: statistics of the whole batch `[3, ..., channels]`.
 
         Returns:
             List of tensors like `averages`.
@@ -115,7 +117,7 @@ class BatchStatistics:
                     values[id(variable)] = tf.cast(value, variable.dtype)
         return [values[id(variable)] for variable in variables]
 
-    def _rounds(self):
+    def _rounds(self) -> list:
         """Places of the first call of every norm, then of every second call, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
@@ -124,12 +126,12 @@ class BatchStatistics:
             rounds[number].append(place)
         return rounds
 
-    def _averages(self, norms, values):
+    def _averages(self, norms: list, values: Any) -> Any:
         return tf.stack([
             tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], -1)
             for name in ('moving_mean', 'moving_variance')])
 
-    def _columns(self, statistics, places):
+    def _columns(self, statistics: Any, places: Any) -> tf.Tensor:
         if len(places) == len(self.norms):
             return statistics[:2]
         parts = tf.split(statistics[:2], self._sizes, axis=-1)
@@ -153,8 +155,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
     return tf.stack([center, tf.math.divide_no_nan(squares, whole), whole])
 
 
-def _of_group(statistics, device):
-    group = collectives.current()
+def _of_group(group: collectives.Group, statistics: tf.Tensor, device: str) -> tf.Tensor:
     if group.count == 1:
         return statistics
     with tf.device(device):
@@ -162,7 +163,7 @@ def _of_group(statistics, device):
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Returns the batch norms inside some layers whose moving averages can be updated at the end of the mini-batch."""
+    """Returns the batch norms inside some layers whose moving averages can be updated at the end of the batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

@@ -1,4 +1,4 @@
-"""Tensors that cross from one stage to the next: those of a nest, without its Nones, and their Keras masks."""
+"""Boundary tensors: the tensors of a nest, without its Nones, and their Keras masks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -77,18 +77,13 @@ def unpack(nest: Any) -> Boundary:
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
-    """Converts a `Boundary` back to a nest, with its masks where Keras layers look for them.
-
-    Args:
-        boundary: `Boundary`.
-        structure: `Structure` of the nest.
-    """
+    """Converts a `Boundary` back to a nest, with its masks where Keras layers look for them."""
     for position, mask in boundary.masks.items():
         boundary.values[position]._keras_mask = mask
     return structure.pack(boundary.values)
 
 
-def _mask(tensor):
+def _mask(tensor: Any) -> tf.Tensor | None:
     return getattr(tensor, '_keras_mask', None)
 
 
@@ -108,14 +103,10 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
 
 class MaskedFunction:
-    """A `tf.function` of a method whose arguments and results are nests that may contain masked tensors.
-
-    Args:
-        method: function.
-    """
+    """A `tf.function` of a method whose arguments and results are nests that may contain masked tensors."""
 
     def __init__(self, method: Callable) -> None:
-        def inside(masks, *arguments):
+        def inside(masks: list, *arguments: Any) -> tuple:
             _attach(tf.nest.flatten(arguments), masks)
             results = method(*arguments)
             return results, _masks(results)
@@ -132,11 +123,11 @@ class MaskedFunction:
         return self._inside.experimental_get_tracing_count()
 
 
-def _masks(nest):
+def _masks(nest: Any) -> list:
     return [masking.get_keras_mask(leaf) if tf.is_tensor(leaf) else None for leaf in tf.nest.flatten(nest)]
 
 
-def _attach(leaves, masks):
+def _attach(leaves: list, masks: list) -> None:
     for leaf, mask in zip(leaves, masks):
         if mask is not None:
             masking.set_keras_mask(leaf, mask)

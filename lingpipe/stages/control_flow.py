@@ -35,11 +35,7 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
     Translation takes time, and few layers need it, so the first trace does not translate.
 
     Args:
-        trace: the function.
         *arguments: its arguments.
-
-    Returns:
-        What it returns.
     """
     while True:
         try:
@@ -66,9 +62,6 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
         layer: Keras layer or operation.
         function: function without arguments that calls it.
 
-    Returns:
-        What the function returns.
-
     Raises:
         UntranslatedError: the layer needs translation; `until_traced` catches this and traces again.
         UntranslatableError: the layer branches or loops on a tensor, and AutoGraph does not help.
@@ -86,7 +79,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
         raise UntranslatedError(str(error)) from error
 
 
-def _run_translated(layer, function):
+def _run_translated(layer: keras.layers.Layer, function: Callable) -> Any:
     """Calls the translated layer; if translation fails, inputs with more known sizes may still need no translation."""
     try:
         with _translated(layer):
@@ -105,7 +98,7 @@ def _run_translated(layer, function):
 
 
 @contextlib.contextmanager
-def _translated(layer):
+def _translated(layer: keras.layers.Layer) -> Any:
     """Gives each nested layer its translated function, because Keras itself calls the untranslated one."""
     context = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     with contextlib.ExitStack() as stack:
@@ -115,7 +108,7 @@ def _translated(layer):
         yield
 
 
-def _functions_of_users(layer):
+def _functions_of_users(layer: keras.layers.Layer) -> Any:
     """Returns (attributes, name of the one to replace, function) for every nested layer with a user's own code."""
     functions = []
     # pylint: disable-next=protected-access
@@ -128,7 +121,7 @@ def _functions_of_users(layer):
 
 
 @contextlib.contextmanager
-def _replaced(attributes, name, value):
+def _replaced(attributes: dict, name: str, value: Any) -> Any:
     before = {name: attributes[name]} if name in attributes else {}
     attributes[name] = value
     try:

@@ -8,7 +8,7 @@ trace.
 import contextlib
 import functools
 import weakref
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +23,6 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
 
     Args:
         graph: the `FuncGraph` to copy from.
-        operations: set of its operations.
         values: dictionary from `tensor.ref()` to the tensor that replaces one of its tensors; the results of all copies
             are added.
     """
@@ -36,7 +35,7 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
                 values.setdefault(old.ref(), new)
 
 
-def _copy(graph, operation, values, control_inputs):
+def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs: list) -> tf.Operation:
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
     _bring_functions(graph, target, attributes.values())
@@ -47,18 +46,18 @@ def _copy(graph, operation, values, control_inputs):
             op_def=operation.op_def)
 
 
-def _attributes_of(operation):
+def _attributes_of(operation: tf.Operation) -> dict:
     """Returns the attributes that a copy of an operation also has."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
-def _bring_functions(source, target, attributes):
+def _bring_functions(source: tf.Graph, target: tf.Graph, attributes: Iterable) -> None:
     for name in _functions_of(attributes):
         if not target._is_function(name):
             target._add_function_recursive(source._get_function(name))
 
 
-def _functions_of(attributes):
+def _functions_of(attributes: Iterable) -> set[str]:
     """Returns the names of the functions that are attributes of an operation."""
     names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
     return names | {function.name for attribute in attributes for function in attribute.list.func}
@@ -132,12 +131,12 @@ class GraphPiece:
             self._function = self._build(_graph_def(graph, operations), external, name, jit_compile, is_pure)
             self._emit = self._call
             self._dtypes = [tensor.dtype for tensor in self.outputs]
-            self._attributes: tuple[weakref.ref, dict] | None = None
+            self._attributes: weakref.WeakKeyDictionary[tf.Graph, dict] = weakref.WeakKeyDictionary()
 
-    def _build(self, graph_def, external, name, jit_compile, is_pure):
-        def piece(*arguments):
-            arguments = self._behind_barrier(arguments)
-            values = {feed.name: argument for feed, argument in zip(self.feeds, arguments)}
+    def _build(self, graph_def: Any, external: list, name: str, jit_compile: bool,
+               is_pure: bool) -> Any:
+        def piece(*arguments: Any) -> Any:
+            values = {feed.name: argument for feed, argument in zip(self.feeds, self._behind_barrier(arguments))}
             values.update({inner.name: tf.identity(outer) for outer, inner in external})
             values.update({name: tf.constant(*constant) for name, constant in self._constants.items()})
             return tf.graph_util.import_graph_def(
@@ -150,7 +149,7 @@ class GraphPiece:
                 '_noinline': True, **(WITHOUT_ORDER if is_pure else {})})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
-    def _behind_barrier(self, arguments):
+    def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Returns the arguments behind a barrier, but for shapes, which have to stay constants for XLA."""
         places = [place for place, argument in enumerate(arguments) if _is_number(argument)]
         if not self._has_barrier or not places:
@@ -176,25 +175,27 @@ class GraphPiece:
             result.set_shape(tensor.shape)
         return {**values, **{tensor.ref(): result for tensor, result in zip(self.outputs, results)}}, results[0].op
 
-    def _call(self, arguments):
+    def _call(self, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
         graph, inputs = tf.compat.v1.get_default_graph(), arguments + list(self._function.captured_inputs)
-        if self._attributes and self._attributes[0]() is graph:
-            results = graph.create_op(_CALL, inputs, self._dtypes, attrs=self._attributes[1]).outputs
+        attributes = self._attributes.get(graph)
+        if attributes:
+            results = graph.create_op(_CALL, inputs, self._dtypes, attrs=attributes).outputs
         else:
             results = self._first_call(graph, inputs)
-            self._attributes = weakref.ref(graph), _attributes_of(results[0].op)
+            self._attributes[graph] = _attributes_of(results[0].op)
         if record.could_possibly_record():  # tapes ignore the overrides of graphs
             record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
         return results
 
-    def _first_call(self, graph, inputs):
+    def _first_call(self, graph: tf.Graph, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """Adds the function to the graph; this, and checking all attributes, takes as long as several calls."""
         with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
             return tf.raw_ops.PartitionedCall(
                 args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
                 executor_type=self._executor)
 
-    def _copy(self, graph, operations, external, arguments):
+    def _copy(self, graph: tf.Graph, operations: set[tf.Operation], external: list,
+              arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         arguments = self._behind_barrier(arguments)
         values = {feed.ref(): argument for feed, argument in zip(self.feeds, arguments)}
         values.update({inner.ref(): tf.identity(outer) for outer, inner in external})
@@ -205,12 +206,12 @@ class GraphPiece:
 
 
 @tf.RegisterGradient(_NO_GRADIENT)
-def _refuse_in_graph(operation, *gradients):
+def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
     """Gradient function; when TensorFlow saves a function, it passes tensors like the inputs, but no operation."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
-def _refuse(inputs, gradients):
+def _refuse(inputs: Any, gradients: Any) -> list:
     """Fails at run time if gradients are not zero.
 
     Under two tapes TensorFlow builds second gradients that are not needed, and runs them with zeros.
@@ -221,17 +222,17 @@ def _refuse(inputs, gradients):
         return [tf.zeros_like(tensor) if _is_number(tensor) else None for tensor in inputs]
 
 
-def _is_number(tensor):
+def _is_number(tensor: tf.Tensor) -> bool:
     return tensor.dtype.is_floating or tensor.dtype.is_complex
 
 
-def _compiled(function):
+def _compiled(function: Callable) -> Callable:
     compiled = tf.function(function, autograph=False, jit_compile=True)
     return lambda *arguments: compiled(*arguments)
 
 
 @functools.cache
-def _optimizer_config():
+def _optimizer_config() -> bytes:
     """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results.
 
     A second round finds nothing, and a pipeline calls each piece in many places, so both would only cost seconds of
@@ -299,11 +300,11 @@ def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
             for tensor in operation.outputs]
 
 
-def _gives_known_shapes(operation):
+def _gives_known_shapes(operation: tf.Operation) -> bool:
     return operation.type in ('Shape', 'ShapeN') and all(tensor.shape.is_fully_defined() for tensor in operation.inputs)
 
 
-def _graph_def(graph, operations):
+def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
     """Serialises some operations of a graph; control edges are kept if both ends are."""
     whole = _whole_graph_def(graph)
     names = {operation.name for operation in operations}
@@ -317,7 +318,7 @@ def _graph_def(graph, operations):
     return graph_def
 
 
-def _whole_graph_def(graph):
+def _whole_graph_def(graph: tf.Graph) -> Any:
     """Serialises a graph once for all its pieces, because a traced graph no longer changes."""
     if graph not in _graph_defs:
         _graph_defs[graph] = graph.as_graph_def()

@@ -9,7 +9,8 @@ import tensorflow as tf
 from lingpipe.private_api import keras_losses
 from lingpipe.stages.rows import dependence, forms
 
-_MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky)
+# The hinges convert labels if all of the batch are 0 or 1.
+_MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky, keras_losses.hinge, keras_losses.squared_hinge)
 
 
 class Kind(enum.Enum):
@@ -58,15 +59,27 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
                       'of the losses of its examples')
 
 
+def refuse_mask(name: str, outputs: Any) -> None:
+    """Raises NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch.
+
+    Args:
+        name: name of the loss, for the message.
+        outputs: nest of tensors `[batch, ...]`.
+    """
+    if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
+        raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
+
+
 def name_of(loss: Any) -> str:
     """Returns the name of a Keras loss or of a function."""
-    return getattr(loss, 'name', None) or getattr(loss, '__name__', type(loss).__name__)
+    return getattr(loss, 'name', '') or getattr(loss, '__name__', type(loss).__name__)
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Whether a loss is one of Keras's own, which compute over the last dimension, and that is not the batch."""
-    function = getattr(loss, 'fn', None)
-    has_features = any(len(leaf.shape) > 1 for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
+    """Whether a loss is one of Keras's own, which compute over one dimension, and that is not the batch."""
+    function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
+    rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
+    has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0
     return (has_features and type(loss).__module__ == keras_losses.__name__ and function not in _MIXING
             and getattr(function, '__module__', keras_losses.__name__) == keras_losses.__name__)
 

@@ -38,7 +38,6 @@ class LossAndStates:
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
-        states: dictionary from name to `State`.
 
     Attributes:
         results: dictionary from name to the function of a state's sums that returns its number.
@@ -82,7 +81,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     """Wraps a loss function for the last stage.
 
     Args:
-        loss_fn: a Keras loss, whose reduction then applies to the whole mini-batch; or `LossAndStates`; or a function
+        loss_fn: a Keras loss, whose reduction then applies to the whole batch; or `LossAndStates`; or a function
             `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a
             loss for each example, whose mean counts, weighted by sample weights if given), or, as in Lingvo, a
             dictionary from name to (mean, weight) with the entry 'loss'.
@@ -99,7 +98,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     if is_sum(loss_fn):
         return _Checked(loss_fn, functools.partial(_keras_sum, loss_fn))
 
-    def metrics(y_true, outputs, sample_weight=None):
+    def metrics(y_true: Any, outputs: Any, sample_weight: Any = None) -> dict:
         outputs = tf.nest.map_structure(in_float32, outputs)
         result = loss_fn(y_true, outputs)
         if isinstance(result, dict):
@@ -149,7 +148,7 @@ def identity(loss_fn: Callable) -> Any:
     return loss_fn
 
 
-def _is_from_keras(loss_fn):
+def _is_from_keras(loss_fn: Callable) -> bool:
     return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
 
 
@@ -185,7 +184,7 @@ class _Checked:
     def __init__(self, loss: keras.losses.Loss, metrics: Callable) -> None:
         self._loss, self._metrics, self._is_checked = loss, metrics, False
 
-    def __call__(self, y_true, outputs, *others):
+    def __call__(self, y_true: Any, outputs: Any, *others: Any) -> dict:
         if not self._is_checked:
             _require_additive(self._loss, y_true, outputs, others[-1] if len(others) > is_sum(self._loss) else None)
         self._is_checked = True
@@ -200,6 +199,8 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
         if kind is not loss_kinds.Kind.ROWS and sample_weight is not None:
             raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, to which sample_weight cannot be '
                                          'applied')
+        if kind is not loss_kinds.Kind.ROWS and isinstance(loss_fn, keras.losses.Loss):
+            loss_kinds.refuse_mask(name, outputs)
         if kind is (loss_kinds.Kind.MEAN if total else loss_kinds.Kind.SUM):
             raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, not '
                                          f'{"the sum" if total else "the mean"}')
@@ -212,7 +213,7 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss that averages over a mini-batch, computed as the sum over a micro-batch and its divisor.
+    """A Keras loss that averages over a batch, computed as the sum over a micro-batch and its divisor.
 
     Args:
         loss: a `keras.losses.Loss` of `Kind.ROWS` or `Kind.MEAN`.
@@ -224,17 +225,22 @@ class KerasMean:
         self._loss.reduction = None
         self._call, self._loss.call = loss.call, self._call_and_keep_mask
 
-    def __call__(self, y_true, outputs, sample_weight=None):
+    def __call__(self, y_true: Any, outputs: Any, sample_weight: Any = None) -> dict:
         values = in_full_precision(self._loss(y_true, outputs))
         if values.shape.rank == 0 and sample_weight is None:
             return {'loss': _sum_and_weight(values, _num_rows(y_true, outputs))}
         if sample_weight is not None:
             values *= _broadcast(sample_weight, values)
         weights = [getattr(outputs, '_keras_mask', None), self._mask, sample_weight if self._averages_weights else None]
-        weights = [_broadcast(weight, values) for weight in weights if weight is not None]
+        weights = [self._as_divisor(weight, values) for weight in weights if weight is not None]
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
-    def _call_and_keep_mask(self, y_true, outputs):
+    def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
+        """Sums of weights count each weight once, even if it is one of several values; means count the values."""
+        is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
+        return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
+
+    def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
         """Keeps the mask of the loss, which may mask examples itself, as `ignore_class` does."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)
@@ -281,53 +287,53 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the mini-batch."""
+    """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the batch."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 
-def _named_means(result, sample_weight):
+def _named_means(result: Any, sample_weight: Any) -> dict:
     if 'loss' not in result:
         raise ValueError(f"The loss function returned {sorted(result)}: it must return an entry 'loss'. Add it.")
     _refuse_weights(sample_weight, 'means with weights of its own')
     return {name: _sum_and_weight(tf.convert_to_tensor(mean), weight) for name, (mean, weight) in result.items()}
 
 
-def _refuse_weights(sample_weight, returned):
+def _refuse_weights(sample_weight: Any, returned: Any) -> None:
     if sample_weight is not None:
         raise ValueError(
             f'sample_weight was given, but the loss function returns {returned}, to which it cannot be applied. '
             'Return a loss for each example.')
 
 
-def _keras_sum(loss, y_true, outputs, fractions, sample_weight=None):
+def _keras_sum(loss: Any, y_true: Any, outputs: Any, fractions: Any, sample_weight: Any = None) -> dict:
     total = _sum(loss(y_true, outputs, sample_weight=sample_weight))
     return {'loss': (total, tf.cast(_sum(fractions), total.dtype))}
 
 
-def _sum_and_weight(mean, weight):
+def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:
     """Returns the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
     mean = in_full_precision(mean)
     weight = tf.cast(weight, mean.dtype)
     return tf.math.multiply_no_nan(mean, weight), weight
 
 
-def _sum(tensor):
+def _sum(tensor: Any) -> tf.Tensor:
     return tf.reduce_sum(in_full_precision(tensor))
 
 
-def _num_rows(y_true, outputs):
+def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
     """Counts the rows of the targets if given, so that the number does not depend on what the stage computes."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 
 
-def _num_values(values, y_true):
+def _num_values(values: Any, y_true: Any) -> tf.Tensor:
     if not values.shape[1:].is_fully_defined():
         return tf.cast(tf.size(values), values.dtype)
     return tf.cast(_num_rows(y_true, values), values.dtype) * math.prod(values.shape[1:])
 
 
-def _broadcast(weights, values):
+def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
     """Brings weights `[batch, ...]` to the shape of `values`, adding or dropping last dimensions of size 1."""
     weights = tf.cast(weights, values.dtype)
     while weights.shape.rank > values.shape.rank and weights.shape[-1] == 1:
@@ -337,7 +343,7 @@ def _broadcast(weights, values):
     return tf.broadcast_to(weights, _shape(values, tf.shape(weights)[0]))
 
 
-def _shape(values, num_rows):
+def _shape(values: Any, num_rows: int) -> tf.TensorShape:
     """Returns the shape of `values`, reading as little as possible: sums of weights must not depend on the stage."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

@@ -1,4 +1,4 @@
-"""Micro-batches of a mini-batch, and their sums.
+"""Micro-batches of a batch, and their sums.
 
 Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`. If n is known
 only at run time, it may be less than M. Then some micro-batches are empty. Many operations fail on a tensor of no rows,
@@ -41,7 +41,7 @@ def specs_of_shapes(shapes: Any) -> Any:
 class Positions:
     """The numbers that tell a stage which micro-batch it works on, as one int64 tensor `[6]`.
 
-    These are: seed, step, number of the micro-batch in the mini-batch, its number of rows, number of the replica, and
+    These are: seed, step, number of the micro-batch in the batch, its number of rows, number of the replica, and
     number of the micro-batch in the replica.
 
     Each is a sum with a value that is known only at run time. With constants, TensorFlow would specialise and compile
@@ -51,8 +51,7 @@ class Positions:
         seed_and_step: int64 tensor `[2]`.
         rows: list of the numbers of rows of the micro-batches, integers or scalar tensors.
         device: name of the device that computes the tensors, or whose host does.
-        first: number of the first of these micro-batches in the mini-batch.
-        replica: number of the replica.
+        first: number of the first of these micro-batches in the batch.
     """
 
     def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
@@ -88,7 +87,8 @@ def count(batch: Any, num_micro_batches: int) -> int:
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.
     """
-    sizes = {_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None} - {None}
+    found = [_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None]
+    sizes = {rows for rows in found if rows is not None}
     if len(sizes) > 1:
         raise ValueError(
             f'The tensors of a batch have {sorted(sizes)} rows: all must have the same number. Check the input '
@@ -96,12 +96,26 @@ def count(batch: Any, num_micro_batches: int) -> int:
     return max(1, min(num_micro_batches, *sizes)) if sizes else num_micro_batches
 
 
+def row_checks(batch: Any) -> list[tf.Operation]:
+    """Returns the checks, while running, that tensors have the same number of rows; `count` sees known numbers.
+
+    Args:
+        batch: nest of tensors `[batch, ...]` and Nones.
+    """
+    tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
+    if all(_static_rows(tensor) is not None for tensor in tensors):
+        return []
+    rows = [tf.shape(tensor)[0] for tensor in tensors]
+    return [tf.debugging.assert_equal(
+        rows[1:], rows[0], 'The tensors of a batch have other numbers of rows than the first: all must have the same '
+        'number. Check the input pipeline.')] if rows[1:] else []
+
+
 class RowsCheck:
     """Warns once if the first training batch of a pipeline has fewer rows than the pipeline has micro-batches.
 
     Args:
         num_micro_batches: M of a replica.
-        num_replicas: number of replicas.
     """
 
     def __init__(self, num_micro_batches: int, num_replicas: int) -> None:
@@ -118,7 +132,6 @@ class RowsCheck:
         """Checks a tensor `[batch, ...]` while running, if its number of rows is not known before.
 
         Args:
-            tensor: the tensor.
             step: scalar, the number of the step.
         """
         if tensor.shape[0] is None and not self._is_done:
@@ -126,14 +139,14 @@ class RowsCheck:
             tf.cond((step == 0) & (rows < self._total), lambda: tf.numpy_function(self._check, [rows], []), tf.no_op)
 
     @property
-    def _total(self):
+    def _total(self) -> Any:
         return self._num_micro_batches * self._num_replicas
 
-    def _check(self, rows):
+    def _check(self, rows: Any) -> None:
         if not self._is_done and rows < self._total:
             times = f'num_replicas={self._num_replicas} times ' if self._num_replicas > 1 else ''
             logging.warning(
-                '%snum_micro_batches=%d is more than the %d rows of a batch, and those beyond have nothing to do. Set '
+                '%snum_micro_batches=%d is more than the %d rows of a batch, and the extra ones would be empty. Set '
                 'num_micro_batches to %d or less, or make batches larger.',
                 times, self._num_micro_batches, rows, max(1, rows // self._num_replicas))
         self._is_done = True
@@ -206,11 +219,11 @@ def most_rows(num_rows: int, num_parts: int) -> int:
     return -(-num_rows // num_parts)
 
 
-def _to_tensor(leaf):
+def _to_tensor(leaf: Any) -> Any:
     return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
 
-def _static_rows(tensor):
+def _static_rows(tensor: tf.Tensor) -> int | None:
     shape = tf.TensorShape(tensor.shape)
     if shape.rank == 0:
         raise ValueError(
@@ -218,7 +231,7 @@ def _static_rows(tensor):
     return shape[0]
 
 
-def _split_leaf(leaf, num_micro_batches):
+def _split_leaf(leaf: Any, num_micro_batches: int) -> list:
     if leaf is None:
         return [None] * num_micro_batches
     parts, mask = _split_tensor(leaf, num_micro_batches), getattr(leaf, '_keras_mask', None)
@@ -228,7 +241,7 @@ def _split_leaf(leaf, num_micro_batches):
     return parts
 
 
-def _join_leaves(rows, *leaves):
+def _join_leaves(rows: Any, *leaves: Any) -> Any:
     if leaves[0] is None:
         return None
     joined, masks = _join_tensors(rows, leaves), [getattr(leaf, '_keras_mask', None) for leaf in leaves]
@@ -242,7 +255,7 @@ def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 
-def _split_tensor(tensor, num_micro_batches):
+def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
     rows = tensor.shape[0]
     if rows is not None and rows % num_micro_batches == 0:
         return tf.split(tensor, num_micro_batches)
@@ -271,7 +284,7 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Results of a run of the pipeline, as sums over the mini-batch.
+    """Results of a run of the pipeline, as sums over the batch.
 
     Attributes:
         metrics: dictionary from name to (sum, weight), on the last stage.

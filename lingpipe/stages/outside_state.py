@@ -18,7 +18,7 @@ def changed(graph: tf.Graph) -> set:
     return {ref for operation in graph.get_operations() for ref in _written(graph, operation) if ref in captured}
 
 
-def _written(graph, operation):
+def _written(graph: tf.Graph, operation: tf.Operation) -> set:
     if operation.type in (*_READS, *_DRAWS):
         return set()
     refs = {position: tensor.ref() for position, tensor in enumerate(operation.inputs) if tensor.dtype == tf.resource}
@@ -76,6 +76,6 @@ def refuse_uncompilable(graph: tf.Graph) -> None:
                          'Set jit_compile=False, or do it before the pipeline, in the input.')
 
 
-def _name(graph, outer):
+def _name(graph: tf.Graph, outer: tf.Tensor) -> str:
     names = [variable.name for variable in graph.variables if variable.handle is outer]
     return repr(names[0] if names else outer.name if not hasattr(outer, 'numpy') else 'a resource')

@@ -20,19 +20,17 @@ class StepSeeds:
     """Seed and step of each call of a pipeline, on which all its random numbers depend.
 
     Args:
-        generator: `keras.random.SeedGenerator` of the pipeline.
         num_inferences: int64 `tf.Variable`, the number of calls in inference.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences
 
-    def of(self, step: Any, training: bool, device: str) -> tf.Tensor:
+    def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
         """Returns seed and step as an int64 tensor `[2]`.
 
         Args:
             step: number of the step; None: steps are counted here.
-            training: Python boolean.
             device: name of the device of the first stage.
         """
         if device_kinds.is_logical_core(device):
@@ -42,14 +40,14 @@ class StepSeeds:
         seed = tf.cast(self._generator.state.value[0], tf.int64)
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
-    def _of_inference(self):
+    def _of_inference(self) -> tf.Tensor:
         """Gives layers that are random in inference new numbers in each call, without affecting training."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
-    def _of_replica(self, step, device):
+    def _of_replica(self, step: Any, device: str) -> tf.Tensor:
         """Returns the seed of a replica: on logical cores each draws its own, because it cannot read host variables."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
@@ -59,12 +57,7 @@ class StepSeeds:
 
 
 class Generator(NamedTuple):
-    """A seed generator as one layer uses it; layers that share it draw different numbers, as in Keras.
-
-    Attributes:
-        layer: the Keras layer.
-        state: its variable.
-    """
+    """A seed generator as one layer uses it; layers that share it draw different numbers, as in Keras."""
 
     layer: keras.layers.Layer
     state: keras.Variable
@@ -89,10 +82,9 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begins a segment, whose random numbers do not depend on those of other segments.
+        """Begins a segment, whose random numbers do not depend on other segments.
 
         Args:
-            segment: the segment, which has `layers`, `call_index` and `position`.
             mapping: dictionary from the id of a variable to its value; updated in place.
         """
         self._segment = segment
@@ -185,5 +177,5 @@ def make_global_generator() -> None:
         random.setstate(random_state)
 
 
-def _draw(seed, shape):
+def _draw(seed: Any, shape: Any) -> tf.Tensor:
     return tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32)

@@ -38,7 +38,6 @@ class Stage:
           └─────> StageLayers       what they are traced from
 
     Args:
-        run: `stage_layers.StageLayers`.
         device: name of the device that holds the variables and computes.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
             for the pipeline's inputs; None: all outputs of the previous stage, in their own structure.
@@ -48,11 +47,11 @@ class Stage:
     Attributes:
         index: position of the stage in the pipeline.
         layers: list of its Keras layers.
-        selection: function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; or
-            None.
+        selection: function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; set
+            before the first step.
     """
 
-    selection: Callable | None = None
+    selection: Callable
 
     def __init__(self, run: stage_layers.StageLayers, device: str, sources: list[tuple[int, int]] | None = None,
                  jit_compile: bool = False, num_replicas: int = 1) -> None:
@@ -87,7 +86,12 @@ class Stage:
     @property
     def adds_losses(self) -> bool:
         """Whether a layer added a loss in any trace so far."""
-        return any(program.trace.forward['losses'] for program in self._programs.values())
+        return any(program.trace.results.added for program in self._programs.values())
+
+    @property
+    def changes_outside_state(self) -> bool:
+        """Whether a layer changed a variable or table of TensorFlow in any trace so far."""
+        return any(program.outside_state for program in self._programs.values())
 
     @property
     def repeated_norms(self) -> list[keras.layers.BatchNormalization]:
@@ -119,15 +123,13 @@ class Stage:
         return self._zeros[key](zero)
 
     def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
-                training: bool, by_layer: bool = False) -> stage_program.StageProgram:
+                training: bool | None, by_layer: bool = False) -> stage_program.StageProgram:
         """Returns the `StageProgram` for these shapes, tracing it the first time.
 
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
-            structure: `Structure` of the inputs.
             targets: nest of the targets that `loss` compares the outputs with, on the last stage; () elsewhere.
             loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
-            training: Python boolean.
             by_layer: whether the backward pass is to be cut at every segment, for recomputation in two levels.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
@@ -146,12 +148,12 @@ class Stage:
         """Number of replicas that train together, of all pipelines."""
         return self._num_replicas * collectives.current().count
 
-    def _setting(self):
+    def _setting(self) -> Any:
         return stage_trace.Setting(
             self.jit_compile, device_kinds.is_logical_core(self.device),
             device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
-    def _trace(self, *arguments):
+    def _trace(self, *arguments: Any) -> stage_program.StageProgram:
         """Traces a program; builds a layer's own `tf.function` in its caller if it assigns variables."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         try:
@@ -163,12 +165,12 @@ class Stage:
             outside_state.refuse_uncompilable(program.graph)
         if program.hidden_variables:
             raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
-                             'concrete function of its own, which hands them no gradient inside a partition. Leave out '
+                             'concrete function of its own, so they receive no gradient inside a partition. Leave out '
                              'its get_concrete_function.')
         return program
 
 
-def _settings(layers):
+def _settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
     """Returns the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
@@ -178,11 +180,11 @@ def _settings(layers):
     return {place: setting for place, setting in found.items() if setting is not _NONE}
 
 
-def _is_users(layer, name):
+def _is_users(layer: keras.layers.Layer, name: str) -> bool:
     return type(layer).__module__.partition('.')[0] != 'keras' and name not in _KERAS_ATTRIBUTES
 
 
-def _setting(value):
+def _setting(value: Any) -> Any:
     if isinstance(value, _PLAIN) or inspect.isroutine(value) or isinstance(value, tf.lookup.StaticHashTable):
         return value
     if isinstance(value, tf.Tensor):

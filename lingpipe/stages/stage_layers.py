@@ -31,7 +31,6 @@ class LayerSegment:
     """One layer of a sequence: a piece that a stage may recompute separately.
 
     Args:
-        layer: built Keras layer.
         position: place of the layer in the whole sequence.
     """
 
@@ -115,9 +114,6 @@ class StageLayers:
             training: Python boolean; None: the default of each layer.
             by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
-
-        Returns:
-            `StageCall`.
         """
         between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
         with (scope, base_layer.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
@@ -134,11 +130,11 @@ class StageLayers:
             seed_and_step: int64 tensor `[2]`.
             micro_batch: int64 scalar tensor.
         """
-        def draw(call_index):
+        def draw(call_index: int) -> list:
             drawn = random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
             return [drawn[position] for position in self.seed_positions]
 
-        def draw_untracked(position, number):
+        def draw_untracked(position: int, number: int) -> tf.Tensor:
             return random_seeds.draw_untracked_seed(seed_and_step, micro_batch, position, number)
 
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
@@ -156,13 +152,13 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
     return inputs
 
 
-def _without_shared_tensors(outputs, inputs):
-    """Copies tensors that a segment passes on; otherwise their gradients would include those of earlier segments."""
+def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
+    """Copies tensors that a segment passes on; otherwise they would get gradients of earlier segments too."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]
     return boundary.pack(parts._replace(values=values), boundary.structure_of(outputs))
 
 
-def _without_doubles(objects):
+def _without_doubles(objects: Any) -> list:
     return list({id(entry): entry for entry in objects}.values())

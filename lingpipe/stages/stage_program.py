@@ -1,54 +1,132 @@
 """Functions of one stage for one set of shapes: forward, recompute, and several forms of backward."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import (
-    boundary,
-    graph_pieces,
-    losses,
-    outside_state,
-    stage_layers,
-    stage_trace,
-)
-from lingpipe.stages.rows import added_losses
+from lingpipe.stages import boundary, graph_pieces, losses, outside_state, stage_layers, stage_trace
+from lingpipe.stages.rows import dependence
 
-Known = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
+Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
+Kept = Literal['residuals', 'between', 'selected', 'nothing']  # by a forward action, for its backward action
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
 MOST_TPU_PARAMETERS = 3294
 
 
-class ActionResult(NamedTuple):
-    """What the call of an action makes.
+class Arguments(NamedTuple):
+    """What the forward action of a stage is given.
 
     Attributes:
-        operation: the call, which the next action on its device waits for; None: nothing had to be computed.
-        known: what is known of the stage's graph afterwards, for later actions on the micro-batch.
-        forward: the tensors of `Trace.forward`; only of a forward action.
-        input_gradients: list of the gradients of the inputs of the `StageFlow`.
-        sums: list of the new sums of weight gradients, one per weight of the `StageFlow`; for weights whose gradients
-            are `micro_batches.Rows`, those of this micro-batch.
+        targets: nest that the loss compares the outputs with; () if there is no loss.
+        position: int64 `[6]`, from `micro_batches.Positions`.
+        borrowed: list, the values of variables that no layer of this stage owns, but that one of them reads
+            (`Trace.borrowed`); a tied weight has an owner in each stage that uses it, and is not among them.
+        factors: list, the factors of the losses that layers add, `Trace.given_factors`.
+        statistics: statistics of batch norm over the micro-batches so far `[3, channels]`.
+    """
+
+    inputs: boundary.Boundary
+    targets: Any
+    values: stage_layers.Variables
+    position: tf.Tensor
+    borrowed: list[tf.Tensor]
+    factors: list[tf.Tensor]
+    statistics: tf.Tensor
+
+
+class NeededGradients(NamedTuple):
+    """The gradients that a step needs from the backward action of a stage.
+
+    Attributes:
+        inputs: positions in `Trace.input_gradients`: inputs that depend on trained weights of earlier stages.
+        weights: positions in `Trace.weights`: weights that a loss depends on.
+    """
+
+    inputs: tuple[int, ...]
+    weights: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to compute."""
+        return bool(self.inputs or self.weights)
+
+
+NOTHING_NEEDED = NeededGradients((), ())
+
+
+class InFlight(NamedTuple):
+    """What the forward action of a micro-batch leaves for its backward action.
+
+    Attributes:
+        arguments: what the forward action was given, weights and other variables among it.
+        residuals: what the forward action has kept, or a recomputation has computed; no arguments.
+        bridge: what the first half of a split backward action leaves for the second: the gradients that it was given,
+            and what it computed from them.
+    """
+
+    arguments: Values
+    residuals: Values = {}
+    bridge: Values = {}
+
+    @property
+    def values(self) -> Values:
+        """All of these."""
+        return {**self.arguments, **self.residuals, **self.bridge}
+
+
+# Results of actions. `operation` is the call, which the next action on its device waits for; None: nothing had to be
+# computed. `in_flight` is what is there afterwards for later actions on the micro-batch.
+
+class ForwardResult(NamedTuple):
+    """What a forward action makes."""
+
+    operation: tf.Operation | None
+    in_flight: InFlight
+    results: stage_trace.Results
+
+
+class RecomputeResult(NamedTuple):
+    """What a recomputation makes."""
+
+    operation: tf.Operation | None
+    in_flight: InFlight
+
+
+class BackwardInputsResult(NamedTuple):
+    """What the first half of a split backward action makes: the gradients of the needed inputs."""
+
+    operation: tf.Operation | None
+    in_flight: InFlight
+    input_gradients: list[tf.Tensor]
+
+
+class BackwardResult(NamedTuple):
+    """What a backward action, its second half, or that of one segment makes.
+
+    Attributes:
+        input_gradients: gradients of the needed inputs; none of a second half.
+        sums: the new sums of the gradients of the needed weights; for weights whose gradients are
+            `micro_batches.Rows`, those of this micro-batch.
     """
 
     operation: tf.Operation | None
-    known: Known | None = None
-    forward: dict[str, Any] | None = None
-    input_gradients: list[tf.Tensor] = []
-    sums: list[Any] = []
+    input_gradients: list[tf.Tensor]
+    sums: list[Any]
 
 
-def _once_a_flow(method):
-    """Caches the result of a method for each `StageFlow`."""
+ActionResult = TypeVar('ActionResult', ForwardResult, RecomputeResult, BackwardInputsResult, BackwardResult)
+
+
+def _once_per_need(method: Callable) -> Callable:
+    """Caches the result of a method for each `NeededGradients`."""
     @functools.wraps(method)
-    def found(self, flow):
-        key = (method.__name__, flow)
+    def found(self: 'StageProgram', needed: NeededGradients) -> Any:
+        key = (method.__name__, needed)
         if key not in self._found:
-            self._found[key] = method(self, flow)
+            self._found[key] = method(self, needed)
         return self._found[key]
 
     return found
@@ -59,223 +137,192 @@ class StageProgram:
 
     ::
 
-        forward               inputs, variables, targets          -> outputs, statistics, state, metrics, what is kept
-        recompute             inputs, variables                   -> residuals, or tensors between the segments
-        backward              residuals, gradients, sums          -> input gradients, sums + weight gradients
-        backward_from_inputs  inputs, variables, gradients, sums  -> input gradients, sums + weight gradients
-        backward_inputs       residuals, gradients                -> input gradients, bridge
-        backward_weights      residuals, gradients, bridge, sums  -> sums + weight gradients
+        forward               arguments                                     -> results, residuals that are kept
+        recompute             arguments                                     -> residuals, or tensors between segments
+        backward              arguments, residuals, gradients, sums         -> input gradients, new sums
+        backward_from_inputs  arguments, gradients, sums                    -> input gradients, new sums
+        backward_inputs       arguments, residuals, gradients               -> input gradients, bridge
+        backward_weights      arguments, residuals, bridge, sums            -> new sums
         backward_segment      inputs of the segment, gradients of its outputs, sums
-                                                                  -> gradients of its inputs, sums + weight gradients
+                                                                            -> gradients of its inputs, new sums
 
-    A backward function computes only what the step needs, a `gradient_flow.StageFlow`. It leaves out the gradients of
-    frozen weights, and of inputs that depend on no trained weight. Residuals are tensors that the forward pass computes
-    and the backward pass reads. The bridge is what the first half of a split backward pass computes and the second half
-    reads. Tensors of the graph that have been computed go from function to function in a dictionary `known` from
-    `tensor.ref()` to value. Sums of weight gradients over micro-batches pass through the backward function, so there is
-    only one copy of them.
+    Residuals are tensors that the forward pass computes and the backward pass reads. The bridge is what the first half
+    of a split backward pass computes and the second half reads. A backward function computes only the needed gradients:
+    none of frozen weights, or of inputs that depend on no trained weight. Sums of weight gradients over micro-batches
+    pass through it, so that there is only one copy of them.
 
     Args:
-        run: `stage_layers.StageLayers`.
-        setting: `stage_trace.Setting`.
+        setting: how functions are built.
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
             targets, () if there is no loss.
-        structure: `Structure` of the inputs.
+        structure: structure of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
-        training: Python boolean.
+        training: whether layers train.
         by_layer: whether `backward_segment` is needed.
+
+    Attributes:
+        graph: the graph that everything was traced into.
+        trace: its tensors.
     """
 
     def __init__(self, run: stage_layers.StageLayers, setting: stage_trace.Setting,
                  specs: tuple[boundary.Boundary, Any], structure: boundary.Structure, loss: Callable | None,
-                 training: bool, by_layer: bool) -> None:
+                 training: bool | None, by_layer: bool) -> None:
         self._name = f'stage_{run.index}'
         self._run, self._setting = run, setting
-        named_specs = {
-            'inputs': specs[0], 'targets': specs[1],
-            'values': run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)),
-            'position': tf.TensorSpec([6], tf.int64)}
+        variables = run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
+        given = (*specs, variables, tf.TensorSpec([6], tf.int64))
         traces: list[stage_trace.Trace] = []
         traced = stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces)
         # TensorFlow builds gradients of loops differently if XLA is to compile them.
         function = tf.function(traced, autograph=False, jit_compile=setting.jit_compile)
-        self._graph = function.get_concrete_function(**named_specs).graph
-        self.trace = traces[0]
-        self._arguments = _arguments(self._graph, named_specs)
+        self.graph = function.get_concrete_function(*given).graph
+        self.trace = trace = traces[0]
+        placeholders = tf.nest.pack_sequence_as(given, self.graph.inputs[:len(tf.nest.flatten(given))])
+        self._arguments = Arguments(*placeholders, [placeholder for _, placeholder in trace.borrowed],
+                                    trace.given_factors, trace.given_statistics)
+        self._all_arguments = tf.nest.flatten(self._arguments)
+        self._given_sums = [placeholder for placeholder in trace.given_sums if placeholder is not None]
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
         self._found: dict[tuple, Any] = {}
-        self._selected: dict[Any, list[tf.Tensor]] = {}
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The graph that everything was traced into."""
-        return self._graph
+        self._selected: dict[NeededGradients, list[tf.Tensor]] = {}
 
     @functools.cached_property
     def outside_state(self) -> set:
-        """References of the resources that layers change and that are no Keras variables."""
-        return outside_state.changed(self._graph)
+        """References of the resources that layers change and that are not Keras variables."""
+        return outside_state.changed(self.graph)
 
     @property
     def hidden_variables(self) -> list[keras.Variable]:
         """List of the stage's Keras variables that layers read directly, not from `values`: they get no gradient."""
-        captured = {id(outer) for outer, _ in self._graph.captures}
+        captured = {id(outer) for outer, _ in self.graph.captures}
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
-    def feed(self, arguments: dict[str, Any]) -> Known:
-        """Returns what is known before the stage runs.
-
-        Args:
-            arguments: dictionary with the values of `inputs` (a `Boundary`), `targets`, `values` (a `Variables`),
-                `position` (from `micro_batches.Positions`), and of `statistics`, `borrowed` and `factors`, which are
-                those of `Trace.given_statistics`, `Trace.borrowed` and `Trace.given_factors`.
-        """
-        known = {inner.ref(): outer for name, tensors in self._arguments.items()
-                 for inner, outer in zip(tensors, tf.nest.flatten(arguments[name]))}
-        known.update({inner.ref(): outer for (_, inner), outer in zip(self.trace.borrowed, arguments['borrowed'])})
-        known.update({inner.ref(): outer for inner, outer in zip(self.trace.given_factors, arguments['factors'])})
-        return {**known, self.trace.given_statistics.ref(): arguments['statistics']}
-
-    def forward(self, known: Known, kept: str, flow: Any = None) -> ActionResult:
+    def forward(self, arguments: Arguments, kept: Kept, needed: NeededGradients) -> ForwardResult:
         """Builds the forward action in the current graph.
 
         Args:
-            known: what `feed` returned.
-            kept: 'residuals', 'between', 'selected' or 'nothing': what is kept for the backward action.
-            flow: `StageFlow` of the backward action; None: there is none.
+            needed: what the backward action computes; `NOTHING_NEEDED`: there is none.
         """
-        results, tensors = self.trace.forward, []
-        if flow:
-            choices = {'residuals': self._residuals, 'between': self._between, 'selected': self._selected.get,
-                       'nothing': lambda flow: []}
-            tensors = self._unrepeatable(flow) + choices[kept](flow)
-        computed, operation = self._call(
-            ('forward', kept, flow), known, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
-        found = tf.nest.map_structure(lambda tensor: computed[tensor.ref()], results)
-        return ActionResult(operation, {**known, **_select(computed, tensors)}, forward=found)
+        given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
+        if needed:
+            choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,
+                                            'selected': self._selected.get, 'nothing': lambda needed: []}
+            tensors = self._unrepeatable(needed) + choices[kept](needed)
+        values, operation = self._call(
+            ('forward', kept, needed), given, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
+        return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
 
-    def recompute(self, known: Known, what: str, flow: Any) -> ActionResult:
+    def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> RecomputeResult:
         """Builds the recomputation of what the forward action did not keep.
 
         Args:
-            known: what `forward` returned as known.
+            in_flight: what the forward action has left.
             what: 'residuals', or 'between' for the tensors between segments.
-            flow: `StageFlow` of the backward action.
+            needed: what the backward action computes.
         """
-        wanted = self._residuals(flow) if what == 'residuals' else self._between(flow)
-        missing = [tensor for tensor in wanted if tensor.ref() not in known]
-        computed, operation = self._call(
-            ('recompute', what, len(missing), len(known), flow), known, missing, feeds=[ref.deref() for ref in known])
-        return ActionResult(operation, {**known, **_select(computed, missing)})
+        wanted, kept = self._residuals(needed) if what == 'residuals' else self._between(needed), in_flight.residuals
+        missing = [tensor for tensor in wanted if tensor.ref() not in kept]
+        values, operation = self._call(('recompute', what, len(missing), len(kept), needed), in_flight.values, missing,
+                                       feeds=[ref.deref() for ref in kept])
+        return RecomputeResult(operation, in_flight._replace(residuals={**kept, **_select(values, missing)}))
 
-    def backward(self, known: Known, gradients: list[tf.Tensor], sums: list, flow: Any) -> ActionResult:
+    def backward(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
+                 needed: NeededGradients) -> BackwardResult:
         """Builds the backward action in the current graph.
 
         Args:
-            known: what is known, including all residuals.
-            gradients: list of the gradients of the differentiable outputs, or of the loss, then of the added losses.
-            sums: list of the sums of weight gradients over the micro-batches so far, one per weight of `flow`.
-            flow: `StageFlow`, the gradients to compute.
+            in_flight: what the micro-batch has left so far, with all residuals.
+            gradients: those of the differentiable outputs, or of the loss, then of the added losses.
+            sums: sums of the gradients of the needed weights over the micro-batches so far.
+            needed: the gradients to compute.
         """
-        return self._whole_backward('backward', known, gradients, sums, flow, self._residuals(flow))
+        return self._whole_backward('backward', in_flight, gradients, sums, needed, self._residuals(needed))
 
-    def backward_from_inputs(self, known: Known, gradients: list[tf.Tensor], sums: list, flow: Any) -> ActionResult:
-        """Builds recomputation and the backward action as one function, so that residuals stay inside it.
+    def backward_from_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
+                             needed: NeededGradients) -> BackwardResult:
+        """Builds recomputation and `backward` as one function, so that residuals stay inside it."""
+        feeds = [*self._unrepeatable(needed), *self._selected.get(needed, [])]
+        return self._whole_backward('backward_from_inputs', in_flight, gradients, sums, needed, feeds)
 
-        The arguments are those of `backward`, except that residuals need not be known.
-        """
-        feeds = [*self._unrepeatable(flow), *self._selected.get(flow, [])]
-        return self._whole_backward('backward_from_inputs', known, gradients, sums, flow, feeds)
+    def _whole_backward(self, name: str, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
+                        needed: NeededGradients, feeds: list[tf.Tensor]) -> BackwardResult:
+        wanted = self._gradients_and_sums(needed)
+        given = {**in_flight.values, **_by_ref(self.trace.given_gradients, gradients), **self._sums(sums, needed)}
+        values, operation = self._call((name, needed), given, tf.nest.flatten(wanted), feeds)
+        input_gradients, new_sums = _look_up(values, wanted)
+        return BackwardResult(operation, input_gradients, new_sums)
 
-    def _whole_backward(self, name, known, gradients, sums, flow, feeds):
-        inputs, new_sums = self._wanted(flow)
-        computed, operation = self._call(
-            (name, flow), self._give(known, gradients, sums, flow), inputs + tf.nest.flatten(new_sums), feeds)
-        return ActionResult(
-            operation, input_gradients=_list(computed, inputs), sums=_list(computed, new_sums))
-
-    def backward_inputs(self, known: Known, gradients: list[tf.Tensor], flow: Any) -> ActionResult:
-        """Builds the first half of a split backward action, which the previous stage waits for.
-
-        The arguments are those of `backward`, without `sums`.
-        """
-        inputs, _ = self._wanted(flow)
-        known = self._give(known, gradients, [], flow)
+    def backward_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor],
+                        needed: NeededGradients) -> BackwardInputsResult:
+        """Builds the first half of a split backward action, which the previous stage waits for; see `backward`."""
+        inputs, _ = self._gradients_and_sums(needed)
+        given = _by_ref(self.trace.given_gradients, gradients)
         if not inputs:
-            return ActionResult(None, known)
-        bridge = self._bridge(flow)
-        computed, operation = self._call(('backward_inputs', flow), known, inputs + bridge, feeds=self._residuals(flow))
-        return ActionResult(operation, {**known, **_select(computed, bridge)}, input_gradients=_list(computed, inputs))
+            return BackwardInputsResult(None, in_flight._replace(bridge=given), [])
+        bridge = self._bridge(needed)
+        values, operation = self._call(
+            ('backward_inputs', needed), {**in_flight.values, **given}, inputs + bridge, feeds=self._residuals(needed))
+        return BackwardInputsResult(operation, in_flight._replace(bridge={**given, **_select(values, bridge)}),
+                                    _look_up(values, inputs))
 
-    def backward_weights(self, known: Known, sums: list, flow: Any) -> ActionResult:
-        """Builds the second half of a split backward action, from what `backward_inputs` left.
+    def backward_weights(self, in_flight: InFlight, sums: list, needed: NeededGradients) -> BackwardResult:
+        """Builds the second half of a split backward action, from what `backward_inputs` left."""
+        _, new_sums = self._gradients_and_sums(needed)
+        bridge = [tensor for tensor in self._bridge(needed) if tensor.ref() in in_flight.bridge]
+        values, operation = self._call(
+            ('backward_weights', bool(bridge), needed), {**in_flight.values, **self._sums(sums, needed)},
+            tf.nest.flatten(new_sums), feeds=self._residuals(needed) + bridge)
+        return BackwardResult(operation, [], _look_up(values, new_sums))
 
-        Args:
-            known: what `backward_inputs` returned as known.
-            sums: as in `backward`.
-            flow: as in `backward`.
-        """
-        _, new_sums = self._wanted(flow)
-        bridge = [tensor for tensor in self._bridge(flow) if tensor.ref() in known]
-        computed, operation = self._call(
-            ('backward_weights', bool(bridge), flow), {**known, **self._sums(sums, flow)}, tf.nest.flatten(new_sums),
-            feeds=self._residuals(flow) + bridge)
-        return ActionResult(operation, sums=_list(computed, new_sums))
-
-    def backward_segment(self, index: int, known: Known, gradients: list[tf.Tensor], sums: list,
-                         flow: Any) -> ActionResult:
+    def backward_segment(self, index: int, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
+                         needed: NeededGradients) -> BackwardResult:
         """Builds the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
             index: index of the segment.
-            known: what is known, including all tensors between the segments.
+            in_flight: what the micro-batch has left so far, with all tensors between the segments.
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
-            sums: list of the sums of weight gradients, one per weight of `flow`; the result replaces those of this
-                segment's weights.
-            flow: `StageFlow` of the stage.
+            sums: as in `backward`; the result replaces those of this segment's weights.
+            needed: what the stage computes.
         """
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
         given = trace.given_gradients[:num_given] if is_last else trace.between_gradients[index]
-        wanted = trace.between_gradients[index - 1] if index > self.first_segment(flow) else self._wanted(flow)[0]
-        own = {place: trace.segment_sums[index][position] for place, position in enumerate(flow.weights)
+        is_first = index == self.first_segment(needed)
+        inputs = self._gradients_and_sums(needed)[0] if is_first else trace.between_gradients[index - 1]
+        own = {place: trace.segment_sums[index][position] for place, position in enumerate(needed.weights)
                if position in trace.segment_sums[index]}
-        known = {**known, **{inner.ref(): outer for inner, outer in zip([*given, *added], gradients)},
-                 **self._sums(sums, flow)}
-        computed, operation = self._call(
-            ('backward_segment', index, flow), known, [*wanted, *tf.nest.flatten(own)],
-            feeds=[*self._between(flow), *given, *self._unrepeatable(flow)])
-        new = _list(computed, own)
-        return ActionResult(operation, input_gradients=_list(computed, wanted),
-                            sums=[new.get(place, value) for place, value in enumerate(sums)])
+        values = {**in_flight.values, **_by_ref([*given, *added], gradients), **self._sums(sums, needed)}
+        values, operation = self._call(('backward_segment', index, needed), values, [*inputs, *tf.nest.flatten(own)],
+                                       feeds=[*self._between(needed), *given, *self._unrepeatable(needed)])
+        new = _look_up(values, own)
+        return BackwardResult(operation, _look_up(values, inputs),
+                              [new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
         """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not summed."""
         return self.trace.given_sums[position] is None
 
-    def first_segment(self, flow: Any) -> int:
+    def first_segment(self, needed: NeededGradients) -> int:
         """Returns the index of the first segment whose backward pass is needed."""
-        if flow.inputs:
+        if needed.inputs:
             return 0
-        found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(flow.weights))
+        found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(needed.weights))
         return min(found, default=0)
 
     def total_weight(self, targets: Any, position: tf.Tensor) -> tf.Tensor:
-        """Builds the weight of a micro-batch's loss, without running the stage.
-
-        Args:
-            targets: nest of tensors.
-            position: int64 tensor `[6]`, from `micro_batches.Positions`.
+        """Builds the weight of a micro-batch's loss from its targets and position, without running the stage.
 
         Raises:
             WeightUnknownError: the weight depends on more than these.
         """
-        weight = self.trace.forward['metrics']['loss'][1]
-        given = [*self._arguments['targets'], *self._arguments['position']]
-        feeds = {inner.ref(): outer for inner, outer in zip(given, [*tf.nest.flatten(targets), position])}
+        weight = self.trace.results.metrics['loss'][1]
+        given = tf.nest.flatten((self._arguments.targets, self._arguments.position))
+        feeds = _by_ref(given, tf.nest.flatten((targets, position)))
         needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
-        others = {tensor.op for tensor in self._all_arguments() if tensor.ref() not in feeds}
+        others = {tensor.op for tensor in self._all_arguments if tensor.ref() not in feeds}
         if needed & others:
             raise losses.WeightUnknownError(
                 'A layer adds a loss (add_loss or an activity regularizer), and the weight of the main loss, behind '
@@ -284,33 +331,32 @@ class StageProgram:
                 'whole batch, or call the pipeline as a layer.')
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
-    def select(self, flow: Any, choose: Callable) -> None:
-        """Chooses what the forward action keeps if it keeps 'selected' tensors; once for each `StageFlow`.
+    def select(self, needed: NeededGradients, choose: Callable) -> None:
+        """Chooses what the forward action keeps if it keeps 'selected' tensors; once for each need.
 
         Args:
-            flow: `StageFlow`.
+            needed: what the backward action computes.
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
                 tensors that exist in any case, to the list of tensors to keep.
         """
-        if flow not in self._selected:
-            needed = graph_pieces.ancestors(tf.nest.flatten(self.trace.forward) + self._residuals(flow))
-            forward = [operation for operation in self._graph.get_operations() if operation in needed]
-            given = [*self._all_arguments(), *self._unrepeatable(flow), *graph_pieces.known_shapes(self._graph)]
-            self._selected[flow] = choose(forward, self._residuals(flow), given)
+        if needed not in self._selected:
+            found = graph_pieces.ancestors(tf.nest.flatten(self.trace.results) + self._residuals(needed))
+            forward = [operation for operation in self.graph.get_operations() if operation in found]
+            given = [*self._all_arguments, *self._unrepeatable(needed), *graph_pieces.known_shapes(self.graph)]
+            self._selected[needed] = choose(forward, self._residuals(needed), given)
 
-    def has_residuals(self, known: Known, flow: Any) -> bool:
-        """Whether all residuals are known."""
-        return all(tensor.ref() in known for tensor in self._residuals(flow))
+    def has_residuals(self, in_flight: InFlight, needed: NeededGradients) -> bool:
+        """Whether all residuals are there."""
+        return all(tensor.ref() in in_flight.residuals for tensor in self._residuals(needed))
 
-    def num_backward_arguments(self, flow: Any) -> int:
+    def num_backward_arguments(self, needed: NeededGradients) -> int:
         """Returns the largest number of tensors that the backward function may take, including residuals."""
-        trace = self.trace
-        return len([*self._all_arguments(), *self._residuals(flow), *trace.given_gradients, *self._given_sums])
+        return len([*self._all_arguments, *self._residuals(needed), *self.trace.given_gradients, *self._given_sums])
 
     @functools.cached_property
     def differentiates_python(self) -> bool:
         """Whether the backward pass differentiates a tf.py_function, of which TensorFlow records only the last call."""
-        return graph_pieces.runs(self._graph, self._backward_operations, 'EagerPyFunc')
+        return graph_pieces.runs(self.graph, self._backward_operations, 'EagerPyFunc')
 
     @property
     def num_segments(self) -> int:
@@ -320,120 +366,104 @@ class StageProgram:
     @property
     def num_added_losses(self) -> int:
         """1 if layers of the stage add losses, whose sum has its own gradient, else 0."""
-        return 1 if self.trace.forward['losses'] else 0
+        return 1 if self.trace.results.added else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:
         """Returns for each loss that layers added whether it is a sum over rows, a mean (False), or neither (None).
 
         Args:
-            other: `StageProgram` of the same stage; the two were traced with `forms.NUM_ROWS` rows.
+            other: program of the same stage; the two were traced with `forms.NUM_ROWS` rows.
         """
-        inputs = list(zip(self._arguments['inputs'], other._arguments['inputs']))
-        return added_losses.are_sums(self.trace.added_losses, inputs, self.trace.moments, other._graph)
+        inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
+        return dependence.are_sums(self.trace.added_losses, inputs, self.trace.moments, other.graph)
 
-    def _call(self, key, known, outputs, feeds=(), side_effects=()):
+    def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
+              side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
+        """Calls the piece of the graph that computes outputs from the `feeds` and arguments that have values."""
         if key not in self._pieces:
-            given = [*self._all_arguments(), *self.trace.given_gradients, *self._given_sums]
-            feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in known]
+            given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]
+            feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in values]
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
-                self._graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._setting.jit_compile,
+                self.graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._setting.jit_compile,
                 repeats=name in _REPEATING, inline=self._setting.is_inlined)
-        return self._pieces[key](known)
+        return self._pieces[key](values)
 
-    def _wanted(self, flow):
-        """Returns the lists of input gradients and of new sums."""
-        return ([self.trace.input_gradients[position] for position in flow.inputs],
-                [self.trace.sums[position] for position in flow.weights])
+    def _gradients_and_sums(self, needed: NeededGradients) -> tuple[list[tf.Tensor], list]:
+        """Returns the needed input gradients and new sums."""
+        return ([self.trace.input_gradients[position] for position in needed.inputs],
+                [self.trace.sums[position] for position in needed.weights])
 
-    def _give(self, known, gradients, sums, flow):
-        return {**known, **{inner.ref(): outer for inner, outer in zip(self.trace.given_gradients, gradients)},
-                **self._sums(sums, flow)}
-
-    def _sums(self, sums, flow):
-        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(flow.weights, sums)
+    def _sums(self, sums: list, needed: NeededGradients) -> Values:
+        return {self.trace.given_sums[position].ref(): outer for position, outer in zip(needed.weights, sums)
                 if not self.keeps_rows(position)}
 
-    @property
-    def _given_sums(self):
-        return [placeholder for placeholder in self.trace.given_sums if placeholder is not None]
-
-    def _all_arguments(self):
-        return [tensor for tensors in self._arguments.values() for tensor in tensors] + [
-            self.trace.given_statistics, *self.trace.given_factors,
-            *[placeholder for _, placeholder in self.trace.borrowed]]
-
     @functools.cached_property
-    def _backward_operations(self):
-        later = graph_pieces.descendants(self._graph, self.trace.given_gradients + self._given_sums)
+    def _backward_operations(self) -> set[tf.Operation]:
+        later = graph_pieces.descendants(self.graph, self.trace.given_gradients + self._given_sums)
         return later | graph_pieces.repeated_pools(later)
 
     @functools.cached_property
-    def _side_effects(self):
+    def _side_effects(self) -> list[tf.Operation]:
         later = self._backward_operations
-        return [operation for operation in self._graph.get_operations()
+        return [operation for operation in self.graph.get_operations()
                 if operation.op_def.is_stateful and operation not in later]
 
-    @_once_a_flow
-    def _backward_ancestors(self, flow):
-        inputs, sums = self._wanted(flow)
-        return graph_pieces.ancestors(inputs + tf.nest.flatten(sums))
+    @_once_per_need
+    def _backward_ancestors(self, needed: NeededGradients) -> set[tf.Operation]:
+        return graph_pieces.ancestors(tf.nest.flatten(self._gradients_and_sums(needed)))
 
-    @_once_a_flow
-    def _residuals(self, flow):
+    @_once_per_need
+    def _residuals(self, needed: NeededGradients) -> list[tf.Tensor]:
         """Tensors that the forward pass computes from its arguments and the backward pass reads."""
         later = self._backward_operations
-        return self._frontier(later & self._backward_ancestors(flow), later, flow)
+        return self._frontier(later & self._backward_ancestors(needed), later, needed)
 
-    @_once_a_flow
-    def _bridge(self, flow):
+    @_once_per_need
+    def _bridge(self, needed: NeededGradients) -> list[tf.Tensor]:
         """Tensors that are computed for the input gradients and are also read for the weight gradients."""
-        later, (inputs, sums) = self._backward_operations, self._wanted(flow)
+        later, (inputs, sums) = self._backward_operations, self._gradients_and_sums(needed)
         first = graph_pieces.ancestors(inputs) & later
         second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
 
-    @_once_a_flow
-    def _between(self, flow):
+    @_once_per_need
+    def _between(self, needed: NeededGradients) -> list[tf.Tensor]:
         """Computed tensors between the segments: no arguments, and nothing twice."""
-        fed = {tensor.ref() for tensor in self._all_arguments()}
-        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(flow)
-        return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in fed}.values())
+        given = {tensor.ref() for tensor in self._all_arguments}
+        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(needed)
+        return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in given}.values())
 
-    @_once_a_flow
-    def _unrepeatable(self, flow):
+    @_once_per_need
+    def _unrepeatable(self, needed: NeededGradients) -> list[tf.Tensor]:
         """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
-        operations = self._backward_ancestors(flow) - self._backward_operations
-        return [tensor for operation in self._graph.get_operations() if operation in operations
+        operations = self._backward_ancestors(needed) - self._backward_operations
+        return [tensor for operation in self.graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and not self._is_constant(operation)]
 
-    def _is_constant(self, operation):
+    def _is_constant(self, operation: tf.Operation) -> bool:
         return operation.type == 'ReadVariableOp' and operation.inputs[0].ref() not in self.outside_state
 
-    def _frontier(self, operations, excluded, flow):
+    def _frontier(self, operations: set[tf.Operation], excluded: set[tf.Operation],
+                  needed: NeededGradients) -> list[tf.Tensor]:
         """Tensors that `operations` read and that depend on the arguments, except results of `excluded` operations."""
-        fed = {tensor.ref() for tensor in self._all_arguments()}
-        from_arguments = graph_pieces.descendants(self._graph, self._all_arguments() + self._unrepeatable(flow))
+        given = {tensor.ref() for tensor in self._all_arguments}
+        from_arguments = graph_pieces.descendants(self.graph, self._all_arguments + self._unrepeatable(needed))
         return [tensor for tensor in self._read_by(operations)
-                if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in fed]
+                if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in given]
 
-    def _read_by(self, operations):
-        ordered = [operation for operation in self._graph.get_operations() if operation in operations]
+    def _read_by(self, operations: set[tf.Operation]) -> list[tf.Tensor]:
+        ordered = [operation for operation in self.graph.get_operations() if operation in operations]
         return list({tensor.ref(): tensor for operation in ordered for tensor in operation.inputs}.values())
 
 
-def _select(computed, tensors):
-    return {tensor.ref(): computed[tensor.ref()] for tensor in tensors}
+def _by_ref(inner: list[tf.Tensor], outer: list[tf.Tensor]) -> Values:
+    return {tensor.ref(): value for tensor, value in zip(inner, outer)}
 
 
-def _list(computed, nest):
-    return tf.nest.map_structure(lambda tensor: computed[tensor.ref()], nest)
+def _select(values: Values, tensors: list[tf.Tensor]) -> Values:
+    return {tensor.ref(): values[tensor.ref()] for tensor in tensors}
 
 
-def _arguments(graph, specs):
-    """Names the function's input tensors by the parameter they belong to."""
-    tensors, arguments = list(graph.inputs), {}
-    for name, nest in specs.items():
-        count = len(tf.nest.flatten(nest))
-        arguments[name], tensors = tensors[:count], tensors[count:]
-    return arguments
+def _look_up(values: Values, nest: Any) -> Any:
+    return tf.nest.map_structure(lambda tensor: values[tensor.ref()], nest)

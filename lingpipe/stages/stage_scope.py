@@ -3,48 +3,27 @@
 import collections
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from lingpipe.private_api import custom_gradient, keras_backend
+from lingpipe import patches
+from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, control_flow, graph_pieces
 
 
-@contextlib.contextmanager
-def refusing_hidden_weights(scope: 'StageScope') -> Iterator[None]:
+def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
     """Refuses weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
 
     TensorFlow passes the variables that a `tf.custom_gradient` function has read to its gradient function. Here they
     are tensors, and TensorFlow only knows those that are arguments.
-
-    Args:
-        scope: the `StageScope` of the layers that run inside the `with` block.
-
-    Raises:
-        ValueError: a layer calls such a function, and it reads a weight.
     """
-    decorator = custom_gradient._graph_mode_decorator
-
-    def checked(function, args, kwargs):
-        @functools.wraps(function)
-        def run(*arguments):
-            results, gradient = function(*arguments)
-            _require_arguments(scope, results, arguments)
-            return results, gradient
-
-        return decorator(run, args, kwargs)
-
-    custom_gradient._graph_mode_decorator = checked
-    try:
-        yield
-    finally:
-        custom_gradient._graph_mode_decorator = decorator
+    return patches.checking_custom_gradients(functools.partial(_require_arguments, scope))
 
 
-def _require_arguments(scope, results, arguments):
+def _require_arguments(scope: 'StageScope', results: Any, arguments: Any) -> None:
     stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
     results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
     if not results:
@@ -56,7 +35,7 @@ def _require_arguments(scope, results, arguments):
     if hidden:
         raise ValueError(
             f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the '
-            f'function reads {hidden[:3]}, to which TensorFlow would hand no gradient inside a partition. Give it the '
+            f'function reads {hidden[:3]}, to which TensorFlow would give no gradient inside a partition. Give it the '
             "weight as an argument; or leave it out, and have the pipeline recompute by recompute='layer'.")
 
 
@@ -98,7 +77,7 @@ class StageScope(keras.StatelessScope):
         a layer reads    a variable of the stage    its tensor
                          a seed generator           numbers that depend on seed, step, micro-batch and segment
                          any other variable         a placeholder, which the caller of the stage feeds
-        a layer assigns  moving averages, from the  nothing yet: they wait for the end of the mini-batch
+        a layer assigns  moving averages, from the  nothing yet: they wait for the end of the batch
                          moments of a batch norm
                          anything else              what is read from now on, without a gradient
 
@@ -142,7 +121,6 @@ class StageScope(keras.StatelessScope):
         """Begins a segment.
 
         Args:
-            segment: the segment, which has `layers`, `call_index` and `position`.
             index: its number in the stage.
             separate: whether its gradients are separate from those of other segments.
         """
@@ -178,7 +156,7 @@ class StageScope(keras.StatelessScope):
         """Records what a layer assigns, which is read from now on; Keras calls this.
 
         Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
-        end of the mini-batch.
+        end of the batch.
 
         Args:
             update: pair (variable, new value).
@@ -209,30 +187,17 @@ class StageScope(keras.StatelessScope):
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
-    @contextlib.contextmanager
-    def recording(self, norms: list[keras.layers.BatchNormalization]) -> Iterator[None]:
-        """Records the moments of batch norms inside the `with` block.
+    def recording(self, norms: list[keras.layers.BatchNormalization]) -> contextlib.AbstractContextManager[None]:
+        """Records the moments of batch norms inside the `with` block."""
+        return patches.recording_moments(norms, self._record)
 
-        Args:
-            norms: list of `keras.layers.BatchNormalization`s.
-        """
-        def record(norm, inputs, mask):
-            mean, variance = type(norm)._moments(norm, inputs, mask)
-            self.require_reachable(
-                mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
-            self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
-            self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
-            return mean, variance
+    def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
+                variance: tf.Tensor) -> None:
+        self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
+        self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
+        self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
-        try:
-            for norm in norms:
-                vars(norm)['_moments'] = lambda inputs, mask, norm=norm: record(norm, inputs, mask)
-            yield
-        finally:
-            for norm in norms:
-                vars(norm).pop('_moments', None)
-
-    def _borrow(self, variable):
+    def _borrow(self, variable: keras.Variable) -> None:
         own_dtype = keras_backend.AutocastScope(None)  # otherwise it would be the dtype to which variables are cast
         with self._graph.as_default(), tf.control_dependencies(None), own_dtype:
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
@@ -242,13 +207,13 @@ class StageScope(keras.StatelessScope):
             self._trainable[id(variable)] = variable
         self._add_version(variable)
 
-    def _add_version(self, variable):
+    def _add_version(self, variable: keras.Variable) -> None:
         if id(variable) in self._trainable and boundary.is_differentiable(variable.dtype):
             self.versions.append(Version(variable, self.state_mapping[id(variable)], self._segment))
             self._watch(self.state_mapping[id(variable)])
 
 
-def _count(inputs, mask, norm):
+def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
     """Returns the number of values from which each channel's mean is computed, `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))

@@ -1,8 +1,9 @@
 """One trace of a stage: forward and backward pass together, as tensors of one graph."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
@@ -39,6 +40,24 @@ class Setting(NamedTuple):
             self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
 
 
+class Results(NamedTuple):
+    """What the forward pass of a stage computes from a micro-batch.
+
+    Attributes:
+        statistics: statistics of batch norm over the micro-batches so far `[3, channels]`.
+        assigned: list of the new values of `Trace.assigned`.
+        metrics: dictionary from name to (sum, weight), of the loss; empty if there is none.
+        added: two scalars: the sum of the losses that layers added, each times its factor, and the number of rows;
+            empty if layers added none.
+    """
+
+    outputs: boundary.Boundary
+    statistics: tf.Tensor
+    assigned: list[tf.Tensor]
+    metrics: dict
+    added: list[tf.Tensor]
+
+
 class Trace(NamedTuple):
     """The tensors of a traced stage.
 
@@ -49,15 +68,10 @@ class Trace(NamedTuple):
         input gradients  <─ gradients between[0]  <─  given gradients              backward, and sums + weight gradients
 
     Attributes:
-        outputs: `Boundary`.
-        output_structure: `Structure` of the outputs.
-        forward: dictionary with `outputs`, `statistics`, `assigned` (list of new values), `metrics` and `losses`. The
-            last is a list of two scalars: the sum of the losses that layers added, each times its factor, and the
-            number of rows. It is empty if layers added none.
+        results: what the forward pass computes.
         added_losses: list of scalars, the losses that layers added.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
         moments: list of the means and variances by which batch norms normalise this micro-batch.
-        statistics: the `BatchStatistics`.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
         assigned: list of Keras variables that layers assign.
@@ -74,9 +88,8 @@ class Trace(NamedTuple):
             this segment only; empty unless the backward pass is cut at every segment.
     """
 
-    outputs: boundary.Boundary
     output_structure: boundary.Structure
-    forward: dict
+    results: Results
     added_losses: list
     given_factors: list
     moments: list
@@ -95,20 +108,17 @@ class Trace(NamedTuple):
 
 
 def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
-                   loss: Callable | None, training: bool, by_layer: bool, traces: list[Trace]) -> Callable:
+                   loss: Callable | None, training: bool | None, by_layer: bool, traces: list[Trace]) -> Callable:
     """Returns the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
-        run: `stage_layers.StageLayers`.
         replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
-        structure: `Structure` of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
-        training: Python boolean.
         by_layer: whether gradients between the segments are needed.
         traces: list to append to.
     """
 
-    def function(inputs, targets, values, position):
+    def function(inputs: Any, targets: Any, values: Any, position: tf.Tensor) -> None:
         rows = _Rows(position[3], inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)
@@ -126,13 +136,12 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in call.scope.norm_calls])
         given_statistics = _placeholder(statistics.spec)
         assigned = call.scope.assigned
-        forward = {
-            'outputs': outputs, 'metrics': metrics, 'losses': sums_of_added,
-            'statistics': statistics.merge(
-                given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
-            'assigned': [rows.unless_empty(value, old) for _, value, old in assigned]}
+        results = Results(
+            outputs,
+            statistics.merge(given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
+            [rows.unless_empty(value, old) for _, value, old in assigned], metrics, sums_of_added)
         traces.append(Trace(
-            outputs, boundary.structure_of(call.outputs), forward, added, given_factors,
+            boundary.structure_of(call.outputs), results, added, given_factors,
             [moment for each in call.scope.norm_calls for moment in (each.mean, each.variance)], statistics,
             given_statistics, list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
@@ -151,33 +160,34 @@ class _Rows:
         inputs: `Boundary` of the stage's inputs.
     """
 
-    def __init__(self, count, inputs):
+    def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count
         known = inputs.values and inputs.values[0].shape.rank and inputs.values[0].shape[0]
         self._is_empty = None if known else tf.equal(count, 0)
 
-    def unless_empty(self, value, otherwise):
+    def unless_empty(self, value: Any, otherwise: Any) -> Any:
         """Returns `value`, or `otherwise` if no row counts."""
         return value if self._is_empty is None else tf.where(self._is_empty, otherwise, value)
 
-    def counted(self, sums):
+    def counted(self, sums: Any) -> Any:
         """Returns a nest of sums over the rows, 0 if no row counts."""
         return tf.nest.map_structure(lambda value: self.unless_empty(value, tf.zeros([], value.dtype)), sums)
 
-    def gradient(self, gradient, is_dense):
+    def gradient(self, gradient: Any, is_dense: bool) -> Any:
         """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
         return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
 
-    def sums_of_added(self, added, factors=None):
+    def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
         """Returns the sum and the weight of losses that layers added, whose mean is weighted by rows."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
 
 
-def _backward(tape, differentiated, inputs, versions, between, rows, num_segments, keeps_rows):
+def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions: list, between: list, rows: Any,
+              num_segments: int, keeps_rows: bool) -> dict[str, list]:
     given_gradients = [_placeholder(tensor) for tensor in differentiated]
     groups = [inputs, [version.value for version in versions], *[point.differentiable for point in between]]
     input_gradients, version_gradients, *between_gradients = tape.gradient(differentiated, groups, given_gradients)
@@ -201,9 +211,9 @@ def _backward(tape, differentiated, inputs, versions, between, rows, num_segment
                          for segment in range(num_segments)]}
 
 
-def _sums(weights, given_sums, versions):
+def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
     """Returns a dictionary from the position of a weight to its sum with the gradients of its versions, if any."""
-    sums = {}
+    sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
         if parts and given is None:
@@ -214,9 +224,9 @@ def _sums(weights, given_sums, versions):
     return sums
 
 
-def _placeholder(tensor):
+def _placeholder(tensor: tf.Tensor) -> tf.Tensor:
     return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
 
 
-def _dense(gradient):
+def _dense(gradient: Any) -> tf.Tensor | None:
     return None if gradient is None else tf.convert_to_tensor(gradient)

@@ -10,15 +10,15 @@
 
 import concurrent.futures
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from lingpipe.devices import device_kinds
+
 _NICENESS = 10
-_FIRST_CPU = {'device_type': 'CPU', 'device_index': 0}
 
 
 class BackgroundWriter:
@@ -46,7 +46,7 @@ class BackgroundWriter:
             work.result()
 
 
-def _let_others_go_first():
+def _let_others_go_first() -> None:
     """Lowers the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -59,26 +59,13 @@ def copied_to_hosts(state: dict) -> dict:
     a new buffer when a step changes it.
     """
     copies = tf.nest.map_structure(_copied_to_host, state)
-    wait_for_all(tf.nest.flatten(copies))
+    # Other machines run operations in order, but later than they are called here: the last one of each is awaited.
+    for tensor in {tensor.device: tensor for tensor in tf.nest.flatten(copies)}.values():
+        with tf.device(tensor.device):
+            tf.raw_ops.Size(input=tensor).numpy()
     return copies
 
 
-def _copied_to_host(variable):
-    with tf.device(host_of(variable.device)):
+def _copied_to_host(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(device_kinds.host_of(variable.device)):
         return tf.identity(variable.read_value())
-
-
-@functools.lru_cache
-def host_of(device: str) -> str:
-    """Returns the name of the first CPU of the machine of a device."""
-    return tf.DeviceSpec.from_string(device).replace(**_FIRST_CPU).to_string()
-
-
-def wait_for_all(tensors: list[tf.Tensor]) -> None:
-    """Waits until the last of the tensors on each machine is computed; they are in the order of their creation.
-
-    Other machines run operations in order, but later than they are called here.
-    """
-    for tensor in {tensor.device: tensor for tensor in tensors}.values():
-        with tf.device(tensor.device):
-            tf.raw_ops.Size(input=tensor).numpy()

@@ -9,6 +9,7 @@ So training with two partitions can resume with three, and be evaluated with one
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -26,11 +27,10 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Lists the weights and moving statistics of a built pipeline.
+    """Returns the weights and moving statistics of a built pipeline, in model order, as {name: Keras variable}.
 
-    Returns:
-        Dictionary from '<layer>/<position in the layer>_<variable>' to Keras variable, in model order; what layers
-        share goes by the first of them. Those of a Keras model go by the paths of its layers.
+    Names are '<layer>/<position in the layer>_<variable>'; what layers share goes by the first of them. Those of a
+    Keras model go by the paths of its layers.
     """
     if body.model is not None:
         return model_source.names_by_path(body.model)
@@ -68,14 +68,10 @@ class WeightReader:
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Reads a checkpoint into the model, and returns its step.
-
-        Args:
-            path: path of the checkpoint; None takes the newest undamaged one of the folder.
-            directory: folder of checkpoints.
+        """Reads a checkpoint into the model, by default the newest complete one of the folder, and returns its step.
 
         Raises:
-            TrainingError: there is none, it is damaged, or it is of another model.
+            TrainingError: there is none, it is corrupt, or it is of another model.
         """
         if path is not None:
             return self.restore(os.path.expanduser(path))
@@ -96,7 +92,7 @@ class WeightReader:
             self._read(path)
         return int(self._step)
 
-    def _read(self, path):
+    def _read(self, path: str) -> None:
         stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
         for name, variable in self._named.items():
             parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
@@ -143,16 +139,12 @@ def stored_shapes(path: str) -> dict:
         shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
-    return {_unescaped(name.removesuffix(_SUFFIX)): list(shape) for name, shape in shapes.items()
+    # TensorFlow writes '..' for a dot.
+    return {name.removesuffix(_SUFFIX).replace('..', '.'): list(shape) for name, shape in shapes.items()
             if name not in _BOOKKEEPING and not name.startswith('save_counter')}
 
 
-def _unescaped(name):
-    """Returns a name without TensorFlow's escapes: it writes '..' for a dot."""
-    return name.replace('..', '.')
-
-
-def _flat(tree, prefix=''):
+def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, list[int]]]:
     for name, node in tree.items():
         if isinstance(node, dict):
             yield from _flat(node, f'{prefix}{name}/')
@@ -184,22 +176,18 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
     """Reads a checkpoint into a nested dictionary of `tf.Variable` that match it; leaves out its other variables.
 
-    Args:
-        options: which machine reads which variables; by default this one reads all.
-
-    Raises:
-        DamagedCheckpointError: it cannot be read.
+    By default this machine reads all. Raises DamagedCheckpointError if it cannot be read.
     """
     checkpoint = tf.train.Checkpoint(**state)
     try:
         checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
-    except Exception as error:  # a damaged list of objects raises any error in TensorFlow's own code
+    except Exception as error:  # a corrupt list of objects raises any error in TensorFlow's own code
         if errors.is_lost_machine(error):
             raise
         raise _damaged(path, error) from error
 
 
-def _damaged(path, error):
+def _damaged(path: str, error: Exception) -> errors.TrainingError:
     if not checkpoints.files_of(path):
         return errors.TrainingError(
             f'There is no checkpoint {path}. Give the path of one as training prints it, such as '

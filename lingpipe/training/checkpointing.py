@@ -3,17 +3,20 @@
 ::
 
     begin_save       state ─ copy ──> thread: ckpt-12 ──> list: ckpt-12, ckpt-8 ──> ckpt-4 is deleted
-    restore_newest   ckpt-12 is damaged: a warning, it stays ──> ckpt-8 ──> state
+    restore_newest   ckpt-12 is corrupt: a warning, it stays ──> ckpt-8 ──> state
 """
 
 import functools
 import os
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lingpipe.cluster import waits
+from lingpipe.devices import device_kinds
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, train_program
 
@@ -35,9 +38,6 @@ class Checkpointer:
                         worker 0 ──> ckpt-7.data-00001-of-00002                     └─────> ckpt-7.data-00000-of-00001
 
     Args:
-        directory: folder of the checkpoints.
-        program: a `TrainProgram`.
-        max_to_keep: number of newest checkpoints to keep.
         writer: the `BackgroundWriter` of the training run; None: a new one.
         wait: function of a path and 'written' or 'read' that returns the scope of the wait, such as
             `waits.for_checkpoint`.
@@ -52,7 +52,7 @@ class Checkpointer:
     def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
                  writer: background_writer.BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
-        checkpoints.complete(directory)  # refuses a damaged list
+        checkpoints.complete(directory)  # refuses a corrupt list
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self.state = _nested_state(program)
@@ -63,14 +63,14 @@ class Checkpointer:
         self._has_list = False
 
     def latest(self) -> str | None:
-        """Returns the path of the newest checkpoint that is not known to be damaged, or None."""
-        return next(iter(self._whole()), None)
-
-    def _whole(self):
-        return [path for path in checkpoints.complete(self._directory) if path not in self._damaged]
+        """Returns the path of the newest checkpoint that is not known to be corrupt, or None."""
+        paths = checkpoints.complete(self._directory)
+        return next((path for path in paths if path not in self._damaged), None)
 
     def save(self) -> str:
-        """Writes a checkpoint of the current step, unless it is what was written or read last, and returns its path.
+        """Writes a checkpoint of the current step, and returns its path.
+
+        Nothing is written if the state has not changed since the last save or restore.
 
         Raises:
             TrainingError: this checkpoint or the previous one could not be written.
@@ -80,13 +80,11 @@ class Checkpointer:
         return path
 
     def save_while(self, position: Callable[[], int | None]) -> str | None:
-        """Writes a checkpoint from another thread than that which trains.
+        """Writes a checkpoint from another thread than that which trains, and returns its path.
 
         Args:
-            position: function that returns None while the state changes, and another number after each change.
-
-        Returns:
-            Path of the checkpoint; None if the state has changed meanwhile, and nothing was written.
+            position: function that returns the version of the state, or None during an update; if it changes during
+                the copy, nothing is written, and the result is None.
 
         Raises:
             TrainingError: this checkpoint or the previous one could not be written.
@@ -99,41 +97,31 @@ class Checkpointer:
         self._writer.wait()
         return path
 
-    def begin_save(self, then: Callable = lambda: None) -> str:
-        """Waits for the previous checkpoint, copies the state of the current step, and writes it in a thread.
+    def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
+        """Copies the state of the current step, writes it in a thread, which then calls `then`, and returns the path.
 
-        Args:
-            then: function called in that thread when the checkpoint is complete.
-
-        Returns:
-            Path that the checkpoint will have.
-
-        Raises:
-            TrainingError: the previous checkpoint could not be written.
+        It waits for the previous checkpoint, and raises TrainingError if that could not be written.
         """
         return self._begin_write(self._copied_state(), then)
 
-    def _copied_state(self):
+    def _copied_state(self) -> dict[str, Any]:
         """Waits for the previous checkpoint, and returns a copy of the state."""
         self._writer.wait()
         return background_writer.copied_to_hosts(self.state)
 
-    def _begin_write(self, copies, then=lambda: None):
+    def _begin_write(self, copies: dict[str, Any], then: Callable[[], None] = lambda: None) -> str:
         """Writes a copy of the state in a thread; returns the path that the checkpoint will have."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
-        self._writer.begin(functools.partial(self._write_in_time, path, copies, then))
+        self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
 
-    def _write_in_time(self, path, *args):
-        with self._wait(path, 'written'):
-            self._write(path, *args)
-
-    def _write(self, path, copies, then):
+    def _write(self, path: str, copies: dict[str, Any], then: Callable[[], None]) -> None:
         try:
-            if path != self._current:
-                self._write_and_list(path, copies)
-            then()  # before the previous checkpoint is deleted, so that what it writes is always about one that exists
-            checkpoints.delete_old(self._directory, self._max_to_keep)
+            with self._wait(path, 'written'):
+                if path != self._current or not checkpoints.files_of(path):
+                    self._write_and_list(path, copies)
+                then()  # before the previous checkpoint is deleted: what it writes is always about one that exists
+                checkpoints.delete_old(self._directory, self._max_to_keep)
         except (tf.errors.OpError, OSError) as error:
             if errors.is_lost_machine(error):
                 raise
@@ -141,11 +129,11 @@ class Checkpointer:
         self._current = path
         self._damaged = [damaged for damaged in self._damaged if damaged != path]
 
-    def _write_and_list(self, path, copies):
+    def _write_and_list(self, path: str, copies: dict[str, Any]) -> None:
         if not self._has_list:
-            checkpoints.remove_unfinished(self._directory)  # before the list lacks a damaged one, which stays
-            checkpoints.begin_list(self._directory)
+            checkpoints.remove_unfinished(self._directory)  # before the list lacks a corrupt one, which stays
             self._has_list = True
+        checkpoints.begin_list(self._directory)  # also instead of a folder that was deleted meanwhile
         checkpoints.leave_out(self._directory, [*self._damaged, path])
         checkpoints.mark_unfinished(path)
         state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
@@ -154,22 +142,20 @@ class Checkpointer:
         checkpoints.mark_finished(self._directory)
 
     @functools.cached_property
-    def _options(self):
+    def _options(self) -> tf.train.CheckpointOptions:
         return checkpoint_options(self._directory, {variable.device for variable in tf.nest.flatten(self.state)})
 
-    def _unwritten(self, step, newest, error):
+    def _unwritten(self, step: int, newest: str | None, error: Exception) -> errors.TrainingError:
         earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
         return errors.TrainingError(
             f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
-    def restore_newest(self) -> str:
-        """Reads the newest undamaged checkpoint, and returns its path; None if there are no checkpoints.
-
-        The damaged ones are named, and stay unchanged.
+    def restore_newest(self) -> str | None:
+        """Reads the newest complete checkpoint and returns its path, or None; corrupt ones are named, and stay.
 
         Raises:
-            TrainingError: all are damaged, or the newest undamaged one is of another model.
+            TrainingError: all are corrupt, or the newest complete one is of another model.
         """
         newest, self._damaged = checkpoints.read_newest(self._directory, self.restore)
         return newest
@@ -179,27 +165,33 @@ class Checkpointer:
 
         Raises:
             DamagedCheckpointError: it cannot be read.
-            TrainingError: it is of another model.
+            TrainingError: it is of another model, or of another step than its name says.
         """
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
             checkpoint_contents.read_state(path, self.state, self._options)
+        step = int(self.state['global_step'])
+        if step != checkpoints.step_of(path):
+            raise errors.TrainingError(
+                f'Checkpoint {path} has the state of step {step}: it was renamed or copied. Give its files the name '
+                f'ckpt-{step}, also in the file {self._directory}/checkpoint, or choose another --logdir; nothing was '
+                'changed.')
         self._current = str(path)
 
 
-def _variable_of(copy):
+def _variable_of(copy: tf.Tensor) -> tf.Variable:
     with tf.device(copy.device):
         return tf.Variable(copy, trainable=False)
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
     """Returns the options by which each machine of these devices handles its shard, or this machine all of them."""
-    hosts = {background_writer.host_of(device) for device in devices}
+    hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
 
 
-def _is_seen_by(hosts, directory):
+def _is_seen_by(hosts: set[str], directory: str) -> bool:
     """Asks each machine for a random text in this folder, because it may have another folder of the same name."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
@@ -211,7 +203,7 @@ def _is_seen_by(hosts, directory):
         tf.io.gfile.remove(path)
 
 
-def _read_on(host, path):
+def _read_on(host: str, path: str) -> bytes | None:
     try:
         with tf.device(host):
             return tf.io.read_file(path).numpy()
@@ -219,7 +211,7 @@ def _read_on(host, path):
         return None
 
 
-def _nested_state(program):
+def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
     """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
     state = {
         'global_step': program.global_step, 'input_position': program.input_position,
@@ -230,8 +222,8 @@ def _nested_state(program):
     return state
 
 
-def _optimizer_variables(optimizer):
-    """Returns the slots by number and by the optimizer's class, so that those of another optimizer cannot fit."""
+def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """Returns the slots by number and by the optimizer's class, so that another optimizer's cannot fit."""
     inner = loss_scaling.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -29,26 +29,27 @@ _MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half wr
 _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
 
 
-def read_newest(directory: str, read: Callable) -> tuple | None:
-    """Reads the newest undamaged checkpoint of a folder; names the damaged ones, and changes nothing.
+def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
+    """Reads the newest complete checkpoint of a folder; names the corrupt ones, and changes nothing.
 
-    Only reading shows whether a file is damaged: TensorFlow stores a checksum of every value.
-
-    Args:
-        directory: folder of checkpoints.
-        read: function of a path that reads a checkpoint or raises `DamagedCheckpointError`.
+    Only reading shows whether a file is corrupt: TensorFlow stores a checksum of every value. So `read` is a function
+    of a path that reads a checkpoint or raises `DamagedCheckpointError`.
 
     Returns:
-        Pair of the path that was read, None if there are no checkpoints, and the list of the newer, damaged paths.
+        Pair of the path that was read, None if there are no checkpoints, and the list of the newer, corrupt paths.
 
     Raises:
-        TrainingError: all are damaged, or as `read` and `complete`.
+        TrainingError: all are corrupt, or as `read` and `complete`.
     """
     damaged = []
     for path in complete(directory):
         try:
             read(path)
-        except errors.DamagedCheckpointError as error:
+        except errors.TrainingError as error:
+            if not files_of(path):  # training has deleted it meanwhile, for a newer one
+                return read_newest(directory, read)
+            if not isinstance(error, errors.DamagedCheckpointError):
+                raise
             damaged.append(error)
             continue
         for each in damaged:
@@ -69,10 +70,10 @@ def complete(directory: Any) -> list[str]:
     deletes old checkpoints before it takes them off the list, the index first.
 
     Raises:
-        TrainingError: there are checkpoints, but the list of the complete ones is missing or damaged, or names other
+        TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt, or names other
             files.
     """
-    listed, names = _listed(directory), set(_names_in(directory))
+    listed, names = _listed_with_names(directory)
     prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
     present = sorted((name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)), key=step_of)
     with_index = {position for position, path in enumerate(listed) if f'{os.path.basename(path)}.index' in names}
@@ -87,7 +88,15 @@ def complete(directory: Any) -> list[str]:
     return found[::-1]
 
 
-def _listed(directory):
+def _listed_with_names(directory: str | os.PathLike[str]) -> tuple[list[str], set[str]]:
+    """Returns the list and the names of the files at one moment: training may replace a checkpoint meanwhile."""
+    listed, names = _listed(directory), set(_names_in(directory))
+    while (again := _listed(directory)) != listed:
+        listed, names = again, set(_names_in(directory))
+    return listed, names
+
+
+def _listed(directory: str | os.PathLike[str]) -> list[str]:
     state = _state_in(directory)
     names = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     listed = list(dict.fromkeys(reversed(names)))[::-1]  # the newest counts where it is named last
@@ -104,8 +113,8 @@ def _listed(directory):
     return listed
 
 
-def _state_in(directory):
-    """Returns what TensorFlow reads from the list of checkpoints; None if the list is missing or damaged."""
+def _state_in(directory: str | os.PathLike[str]) -> Any:
+    """Returns what TensorFlow reads from the list of checkpoints; None if the list is missing or corrupt."""
     try:
         return tf.train.get_checkpoint_state(str(directory))
     except (ValueError, tf.errors.OpError):
@@ -149,12 +158,12 @@ def delete(path: str) -> None:
             tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
 
 
-def _without(listed, paths):
+def _without(listed: list[str], paths: list[str]) -> list[str]:
     names = {os.path.basename(path) for path in paths}
     return [path for path in listed if os.path.basename(path) not in names]
 
 
-def _write_list(directory, paths):
+def _write_list(directory: str, paths: list[str]) -> None:
     """Writes the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
     names = [os.path.basename(path) for path in paths if os.path.basename(path) != _NONE_YET]
     lines = [f'model_checkpoint_path: {json.dumps(names[-1] if names else _NONE_YET)}',
@@ -179,7 +188,7 @@ def remove_unfinished(directory: str) -> None:
     """Removes what a process left that was killed while it wrote: files of the size of a checkpoint.
 
     Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
-    are not in the list are damaged, or somebody put them there.
+    are not in the list are corrupt, or somebody put them there.
     """
     for name in _names_in(directory):
         if _UNFINISHED.fullmatch(name.rstrip('/')):
@@ -191,14 +200,14 @@ def remove_unfinished(directory: str) -> None:
     mark_finished(directory)
 
 
-def _remove(path):
+def _remove(path: str) -> None:
     if tf.io.gfile.isdir(path):
         tf.io.gfile.rmtree(path)
     else:
         tf.io.gfile.remove(path)
 
 
-def _marked(directory):
+def _marked(directory: str) -> str | None:
     """Returns the path of the checkpoint that a process has noted as being written, or None."""
     mark = tf.io.gfile.join(directory, _MARK)
     try:
@@ -215,7 +224,7 @@ def files_of(path: str) -> list[str]:
     return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
 
 
-def _names_in(folder):
+def _names_in(folder: str | os.PathLike[str]) -> list[str]:
     try:
         return tf.io.gfile.listdir(str(folder))
     except tf.errors.NotFoundError:

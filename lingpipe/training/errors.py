@@ -78,7 +78,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     if any(words in told for words in _NO_SPACE):
         return f'The disk is full ({told}). Free some space, then run the same command again.'
     if _TOO_MANY_BAD_RECORDS in told:
-        return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")
+        return of_input(error)
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
@@ -92,6 +92,14 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
             'that was lost, run the same command again: training resumes from its newest checkpoint.')
 
 
+def of_input(error: tf.errors.OpError) -> str:
+    """Returns why an input could not make a batch, and what to do."""
+    told = cause(error)
+    if _TOO_MANY_BAD_RECORDS in told:
+        return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")
+    return f'{told}. Repair it, then run the same command again.'
+
+
 def is_lost_machine(error: Any) -> bool:
     """Returns whether an error means that another machine, or its program, was lost: a restart can fix it."""
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
@@ -103,7 +111,7 @@ def machine(error: BaseException) -> str:
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'
 
 
-def _save_memory(body_params):
+def _save_memory(body_params: hyperparams.Params) -> str:
     p = body_params
     less = _LESS_MEMORY.get(p.recompute)
     recompute = f"set task.body.recompute='{less}' (now '{p.recompute}'), " if less else ''

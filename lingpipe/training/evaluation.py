@@ -28,8 +28,6 @@ class Evaluator:
     """Runs the task over an evaluation dataset, through the same pipeline that trains.
 
     Args:
-        task: a `BaseTask` whose body is built.
-        read: function that returns the value to use for a Keras variable.
         placement: the `Placement` that the body is on; None: the devices of this process.
     """
 
@@ -62,16 +60,11 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Computes the metrics over all examples, each weighted by its weight.
+        """Computes the metrics over all examples, each weighted by its weight; None if it was interrupted.
 
         Args:
             batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
-            interrupted: object that becomes true when the program should stop.
             decode: whether to compute the task's `decoding_metrics` too, if the devices can.
-            on_batch: function to call after each batch.
-
-        Returns:
-            Dictionary from name to mean, as floats; None if it was interrupted.
 
         Raises:
             TrainingError: no example counts.
@@ -93,8 +86,8 @@ class Evaluator:
             means = losses.means(totals, losses.results_of(self._task.loss_and_metrics))
         return {name: float(value) for name, value in means.items()}
 
-    def _batch(self, batch, decode):
-        def metrics(batch):
+    def _batch(self, batch: tuple, decode: bool) -> dict[str, Any]:
+        def metrics(batch: tuple) -> dict[str, tuple]:
             images, *targets = batch
             return self._task.body.evaluate(self._task.loss_and_metrics, images, tuple(targets), read=self._read)
 
@@ -103,11 +96,11 @@ class Evaluator:
         return {**found, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
 
 
-def _of_one_example(batch):
+def _of_one_example(batch: tuple) -> tuple:
     return tf.nest.map_structure(lambda spec: (tuple(spec.shape[1:]), spec.dtype), batch)
 
 
-def _in_words(batch):
+def _in_words(batch: tuple) -> str:
     return ', '.join(f'{spec.dtype.name} {list(spec.shape)}' for spec in tf.nest.flatten(batch))
 
 
@@ -118,14 +111,22 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
         data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
 
 
+def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
+    """Reads the first batch of an evaluation input before training begins, so that no step is lost to its errors.
+
+    Raises:
+        ValueError: the input has no example.
+    """
+    if next(batches_of(data, train_params), None) is None:
+        raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
+                         'other files.')
+
+
 class CheckpointEvaluation:
     """Evaluates checkpoints of a run with any number of partitions, which may differ from that of training.
 
     Args:
-        params: the experiment's Params with `task`, `train` and `eval`.
-        evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         logdir: folder of the run, which must exist.
-        devices: list of device names, one for each partition, for params that name none.
     """
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
@@ -133,6 +134,7 @@ class CheckpointEvaluation:
         self._params = params
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
+        self._logdir.warn_of_another_model(params.ToText())
         self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         if not self._inputs:
             raise errors.TrainingError(
@@ -146,24 +148,21 @@ class CheckpointEvaluation:
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluates one checkpoint, by default the newest undamaged one of the run, and prints the result.
-
-        Returns:
-            Dictionary from dataset name to metrics.
+        """Evaluates a checkpoint, by default the newest complete one; prints and returns {dataset: metrics}.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
-        results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True)
+        results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
-            progress.print_comparison(name, self._task.baselines(self._params.input, self._inputs[name]))
             self._write_curves(name, step, metrics)
+        for name, metrics in results.items():  # last: the reader may have gone
+            print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
         return results
 
-    def _write_curves(self, name, step, metrics):
+    def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
         """Writes curves, if the folder is not another's; makes their folder only when there is something to write."""
         try:
             if name not in self._curves:
@@ -190,7 +189,7 @@ class CheckpointEvaluation:
             if checkpoints.step_of(path) >= self._last_step():
                 return
 
-    def _new_checkpoints(self, timeout_seconds):
+    def _new_checkpoints(self, timeout_seconds: float | None) -> Iterator[str]:
         """Yields the newest checkpoint whenever there is a new one."""
         known, since = None, time.monotonic()
         while timeout_seconds is None or time.monotonic() - since < timeout_seconds:
@@ -201,7 +200,7 @@ class CheckpointEvaluation:
             yield newest
             known, since = newest, time.monotonic()
 
-    def _last_step(self):
+    def _last_step(self) -> int:
         """Returns the last step of the training run, which may have another train.max_steps than this command."""
         found = _MAX_STEPS.search(self._logdir.read_params() or '')
         return int(found[1]) if found else self._params.train.max_steps

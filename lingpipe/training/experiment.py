@@ -1,5 +1,6 @@
 """Checking the params of an experiment, and building its input and its task."""
 
+import math
 from typing import Any
 
 import keras
@@ -10,10 +11,11 @@ from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import balancing
-from lingpipe.training import initial_weights, profiling, trackers
+from lingpipe.training import initial_weights, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
+_LARGEST_SEED = 2**32 - 1  # NumPy's
 _SMALLEST_NUMBERS = {
     'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
     'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
@@ -29,13 +31,25 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     if not isinstance(train.save_async, bool):
         raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
                          'one of them.')
-    training_optimizer.make_optimizer(train)
+    if train.random_seed > _LARGEST_SEED:
+        raise ValueError(f'train.random_seed={train.random_seed} is not possible: it must be {_LARGEST_SEED} at most. '
+                         'Set it to 0, for instance.')
+    _check_learning_rate(train)
     initial_weights.validate(train)
-    profiling.validate(train)
     trackers.validate(train.trackers)
-    if not 0 <= train.ema_decay < 1:
+    if not isinstance(train.ema_decay, (int, float)) or not 0 <= train.ema_decay < 1:
         raise ValueError(f'train.ema_decay={train.ema_decay!r} is not possible: it must be in [0, 1). Set it to 0.999, '
                          'for instance, or to 0 for no moving average.')
+
+
+def _check_learning_rate(train: hyperparams.Params) -> None:
+    """Makes the optimizer, and refuses a constant rate that cannot be one: a negative one would increase the loss."""
+    rate = training_optimizer.make_optimizer(train).get_config().get('learning_rate')
+    if isinstance(rate, float) and not 0 <= rate < math.inf:
+        given = f'train.optimizer.learning_rate={rate!r}'
+        if train.learning_rate is not None:
+            given = f'train.learning_rate={train.learning_rate!r}'
+        raise ValueError(f'{given} is not possible: it must be a number of 0 or more. Set it to 0.001, for instance.')
 
 
 def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:
@@ -58,7 +72,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     return known if said is None else bool(said)
 
 
-def _require_metric(evaluation, metric_names):
+def _require_metric(evaluation: hyperparams.Params, metric_names: set[str]) -> None:
     """Raises ValueError if the metric that selects the best checkpoint does not exist."""
     name = evaluation.best_metric
     if name is not None and name not in metric_names:
@@ -67,7 +81,8 @@ def _require_metric(evaluation, metric_names):
             'Set it to a metric that is, or to None to keep no best checkpoint.')
 
 
-def _check_at_least(field, value, smallest, kind):
+def _check_at_least(field: str, value: Any, smallest: int,
+                    kind: type[int] | tuple[type[int], type[float]]) -> None:
     if not isinstance(value, kind) or isinstance(value, bool) or not value >= smallest:
         noun = 'an integer' if kind is int else 'a number'
         raise ValueError(f'{field}={value!r} is not possible: it must be {noun} of {smallest} or more. '
@@ -87,14 +102,8 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
                logdir: str | None = None) -> base_task.BaseTask:
     """Instantiates the task and creates its weights on the devices of their partitions.
 
-    Args:
-        params: the experiment's Params, with `task` and `train`.
-        input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: list of device names, one for each partition, for params that name none.
-        logdir: folder for measured times of layers, for params that name none; None: they are not stored.
-
-    Returns:
-        A `BaseTask` whose body is built. A model's own weights, such as those of a preset, are not loaded.
+    A model's own weights, such as those of a preset, are not loaded. Measured times of layers are stored in `logdir`,
+    for params that name no other folder.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -114,13 +123,6 @@ def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
         p.num_optimizer_slots = training_optimizer.num_slots(params.train)
     p.dtype_policy = p.dtype_policy or params.task.dtype_policy
     return p
-
-
-def on_one_device(body_params: hyperparams.Params, device: str) -> hyperparams.Params:
-    """Returns a copy of a body's params for one partition on one device."""
-    return body_params.Copy().Set(
-        num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
-        partition_by='flops', devices=[device])
 
 
 def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:

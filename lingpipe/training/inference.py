@@ -1,5 +1,7 @@
 """Use of a trained model: export to Keras and TensorFlow Serving, generation of text, and translation."""
 
+import json
+import os
 import types
 
 import keras
@@ -8,9 +10,10 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer
-from lingpipe.models import language_model, text_writers, translation_model
+from lingpipe.models import language_model, prompted_texts, translation_model
 from lingpipe.models.sampling import Sampling
 from lingpipe.partition import layer_analysis
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import checkpoint_contents, errors, experiment
 from lingpipe.training import logdir as logdirs
 
@@ -34,6 +37,7 @@ class Exporter:
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
+        self._logdir.warn_of_another_model(params.ToText())
         self._params, self._input_spec = params, params.input.cls.InputSpec(params.input)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
@@ -43,28 +47,38 @@ class Exporter:
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Writes the model of a checkpoint, by default the newest undamaged one, with its moving averages if any.
+        """Writes the model of a checkpoint, by default the newest complete one, with its moving averages if any.
 
         Returns:
-            List of the paths of the Keras file, of the SavedModel, and of a preset if the model is one of KerasHub.
+            List of the paths of the Keras file, of the SavedModel, of the names of classes if there are any, and of a
+            preset if the model is one of KerasHub.
 
         Raises:
             TrainingError: there is no checkpoint, or it cannot be read.
         """
         step = checkpoint_contents.WeightReader(
             self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
+        with self._logdir.replaced_folder('export') as folder, lora.merged(self._model):
+            self._served.save(tf.io.gfile.join(folder, 'model.keras'))
+            self._served.export(tf.io.gfile.join(folder, 'saved_model'), verbose=False)
+            others = [*self._export_classes(folder), *self._export_source(folder)]
+            written = ['model.keras', 'saved_model', *map(os.path.basename, others)]
         folder = tf.io.gfile.join(self._logdir.path, 'export')
-        tf.io.gfile.makedirs(folder)
-        keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
-        with lora.merged(self._model):
-            self._served.save(keras_path)
-            self._served.export(saved_model_path, verbose=False)
-            others = self._export_source(folder)
+        keras_path, saved_model_path, *others = (tf.io.gfile.join(folder, name) for name in written)
         print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others])
               + ('; both models take pixels from 0 to 255' if self._preprocessing else ''), flush=True)
         return [keras_path, saved_model_path, *others]
 
-    def _export_source(self, folder):
+    def _export_classes(self, folder: str) -> list[str]:
+        """Writes the names of the classes, in the order of the model's outputs, if there are any."""
+        names = self._params.input.cls.ClassNames(self._params.input)
+        if names is None:
+            return []
+        path = tf.io.gfile.join(folder, 'classes.json')
+        logdirs.replace_text(path, f'{json.dumps(names, ensure_ascii=False)}\n')
+        return [path]
+
+    def _export_source(self, folder: str) -> list[str]:
         """Writes the files that the source of a model adds, with the tokenizer of the input, if it has one."""
         source = self._params.task.body.model
         if source is None:
@@ -72,57 +86,60 @@ class Exporter:
         tokenizer = self._params.input.tokenizer if 'tokenizer' in self._params.input else None
         return source.Instantiate().export(self._model, folder, tokenizer and tokenizer.Instantiate())
 
-    def _stack_of(self, body):
+    def _stack_of(self, body: hyperparams.InstantiableParams) -> types.SimpleNamespace:
         stack = [p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)]
         base_layer.tie_layers(stack)
         return types.SimpleNamespace(stack=stack, model=None)
 
-    def _one_partition_of(self, body):
-        pipe = experiment.on_one_device(body, 'CPU:0').Instantiate()
+    def _one_partition_of(self, body: hyperparams.InstantiableParams) -> gpipe_layer.GPipeLayer:
+        pipe = body.Copy().Set(
+            num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
+            partition_by='flops', devices=['CPU:0']).Instantiate()
         pipe.build_from_specs(self._input_spec, load_weights=False)
         return pipe
 
-    def _build(self, name):
+    def _build(self, name: str) -> keras.Model:
         inputs = outputs = _keras_inputs(self._input_spec)
         for layer in self._body.stack:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name=name)
 
-    def _of_plain_data(self, name):
+    def _of_plain_data(self, name: str) -> keras.Model:
         """Returns a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
-    def _needed(self):
+    def _needed(self) -> str:
         foreign = sorted(
             {type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
 
 
-def _keras_inputs(specs, name='inputs'):
+def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
+                  name: str = 'inputs') -> keras.KerasTensor | dict[str, keras.KerasTensor]:
     """Returns the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
     if isinstance(specs, dict):
         return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
-class _TrainedTask:
-    """The task of a run, with any number of partitions, which may differ from that of training."""
+class TrainedTask:
+    """The task of a run, with any number of partitions, which may differ from that of training.
 
-    def __init__(self, params, logdir, devices):
+    Raises:
+        TrainingError: there is no such folder.
+    """
+
+    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None) -> None:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
+        self._logdir.warn_of_another_model(params.ToText())
         self._input_spec = params.input.cls.InputSpec(params.input)
-        self._tokenizer = params.input.tokenizer.Instantiate()
         self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
         self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
 
-    def _restore(self, path):
-        """Reads a checkpoint, by default the newest undamaged one of the run, with its moving averages if any."""
-        self._reader.restore_chosen(path, self._logdir.train)
 
-
-class CheckpointGeneration(_TrainedTask):
+class CheckpointGeneration(TrainedTask):
     """Generates text; of the input only the tokenizer is used.
 
     Raises:
@@ -136,6 +153,7 @@ class CheckpointGeneration(_TrainedTask):
                 f'--mode=generate needs a LanguageModel, but the task of this model is {params.task.cls.__name__}. '
                 'Choose a --model such as params.transformer_lm.')
         self._sampling = sampling.validate()
+        self._tokenizer = params.input.tokenizer.Instantiate()
         super().__init__(params, logdir, devices)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
@@ -145,14 +163,13 @@ class CheckpointGeneration(_TrainedTask):
             prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
                 each partition.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
-            path: path of a checkpoint; None takes the newest undamaged one of the run.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
             ValueError: a prompt or the sampling does not fit the model.
         """
-        self._restore(path)
-        writer = text_writers.text_writer(self._task.body, self._tokenizer, self._input_spec, self._sampling)
+        self._reader.restore_chosen(path, self._logdir.train)
+        writer = prompted_texts.text_writer(self._task.body, self._tokenizer, self._input_spec, self._sampling)
         found = writer.texts(prompts, num_tokens)
         for number, (prompt, text) in enumerate(zip(prompts, found), 1):
             heading = f'--- {number} of {len(prompts)}\n' if len(prompts) > 1 else ''
@@ -160,12 +177,13 @@ class CheckpointGeneration(_TrainedTask):
         return found
 
 
-class CheckpointTranslation(_TrainedTask):
+class CheckpointTranslation(TrainedTask):
     """Translates; of the input only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
+        tokenizer = params.input.tokenizer.Instantiate()
         super().__init__(params, logdir, devices)
-        self._translator = translation_model.Translator(self._task, self._tokenizer, self._input_spec)
+        self._translator = translation_model.Translator(self._task, tokenizer, self._input_spec)
 
     def run(self, text: str, path: str | None = None) -> str:
         """Prints and returns the translation of a text.
@@ -174,7 +192,7 @@ class CheckpointTranslation(_TrainedTask):
             TrainingError: when there is no checkpoint, or it cannot be read.
             ValueError: the text is empty or too long.
         """
-        self._restore(path)
+        self._reader.restore_chosen(path, self._logdir.train)
         translation = self._translator(text)
         print(translation, flush=True)
         return translation

@@ -1,4 +1,4 @@
-"""The initial weights of a new training run: those of a preset, or of checkpoints, by rules as in Lingvo.
+"""The initial weights of a new training run: of a preset, or of checkpoints, by rules as in Lingvo.
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
@@ -10,7 +10,10 @@ have a variable, the last one counts.
 
 import os
 import re
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 from absl import logging
 
 from lingpipe import hyperparams, spelling
@@ -28,6 +31,9 @@ def validate(train: hyperparams.Params) -> None:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the "
                          'rules for all variables of a checkpoint.')
+    if not isinstance(train.init_from_checkpoint, (str, type(None))):
+        raise ValueError(f'train.init_from_checkpoint={train.init_from_checkpoint!r} is not possible: it must be a '
+                         "path or None. Set it to one, such as 'logs/a/train/ckpt-100'.")
     for path, entry in train.init_from_checkpoint_rules.items():
         if not _is_entry(entry):
             raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is not a pair of a list of rules and of a list of '
@@ -37,17 +43,26 @@ def validate(train: hyperparams.Params) -> None:
             _validate_rule(pattern, name)
 
 
-def _is_entry(entry):
+def require_unchanged(train: hyperparams.Params, changes: list[str], step: int) -> None:
+    """Raises ValueError if params that have changed since the last start name weights, which no resumed run reads."""
+    for field in ('init_from_checkpoint', 'init_from_checkpoint_rules'):
+        value = train.Get(field)
+        if value and any(change.startswith(f'train.{field} : ') for change in changes):
+            raise ValueError(f'train.{field}={value!r} is for a new training run, and this one resumes from step '
+                             f'{step}. Leave it as it was, or choose another --logdir.')
+
+
+def _is_entry(entry: Any) -> bool:
     return (_is_sequence(entry, 2) and all(map(_is_sequence, entry)) and all(
         isinstance(pattern, str) for pattern in entry[1])
             and all(_is_sequence(rule, 2) and all(isinstance(part, str) for part in rule) for rule in entry[0]))
 
 
-def _is_sequence(value, length=None):
+def _is_sequence(value: Any, length: int | None = None) -> bool:
     return isinstance(value, (list, tuple)) and length in (None, len(value))
 
 
-def _validate_rule(pattern, name):
+def _validate_rule(pattern: str, name: str | None) -> None:
     try:
         num_groups = re.compile(pattern).groups
     except re.error as error:
@@ -57,10 +72,10 @@ def _validate_rule(pattern, name):
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Loads a model's own initial weights, then those of checkpoints, and names the newly initialised variables.
+    """Loads a model's own initial weights, then weights of checkpoints, and names the newly initialised variables.
 
     Raises:
-        TrainingError: a checkpoint is missing or damaged, or lacks a variable that a rule names.
+        TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
         ValueError: an expression matches no variable of the model.
     """
     body.load_initial_weights()
@@ -83,7 +98,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
             if len(loaded) < len(named) else '.'))
 
 
-def _equal_names(path, named):
+def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
     """Returns {name: name in the checkpoint} of the variables that have the same name in a checkpoint."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
@@ -98,7 +113,8 @@ def _equal_names(path, named):
     return found
 
 
-def _mapped(named, rules, ignored):
+def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
+            ignored: Sequence[str]) -> dict[str, str]:
     """Returns {name: name in the checkpoint} of the variables that match rules."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
@@ -108,13 +124,13 @@ def _mapped(named, rules, ignored):
     for name in named:
         if not any(re.match(pattern, name) for pattern in ignored):
             matches = ((re.match(pattern, name), wanted) for pattern, wanted in rules)
-            match, wanted = next(((match, wanted) for match, wanted in matches if match), (None, None))
+            match, wanted = next(((match, wanted) for match, wanted in matches if match), (None, ''))
             if match:
                 found[name] = wanted % match.groups()
     return found
 
 
-def _read(path, names, named):
+def _read(path: str, names: dict[str, str], named: dict[str, keras.Variable]) -> None:
     stored = checkpoint_contents.stored_shapes(path)
     keys = {name: _MODEL + other if _MODEL + other in stored else other for name, other in names.items()}
     for name, key in keys.items():
@@ -131,15 +147,15 @@ def _read(path, names, named):
     checkpoint_contents.read_variables(path, [(key, named[name]) for name, key in keys.items()])
 
 
-def _model_names(stored):
+def _model_names(stored: dict[str, list[int]]) -> list[str]:
     return [name.removeprefix(_MODEL) for name in stored if name.startswith(_MODEL)]
 
 
-def _layer_of(name):
+def _layer_of(name: str) -> str:
     return name.rpartition('/')[0]
 
 
-def _by_layer(names, named):
+def _by_layer(names: set[str], named: dict[str, keras.Variable]) -> str:
     """Returns the names; if all variables of a layer are among them, the name of the layer replaces theirs."""
     layers = {}
     for name in named:

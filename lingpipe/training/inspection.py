@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams, text_tables
-from lingpipe.partition import balancing, partition_summary
+from lingpipe.partition import accelerators, balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
@@ -16,20 +16,12 @@ _UNMEASURED = (
     'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
     "of partition_by='flops'.")
 _MIB = 2**20
+_NEARLY_FULL = 0.9  # of a device's memory
 _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
 def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
-    """Describes every layer and every partition without allocating a weight or running a layer.
-
-    Args:
-        body_params: `GPipeLayer.Params()`.
-        input_spec: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: list of device names, one for each partition.
-
-    Returns:
-        Text with a table of layers and a table of partitions.
-    """
+    """Returns a table of layers and one of partitions; no weight is allocated, and no layer runs."""
     by_time = body_params.partition_by in balancing.BY_TIME
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
@@ -55,7 +47,7 @@ def describe(layers: list, partitions: list) -> str:
         f'{partition_summary.parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
-def _shapes(outputs):
+def _shapes(outputs: Any) -> str:
     return ', '.join(str(tuple(spec.shape[1:])) for spec in tf.nest.flatten(outputs))
 
 
@@ -81,7 +73,7 @@ def partition_table(plan: plans.Plan) -> str:
     return text_tables.table(header, rows)
 
 
-def _unit(most_flops):
+def _unit(most_flops: int) -> tuple[str, float]:
     return ('GFLOPs', 1e9) if most_flops >= _LEAST_GFLOPS * 1e9 else ('MFLOPs', 1e6)
 
 
@@ -89,70 +81,76 @@ def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan 
     """Returns the verdict: whether the model fits, and if not, what would help."""
     limit = plan.setting.memory_limit
 
-    def devices(count):
+    def devices(count: int) -> str:
         return _devices(count, device_name, limit)
 
     where = _replicas(plan) + devices(plan.schedule.num_devices)
     if limit is None:
         return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {where} with {_how(plan)}.'
-    largest = _largest(plan, devices(1))
     if plan.fits:
-        return f'Fits on {where} with {_how(plan)}{largest}.'
+        return f'Fits on {where} with {_how(plan)}.{_how_full(max(plan.device_bytes) / limit)}'
     too_much = picture.to_text(max(plan.device_bytes) - limit)
     remedy = (f'It fits on {devices(alternative.schedule.num_devices)} with {_how(alternative)}.'
               if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
-    return f'Does not fit on {where} with {_how(plan)}: the fullest lacks {too_much}{largest}. {remedy}'
+    return f'Does not fit on {where} with {_how(plan)}: the fullest lacks {too_much}. {remedy}'
 
 
-def _devices(count, name, limit):
+def _how_full(part: float) -> str:
+    if part <= _NEARLY_FULL:
+        return ''
+    return (f' The fullest is {part:.0%} full: what the runtime needs beside the tensors may not fit. Plan with less '
+            'device_memory, or recompute more.')
+
+
+def _devices(count: int, name: str | None, limit: int | None) -> str:
     if name:
         return f'{count} × {name}'
     return f'{count} device{"s" * (count > 1)}' + (f' of {picture.to_text(limit)}' if limit else '')
 
 
-def _numbers(plan):
+def _numbers(plan: plans.Plan) -> str:
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks: a lower bound")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
     parameters = partition_summary.parameters_in_words(plan.partitions)
+    step = f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
     return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
-            f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
-            f'bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} times as fast as one device with '
-            f'memory for all{_about(plan)}')
+            f'{step if _has_times(plan) else "Step: "}bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} '
+            f'times as fast as one device with enough memory{_about(plan)}')
 
 
-def _about(plan):
+def _has_times(plan: plans.Plan) -> bool:
+    """Returns whether seconds say something: a processor core, without an accelerator, is only there to compare."""
+    return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
+
+
+def _about(plan: plans.Plan) -> str:
     accelerator = plan.setting.accelerator
-    if accelerator.achieved is None:
+    if not _has_times(plan):
+        return '\nSeconds need an accelerator, such as a100'
+    about = plan.about_time
+    if about is None:
         unknown = f'\nHow much longer real steps take is not known: none were measured on {accelerator.name}'
         return '' if plan.setting.layer_times else unknown
-    about, error = plan.about_time, accelerator.achieved.error
+    error = accelerator.achieved.error
     examples = plan.setting.num_replicas * plan.setting.stack.batch_size / about
-    return (f'\nAbout {_seconds(about)} ({_seconds(about / (1 + error))} to {_seconds(about / (1 - error))}) at what '
-            f'{accelerator.name} was seen to reach, {examples:,.4g} examples/s')
+    return (f'\nAbout {_seconds(about)} ({_seconds(about / (1 + error))} to {_seconds(about / (1 - error))}) at '
+            f'speeds measured on {accelerator.name}, {examples:,.4g} examples/s')
 
 
-def _replicas(plan):
+def _replicas(plan: plans.Plan) -> str:
     count = plan.setting.num_replicas
     return f'{count} replicas of ' if count > 1 else ''
 
 
-def _how(plan):
+def _how(plan: plans.Plan) -> str:
     limit = f', partition_by={plan.ends}' if plan.is_cut_by_memory else ''
     schedule = '' if plan.schedule.name == 'gpipe' else f', schedule={plan.schedule.name}'
     return f'M={plan.schedule.num_micro_batches}, recompute={plan.recompute}{schedule}{limit}'
 
 
-def _largest(plan, device):
-    found = picture.largest_depth(plan)
-    if found is None:
-        return ''
-    return (f'; the largest that fits on {device} is L={found.largest} (L: how many {found.kind} repeat, here '
-            f'{found.num_now})')
-
-
-def _seconds(seconds):
+def _seconds(seconds: float) -> str:
     return f'{seconds:.3g} s' if seconds >= 1 else f'{1000 * seconds:.3g} ms'
 
 
@@ -163,7 +161,7 @@ def comparison(found: Sequence[plans.Plan]) -> str:
     return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
 
 
-def _compared(plan, first):
+def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
     schedule = plan.schedule
     return [
         schedule.num_devices, plan.setting.num_replicas, schedule.num_micro_batches, schedule.name,
@@ -176,7 +174,7 @@ def _compared(plan, first):
 def reason(plan: plans.Plan, first: plans.Plan) -> str:
     """Returns a few words that say why a plan was not chosen, but the first."""
     if not plan.fits:
-        return f'lacks {picture.to_text(max(plan.device_bytes) - plan.setting.memory_limit)}'
+        return f'lacks {picture.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
     if plan.step_time <= plans.EQUALLY_FAST * first.step_time:
         more = 'more devices' if _num_devices(plan) > _num_devices(first) else 'more memory'
         return f'as fast, but needs {more}'
@@ -186,11 +184,11 @@ def reason(plan: plans.Plan, first: plans.Plan) -> str:
     return f'{slower:.1%} slower: {what} {1e3 * (mine[what] - its[what]):.3g} ms longer'
 
 
-def _num_devices(plan):
+def _num_devices(plan: plans.Plan) -> int:
     return plan.setting.num_replicas * plan.schedule.num_devices
 
 
-def _parts(plan):
+def _parts(plan: plans.Plan) -> dict[str, float]:
     """Returns the seconds of each kind of work, averaged over all devices."""
     step = StepTimes(plan.schedule, plan.timeline.spans)
     return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from lingpipe.cluster import child_process
 
 _REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closed terminal sends SIGHUP, and its shell another one
 _SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same Ctrl-C
+_Handler = Callable[[int, types.FrameType | None], Any] | int | None  # what `signal.getsignal` returns
 
 
 class Interruption:
@@ -25,9 +27,9 @@ class Interruption:
 
     def __init__(self, stop: Callable = lambda: None) -> None:
         self._stop = stop
-        self.reason = None
+        self.reason: str | None = None
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.reason is not None
 
     def ask(self, reason: Any) -> None:
@@ -61,14 +63,15 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
                 └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
     """
     interruption = Interruption(stop)
-    handlers = {number: signal.getsignal(number) for number in child_process.STOP_SIGNALS}
+    handlers: dict[int, _Handler] = {number: signal.getsignal(number) for number in child_process.STOP_SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     times: dict[int, float] = {}
 
-    def note(number, frame):
+    def note(number: int, frame: types.FrameType | None) -> None:
         interruption.reason = interruption.reason or signal.Signals(number).name
-        if _is_again(number, times) and callable(handlers[number]):
-            handlers[number](number, frame)
+        handler = handlers[number]
+        if _is_again(number, times) and callable(handler):
+            handler(number, frame)
 
     with _watch(interruption, handlers):
         for number in handlers:
@@ -87,7 +90,7 @@ def end_at_signals() -> None:
             signal.signal(number, _end_to_resume)
 
 
-def _end_to_resume(number, unused_frame):
+def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoReturn:
     with contextlib.suppress(OSError):
         print(f'Stopped by {signal.Signals(number).name}. Run the same command again to resume.', flush=True)
     os._exit(child_process.TRY_AGAIN)
@@ -103,14 +106,14 @@ def end_by(number: int) -> NoReturn:
     os._exit(128 + number)  # the first process of a container cannot end itself by a signal
 
 
-def _is_again(number, times):
+def _is_again(number: int, times: dict[int, float]) -> bool:
     """Returns whether a signal has come before, and notes in `times` when it came first."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 
 
 @contextlib.contextmanager
-def _watch(interruption, handlers):
+def _watch(interruption: Interruption, handlers: dict[int, _Handler]) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     arguments = reader, interruption, handlers
@@ -126,7 +129,7 @@ def _watch(interruption, handlers):
         os.close(reader)
 
 
-def _act_at_signals(reader, interruption, handlers):
+def _act_at_signals(reader: int, interruption: Interruption, handlers: dict[int, _Handler]) -> None:
     times: dict[int, float] = {}
     while read := os.read(reader, 1):
         number = read[0]

@@ -27,8 +27,8 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -37,9 +37,12 @@ from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
 _NUM_SHOWN = 80
+_OF_LAYERS = ('task.body.layers', 'task.body.model', 'task.body.dtype_policy')
 _WORKER = re.compile('worker:[0-9]{1,6}')
 _REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
+_REMOTE = re.compile('[A-Za-z][A-Za-z0-9.]*://')
 _OF_PATTERNS = re.compile(r'[*?\[\\]')
+_Record = TypeVar('_Record')
 
 
 @contextlib.contextmanager
@@ -52,7 +55,8 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     Raises:
         TrainingError: another training run holds the lock.
     """
-    if '://' in file:
+    file = file.removeprefix('file://')
+    if _REMOTE.match(file):
         yield
         return
     with _opened(file, folder) as stream:
@@ -60,7 +64,7 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
         yield
 
 
-def _opened(file, folder):
+def _opened(file: str, folder: str) -> TextIO:
     try:
         return open(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), 'r+', encoding='utf-8', errors='replace')
     except OSError as error:
@@ -68,7 +72,7 @@ def _opened(file, folder):
                                    f'({error.strerror}). Delete it, or choose another --logdir.') from error
 
 
-def _lock(stream, folder):
+def _lock(stream: TextIO, folder: str) -> None:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -119,6 +123,27 @@ class LogDir:
             tf.io.gfile.makedirs(folder)
         return folder
 
+    @contextlib.contextmanager
+    def replaced_folder(self, name: str) -> Iterator[str]:
+        """Yields a new folder; at the end what is in it replaces what has the same names in a folder of this one.
+
+        Raises:
+            TrainingError: it could not be written; the other folder is as before.
+        """
+        folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
+        _remove_folder(new)
+        try:
+            yield self.create_folder(f'{name}.new')
+            for file in tf.io.gfile.listdir(new):
+                old = tf.io.gfile.join(folder, file.rstrip('/'))
+                _remove_folder(old)
+                tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
+        except (OSError, tf.errors.OpError) as error:
+            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}), and is as before. Free '
+                                       'some space, then run the same command again.') from error
+        finally:
+            _remove_folder(new)
+
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
         """Writes or replaces files of a folder in this one, {name: contents}, and returns their paths."""
         paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
@@ -127,7 +152,7 @@ class LogDir:
         return paths
 
     @contextlib.contextmanager
-    def _refuse_unwritable(self):
+    def _refuse_unwritable(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:
@@ -154,6 +179,13 @@ class LogDir:
         """Returns the text of the params with which this run was started, or None."""
         return self.read('control', 'params.txt')
 
+    def warn_of_another_model(self, params_text: str) -> None:
+        """Warns if params describe another model than that of the training run, with which its weights may fit too."""
+        told = of_the_model(changes(self.read_params() or '', params_text))
+        if told:
+            logging.warning('This command has another model than the training run in %s: %s. Give it the same '
+                            '--model_params_override, which are in control/params.txt.', self.path, '; '.join(told))
+
     def read(self, *names: str) -> str | None:
         """Returns the text of a file by its path below this folder, or None if there is no such file."""
         return _read_text(tf.io.gfile.join(self.path, *names))
@@ -162,7 +194,7 @@ class LogDir:
         """Writes the params, the analysis of the model, and the versions of packages."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
-        self.write_control_file('versions.txt', versions_text() + '\n')
+        self.write_control_file('versions.txt', ''.join(f'{name} {version}\n' for name, version in versions().items()))
 
     def write_control_file(self, name: str, text: str) -> None:
         """Writes or replaces a file of the folder 'control'."""
@@ -170,25 +202,11 @@ class LogDir:
 
     def read_versions(self) -> dict[str, str]:
         """Returns the versions of packages by name, as `write_control` wrote them; empty if there are none."""
-        try:
-            return parsed_versions(self.read('control', 'versions.txt') or '')
-        except ValueError as error:
-            raise _damaged(tf.io.gfile.join(self._control, 'versions.txt'), error) from error
+        return _parsed(tf.io.gfile.join(self._control, 'versions.txt'), _versions_of) or {}
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Returns the arguments of the last `write_left_out`; None if the training run has not begun."""
-        text = _read_text(self._left_out_file)
-        if not text:
-            return None
-        try:
-            record = json.loads(text)
-            names, count = record['left_out'], record['num_devices']
-        except (ValueError, TypeError, LookupError) as error:
-            raise _damaged(self._left_out_file, error) from error
-        is_list = isinstance(names, list) and all(_WORKER.fullmatch(str(name)) for name in names)
-        if not is_list or not (count is None or type(count) is int and count > 0):
-            raise _damaged(self._left_out_file, ValueError(f'{str(record)[:_NUM_SHOWN]} is not a list of workers'))
-        return names, count
+        return _parsed(self._left_out_file, _left_out_of)
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Records the workers that are left out, such as 'worker:1', for a chief that restarts.
@@ -198,21 +216,15 @@ class LogDir:
         replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
     @property
-    def _left_out_file(self):
+    def _left_out_file(self) -> str:
         return tf.io.gfile.join(self._control, 'left_out.json')
 
     def read_best(self, metric: str | None) -> tuple[int, float] | None:
         """Returns the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""
-        text = _read_text(self._best_file)
-        if text is None:
+        found = _parsed(self._best_file, _best_of)
+        if found is None:
             return None
-        try:
-            record = json.loads(text)
-            step, known, value = int(record['step']), str(record['metric']), float(record['value'])
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
-            raise _damaged(self._best_file, error) from error
-        if not math.isfinite(value):
-            raise errors.TrainingError(f'{self._best_file} has the value {value}, which no metric has. {_REMEDY}')
+        step, known, value = found
         if metric not in (None, known):
             logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces it.',
                             self.best, known[:_NUM_SHOWN], metric)
@@ -227,17 +239,17 @@ class LogDir:
         replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
     @property
-    def _best_file(self):
+    def _best_file(self) -> str:
         return tf.io.gfile.join(self.best, 'best.json')
 
 
-def versions_text() -> str:
-    """Returns a line for Python and for each installed package that a run depends on, such as 'keras 3.15.1'."""
-    lines = [f'python {platform.python_version()}']
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the installed packages that a run depends on."""
+    found = {'python': platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            lines.append(f'{package} {importlib.metadata.version(package)}')
-    return '\n'.join(lines)
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def changes(old: str, new: str) -> list[str]:
@@ -250,24 +262,14 @@ def changes(old: str, new: str) -> list[str]:
             if name in before and before[name] != value]
 
 
-def _shown(value):
+def of_the_model(changed: list[str]) -> list[str]:
+    """Returns which of `changes` make another model, and not the same one on other devices."""
+    return [change for change in changed if change.startswith('task.') and (
+        not change.startswith('task.body.') or change.startswith(_OF_LAYERS))]
+
+
+def _shown(value: str) -> str:
     return value if len(value) <= _NUM_SHOWN else f'{value[:_NUM_SHOWN]}...'
-
-
-def parsed_versions(text: str) -> dict[str, str]:
-    """Returns the versions of packages by name.
-
-    Args:
-        text: as `versions_text` returns it.
-
-    Raises:
-        ValueError: a line is not a name and a version.
-    """
-    lines = text.splitlines()
-    wrong = [line for line in lines if ' ' not in line]
-    if wrong:
-        raise ValueError(f'{wrong[0][:_NUM_SHOWN]!r} is not a name and a version')
-    return dict(line.split(' ', 1) for line in lines)
 
 
 def refuse_patterns(name: str, path: Any) -> None:
@@ -279,11 +281,45 @@ def refuse_patterns(name: str, path: Any) -> None:
                          '\\; nothing was changed.')
 
 
-def _damaged(file, error):
-    return errors.TrainingError(f'{file} is damaged ({type(error).__name__}: {str(error)[:_NUM_SHOWN]}). {_REMEDY}')
+def _remove_folder(folder: str) -> None:
+    with contextlib.suppress(tf.errors.OpError):
+        tf.io.gfile.rmtree(folder)
 
 
-def _read_text(file):
+def _versions_of(text: str) -> dict[str, str]:
+    return dict(line.split(' ', 1) for line in text.splitlines())
+
+
+def _left_out_of(text: str) -> tuple[list[str], int | None] | None:
+    if not text:
+        return None
+    record = json.loads(text)
+    names, count = record['left_out'], record['num_devices']
+    is_list = isinstance(names, list) and all(_WORKER.fullmatch(str(name)) for name in names)
+    if not is_list or not (count is None or type(count) is int and count > 0):
+        raise ValueError(f'{str(record)[:_NUM_SHOWN]} is not a list of workers')
+    return names, count
+
+
+def _best_of(text: str) -> tuple[int, str, float]:
+    record = json.loads(text)
+    value = float(record['value'])
+    if not math.isfinite(value):
+        raise ValueError(f'{value} is not a value of a metric')
+    return int(record['step']), str(record['metric']), value
+
+
+def _parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
+    """Returns what a function makes of the text of a file; None if there is no such file."""
+    text = _read_text(file)
+    try:
+        return None if text is None else parse(text)
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
+        raise errors.TrainingError(f'{file} is corrupt ({reason}). {_REMEDY}') from error
+
+
+def _read_text(file: str) -> str | None:
     if not tf.io.gfile.exists(file):
         return None
     try:
@@ -294,7 +330,7 @@ def _read_text(file):
         raise errors.TrainingError(f'{file} cannot be read ({reason}). {_REMEDY}') from error
 
 
-def _write_text(file, text):
+def _write_text(file: str, text: str | bytes) -> None:
     with tf.io.gfile.GFile(file, 'wb') as stream:
         stream.write(text)
 

@@ -36,7 +36,6 @@ class Placement:
 
         Args:
             task: a `BaseTask` whose body is built on `devices`, in `creating()`.
-            train_params: the Params of training.
             batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch, the input of the body first.
         """
         return train_program.TrainProgram(task, train_params)

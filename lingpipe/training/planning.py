@@ -1,13 +1,19 @@
-"""`lingpipe.plan`: what fits, how fast it is, and numbers in place of 'auto', before anything runs."""
+"""`lingpipe.plan`: what fits, how fast it is, and numbers instead of 'auto', before anything runs."""
 
+import functools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.models import pipeline_model
 from lingpipe.optimizers import training_optimizer
-from lingpipe.planner import accelerators, picture, plans, resolution, search
+from lingpipe.partition import accelerators
+from lingpipe.pipeline import arguments, gpipe_layer, layer_sources
+from lingpipe.planner import picture, plans, resolution, search
+from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, inspection
 
 _DEFAULT_SLOTS = 2
@@ -19,7 +25,7 @@ class Planned:
     Attributes:
         plan: `Plan`.
         compared: list of the best `Plan`s among those that 'auto' allows, best first.
-        params: the given params, with numbers in place of 'auto'.
+        params: the given params, with numbers instead of 'auto'.
         device_name: name of an accelerator, or None.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
@@ -29,9 +35,15 @@ class Planned:
         self.plan, self.compared = compared[0], compared
         self.params, self.device_name, self.alternative = params, device_name, alternative
 
-    def __str__(self):
+    def __str__(self) -> str:
         text = inspection.describe_plan(self.plan, self.device_name, self.alternative)
         return text if len(self.compared) == 1 else f'{text}\n\n{inspection.comparison(self.compared)}'
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Dictionary of what the plan chose, as arguments of `GPipeLayer.from_keras`."""
+        body = _body(self.params)
+        return {field: body.Get(field) for field in search.FIELDS}
 
     @property
     def sentence(self) -> str:
@@ -41,52 +53,64 @@ class Planned:
     def png(self) -> bytes:
         """Returns the picture of the devices' memory, as the bytes of a PNG file."""
         from lingpipe import drawing  # here, because matplotlib takes a while to import
-        return drawing.png(picture.figure(self.plan, self.sentence.split('; ')[0]))
+        return drawing.png(picture.figure(self.plan, self.sentence.split('. ')[0]))
 
 
-def plan(params: hyperparams.Params, accelerator: str | None = None, device_memory: int | str | None = None,
+def plan(model: Any, accelerator: str | None = None, device_memory: int | str | None = None,
          num_devices: int | None = None, input_specs: Any = None, num_optimizer_slots: float | None = None,
-         profile_device: str | None = None) -> Planned:
+         profile_device: str | None = None, *, batch_size: int | None = None) -> Planned:
     """Plans a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
-    `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen.
+    `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen. For a Keras
+    model the first two, `schedule` and `recompute` are::
+
+        planned = lingpipe.plan(model, batch_size=256, accelerator='a100', num_devices=4)
+        print(planned)
+        pipe = lingpipe.GPipeLayer.from_keras(model, **planned.fields)
 
     Args:
-        params: Params of an experiment, as `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
-        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `planner.accelerators`); None: a processor
+        model: a Keras model, a `GPipeLayer`, a `PipelineModel`, Params of an experiment as
+            `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
+        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `partition.accelerators`); None: a processor
             core, with as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: as the accelerator has.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; only for `GPipeLayer.Params()`.
-        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the experiment's
-            optimizer, Adam's 2 for `GPipeLayer.Params()`.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, where the model does not say it:
+            `GPipeLayer.Params()` and a `GPipeLayer` of layers.
+        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the optimizer of the
+            experiment or of `compile`, otherwise Adam's 2.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'step_time';
             None: nothing is measured, and times follow from floating-point operations and bytes.
-
-    Returns:
-        `Planned`.
+        batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
 
     Raises:
+        TypeError: `model` is none of these.
         ValueError: a field or an argument is wrong.
     """
-    body, specs, num_slots = _parts(params, input_specs, num_optimizer_slots)
-    resolution.validate(body)
+    subject = _subject(model, input_specs)
+    body, specs = subject.body, subject.specs
+    if batch_size is not None:
+        specs = micro_batches.specs_of(specs, batch_size)
+    num_slots = next(count for count in (num_optimizer_slots, body.num_optimizer_slots, subject.num_slots())
+                     if count is not None)
+    resolution.validate(body, subject.source)
     if body.partition_by == 'time' and profile_device is None:
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
     memory = picture.to_bytes('device_memory', device_memory) if device_memory else None
-    setting = resolution.make_setting(body, specs, found, memory, num_slots, profile_device, num_devices)
+    setting = resolution.make_setting(
+        body, specs, found, memory, num_slots, profile_device, num_devices, subject.source)
     settings = [setting, *(resolution.for_replicas(setting, count)
                            for count in search.numbers_of_replicas(body, num_devices)[1:])]
     compared = search.find_plans(settings, body, num_devices)
     chosen = compared[0]
     alternative = None if chosen.fits else search.fewest_devices(chosen.setting, body, 1024)
-    return Planned(compared, _with_body(params, chosen), accelerator, alternative)
+    return Planned(compared, _with_body(subject.params, chosen), accelerator, alternative)
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Returns params with values in place of 'auto', by default for the devices of this machine, and prints the values.
+    """Returns params with values instead of 'auto', by default for the devices of this machine, and prints the values.
 
     With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
     """
@@ -100,40 +124,37 @@ def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu:
     return planned.params
 
 
-def _chosen(before, after):
+def _chosen(before: hyperparams.Params, after: hyperparams.Params) -> str:
     return ', '.join(f'{field}={after.Get(field)!r}' for field in search.FIELDS if before.Get(field) == search.AUTO)
 
 
 def num_local_devices(on_cpu: bool = False) -> int:
     """Returns the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
-    return next((count for count in found if count), os.cpu_count())
+    return next((count for count in found if count), os.cpu_count() or 1)
 
 
-def _local_device(on_cpu):
+def _local_device(on_cpu: bool) -> str | None:
     """Returns the name of the device on which layers are measured; None on TPUs, where that does not work."""
     if not on_cpu and tf.config.list_physical_devices('TPU'):
         return None
     return 'GPU:0' if not on_cpu and tf.config.list_physical_devices('GPU') else 'CPU:0'
 
 
-def _local_memory(num_devices, on_cpu):
+def _local_memory(num_devices: int, on_cpu: bool) -> int | None:
     """Returns the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
-    for gpu in [] if on_cpu else tf.config.list_physical_devices('GPU'):
-        name = tf.config.experimental.get_device_details(gpu).get('device_name', '').lower()
-        known = [
-            accelerator for accelerator in accelerators.ACCELERATORS.values() if accelerator.name.split('-')[0] in name]
-        return min((accelerator.memory for accelerator in known), default=None)
+    if not on_cpu and tf.config.list_physical_devices('GPU'):
+        return accelerators.memory_of_gpus()
     if not on_cpu and tf.config.list_physical_devices('TPU'):
         return None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
 
 
-def _body(params):
+def _body(params: hyperparams.Params) -> hyperparams.Params:
     return params.task.body if 'task' in params else params
 
 
-def _with_body(params, chosen):
+def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Params:
     """Returns a copy of the params with the values of a plan."""
     body = resolution.resolved(_body(params), chosen)
     if 'task' not in params:
@@ -143,16 +164,57 @@ def _with_body(params, chosen):
     return params
 
 
-def _parts(params, input_specs, num_slots):
-    """Returns the body's params, the specs of its input, and the number of optimizer slots."""
-    if 'task' not in params:
-        if input_specs is None:
-            raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give '
-                             'tf.TensorSpec([batch, ...]).')
-        return params, input_specs, next(
-            count for count in (num_slots, params.num_optimizer_slots, _DEFAULT_SLOTS) if count is not None)
-    if num_slots is None:
-        num_slots = params.task.body.num_optimizer_slots
-    if num_slots is None:
-        num_slots = training_optimizer.num_slots(params.train)
-    return experiment.body_params(params), input_specs or params.input.cls.InputSpec(params.input), num_slots
+class _Subject(NamedTuple):
+    """What is planned: its Params, its pipeline's Params, the specs of its input, and where its layers come from."""
+
+    params: hyperparams.Params
+    body: hyperparams.Params
+    specs: Any
+    source: Any = None  # None: of the body
+    optimizer: Any = None  # function that returns the tensors that training keeps for each weight; None: Adam's
+
+    def num_slots(self) -> float:
+        """Returns the tensors that training keeps for each weight."""
+        return self.optimizer() if self.optimizer else _DEFAULT_SLOTS
+
+
+@functools.singledispatch
+def _subject(model: Any, input_specs: Any) -> _Subject:
+    raise TypeError(f'model={model!r} cannot be planned. Give a Keras model, a GPipeLayer, a PipelineModel, the Params '
+                    'of an experiment, or GPipeLayer.Params().')
+
+
+@_subject.register
+def _(params: hyperparams.Params, input_specs: Any) -> _Subject:
+    if 'task' in params:
+        specs = input_specs or params.input.cls.InputSpec(params.input)
+        count = functools.partial(training_optimizer.num_slots, params.train)
+        return _Subject(params, experiment.body_params(params), specs, optimizer=count)
+    if input_specs is None:
+        raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give '
+                         'tf.TensorSpec([batch, ...]).')
+    return _Subject(params, params, input_specs)
+
+
+@_subject.register
+def _(model: keras.Model, input_specs: Any) -> _Subject:
+    source = layer_sources.LayersOfModel(model)
+    params = gpipe_layer.GPipeLayer.Params().Set(
+        name=model.name, dtype_policy=model.dtype_policy.name, **arguments.DEFAULTS)
+    return _Subject(params, params, input_specs or source.input_specs, source)
+
+
+@_subject.register
+def _(pipe: gpipe_layer.GPipeLayer, input_specs: Any) -> _Subject:
+    specs = input_specs or pipe.source.input_specs
+    if specs is None:
+        raise ValueError('input_specs=None: a list of layers does not say what goes in. Give '
+                         'tf.TensorSpec([batch, ...]).')
+    params = hyperparams.CopyFieldsTo(pipe.params, type(pipe).Params())  # those of the pipeline are frozen
+    return _Subject(params, params, specs, pipe.source)
+
+
+@_subject.register
+def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
+    count = functools.partial(training_optimizer.count_slots, model.optimizer) if model.optimizer else None
+    return _subject(model.pipe, input_specs)._replace(optimizer=count)

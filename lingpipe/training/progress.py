@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import tensorflow as tf
 import tqdm
@@ -36,7 +36,7 @@ def bad_records_text(inputs: dict) -> str:
     return '\n'.join(_of_input(name, data) for name, data in inputs.items() if count_bad_records(data))
 
 
-def _of_input(name, data):
+def _of_input(name: str, data: base_input.BaseInput) -> str:
     bad = list(data.bad_records.items())
     records = 'record' if len(bad) == 1 else 'records'
     lines = [f'{name}: {len(bad)} bad {records} of {data.bad_records_rule}']
@@ -74,7 +74,7 @@ class SummaryWriter:
             self._writer.flush()
 
     @contextlib.contextmanager
-    def _errors_in_words(self):
+    def _errors_in_words(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:
@@ -121,9 +121,6 @@ class Progress:
     """Shows step, metrics, examples per second, time left, and in a terminal what takes time besides steps.
 
     Args:
-        max_steps: last step.
-        start_step: step at which this run starts.
-        examples_per_step: size of a mini-batch.
         example_name: name of the examples, such as 'images'.
         interval_seconds: seconds between two plain lines.
         stream: where to write; standard error by default, as tqdm does.
@@ -135,7 +132,7 @@ class Progress:
         self._max_steps, self._examples_per_step = max_steps, examples_per_step
         self._example_name, self._interval_seconds = example_name, interval_seconds
         self._shown = time.monotonic()
-        self._measured_from = None
+        self._measured_from: tuple[float, int] | None = None  # a time, and the step then
         self._bar = None
         if self._stream.isatty():
             has_width = _has_width(self._stream)
@@ -146,7 +143,7 @@ class Progress:
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
-        """Shows the state at a step; the last `done_steps` took some seconds, and `shares` are those of `TimeSpent`."""
+        """Shows the state at a step; the last `done_steps` took some seconds, and `shares` are `TimeSpent`'s."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])
@@ -169,7 +166,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def _seconds_left(self, step, done_steps, seconds):
+    def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
         """Estimates from the time since the first update, which does not include building the first step."""
         now = time.monotonic()
         if self._measured_from is None:
@@ -192,24 +189,18 @@ def time_text(spent: TimeSpent) -> str:
     return f'Time {_clock(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
 
 
-def _in_percent(shares, least, with_steps=False):
+def _in_percent(shares: dict[str, float], least: float, with_steps: bool = False) -> list[str]:
     return [f'{kind} {100 * share:.0f} %' for kind, share in shares.items()
             if share >= least and (with_steps or kind != STEPS)]
 
 
-def print_comparison(dataset: str, baselines: dict[str, float]) -> None:
-    """Prints what simple methods, {name: number}, reach on a dataset, if there are any."""
-    if baselines:
-        print(f'For comparison, {dataset}: {metrics_text(baselines)}', flush=True)
-
-
-def _clock(seconds):
+def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
 
 
-def _has_width(stream):
+def _has_width(stream: TextIO) -> bool:
     """Returns whether a terminal has columns; some pseudo-terminals report 0, and tqdm would draw nothing."""
     try:
         return os.get_terminal_size(stream.fileno()).columns > 0

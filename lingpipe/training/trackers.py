@@ -11,6 +11,7 @@ A tracker gets what TensorBoard gets. A tracker that fails during training is le
 
 import importlib
 import re
+import types
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -36,11 +37,7 @@ class Tracker(Protocol):
         """Begins or continues a run.
 
         Args:
-            config: {path: value} of all params.
             run: the result of an earlier `start` for the same log directory, or None.
-
-        Returns:
-            The id of the run.
         """
         ...
 
@@ -166,7 +163,7 @@ class Trackers:
             self._active[name] = tracker
             self._logdir.write_control_file(_file_of(name), f'{run}\n')
 
-    def _run_of(self, name):
+    def _run_of(self, name: str) -> str | None:
         """Returns the id of the run that a tracker is to continue, or None."""
         return (self._logdir.read('control', _file_of(name)) or '').strip() or None
 
@@ -179,7 +176,7 @@ class Trackers:
         """Ends all runs with a status of `Tracker.end`."""
         self._each(lambda tracker: tracker.end(status))
 
-    def _each(self, action):
+    def _each(self, action: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._active.items()):
             try:
                 action(tracker)
@@ -210,15 +207,15 @@ def flat(params: hyperparams.Params) -> dict[str, Value]:
     return found
 
 
-def _file_of(name):
+def _file_of(name: str) -> str:
     return f'{name}_run.txt'
 
 
-def _new_name():
+def _new_name() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def _library(name, module):
+def _library(name: str, module: str) -> types.ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:

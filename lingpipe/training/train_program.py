@@ -14,24 +14,20 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import base_input, batch_share
 from lingpipe.layers import base_layer
 from lingpipe.models import base_task
-from lingpipe.optimizers import device_functions, global_norm, loss_scaling, moving_average, training_optimizer
+from lingpipe.optimizers import device_functions, loss_scaling, moving_average, training_optimizer
+from lingpipe.pipeline import loss_pass
 from lingpipe.training import checkpoint_contents, interruption
 
+_NORM = 'gradient_norm'
 NON_FINITE = 'The loss or a gradient is not finite.'
 
 
 class StepResult(NamedTuple):
-    """Results of a call of the training function.
-
-    Attributes:
-        num_steps: number of steps of the call.
-        gradient_norm: global norm of the last step's gradients, before clipping.
-        metrics: dictionary from name to its values in the steps of the call `[num_steps]`.
-    """
+    """Results of a call of the training function."""
 
     num_steps: int
-    gradient_norm: tf.Tensor
-    metrics: dict
+    gradient_norm: tf.Tensor  # global norm of the last step's gradients, before clipping
+    metrics: dict  # dictionary from name to its values in the steps of the call `[num_steps]`
 
 
 class TrainProgram:
@@ -40,9 +36,9 @@ class TrainProgram:
     ::
 
         iterate ─> batch ─> _value_and_grad ─> _if_finite ─ no ──> stop, nothing changed; with float16 halve the
-                                                   │               loss scale instead and skip the step
-                                                  yes
-                                                   └─> _update: moving statistics ─> clip ─> _apply
+                                                   │               loss scale instead ──────────────────┐
+                                                  yes                                                   │
+                                                   └─> _update: moving statistics ─> clip ─> _apply     v
                                                                 ─> moving average of the weights ─> count the step
 
     A placement overrides some of these methods in a subclass:
@@ -56,10 +52,6 @@ class TrainProgram:
     _if_finite         what happens with a step whose loss or gradients are not finite
     _apply             where the arithmetic of the optimizer runs
     =================  ===========================================================================================
-
-    Args:
-        task: a `BaseTask` whose body is built.
-        train_params: the Params of training.
 
     Attributes:
         input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
@@ -84,15 +76,14 @@ class TrainProgram:
             self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd while a step waits
             self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
         self._has_seen = False
-        self._metric_names = []
         self._scales = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
 
-    def _make_optimizer(self):
+    def _make_optimizer(self) -> keras.optimizers.Optimizer:
         return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
-    def _averaged_variables(self):
-        """Returns those of `named_variables` that have a moving average: all but frozen weights."""
+    def _averaged_variables(self) -> dict[str, keras.Variable]:
+        """Returns which of `named_variables` have a moving average: all but frozen weights."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
@@ -120,7 +111,7 @@ class TrainProgram:
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
-    def _num_seen(self, data, step):
+    def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
         """Returns the number of examples seen before a step, also if batches had another size, and keeps it."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
@@ -138,7 +129,7 @@ class TrainProgram:
                 waits.for_seeking(data.source, seconds, lambda: self._awaited_batch(seeks=True)):
             yield
 
-    def _awaited_batch(self, seeks):
+    def _awaited_batch(self, seeks: bool) -> int | None:
         """Returns a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
         awaited = self.awaited_batch()
         return awaited if awaited is not None and seeks == (self._has_seen and awaited == 1) else None
@@ -164,24 +155,23 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Trains for some steps; if `stopping` is set, for fewer steps, but at least one.
-
-        Args:
-            iterator: iterator of (images, labels, weights) batches of one static shape.
-            num_steps: number of steps.
+        """Trains for some steps, with batches of one static shape; for fewer, but at least one, once `stopping` is set.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
         """
-        rows = self._function(iterator, tf.constant(num_steps, tf.int64))
-        metrics = dict(zip(self._metric_names, tf.unstack(rows[:, 1:], axis=1)))
-        return StepResult(rows.shape[0], rows[-1, 0], metrics)
+        metrics = self._function(iterator, tf.constant(num_steps, tf.int64))
+        norms = metrics.pop(_NORM)
+        return StepResult(norms.shape[0], norms[-1], metrics)
 
-    def _steps(self, iterator, num_steps):
-        """Returns a row for each step: gradient norm, then the metrics in the order of `_metric_names`."""
+    def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the dictionary from name to the numbers of `_step` in all steps `[num_steps]`."""
+        names = []
 
-        def body(index, unused_going_on, rows):
-            row = self._step(self._next_batch(iterator))
+        def body(index: tf.Tensor, unused_going_on: tf.Tensor,
+                 rows: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+            numbers = self._step(self._next_batch(iterator))
+            names[:], row = numbers, tf.stack(list(numbers.values()))
             with tf.control_dependencies([row]):  # reads `stopping` after the step
                 return index + 1, ~self._is_to_stop(), rows.write(index, row)
 
@@ -189,9 +179,9 @@ class TrainProgram:
             count = tf.cast(num_steps, tf.int32)
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
             _, _, rows = tf.while_loop(lambda index, going_on, rows: going_on & (index < count), body, [0, True, rows])
-            return tf.ensure_shape(rows.stack(), [None, 1 + len(self._metric_names)])
+            return dict(zip(names, tf.unstack(tf.ensure_shape(rows.stack(), [None, len(names)]), axis=1)))
 
-    def _next_batch(self, iterator):
+    def _next_batch(self, iterator: Iterator[tuple]) -> tuple:
         """Returns the next batch; shows a watching thread when a step waits for it, and counts the seconds."""
         with tf.control_dependencies([self._awaited.assign_add(1)]):
             begin = _now()
@@ -202,40 +192,38 @@ class TrainProgram:
             self.input_seconds.assign_add(_now() - begin)
         return batch
 
-    def _is_to_stop(self):
+    def _is_to_stop(self) -> tf.Tensor:
         return self.stopping.read_value()
 
-    def _step(self, batch):
+    def _step(self, batch: tuple) -> dict[str, tf.Tensor]:
+        """Builds a step; returns the dictionary of its gradient norm and metrics, float32 scalars."""
         loss_scale = loss_scaling.scale_of(self.optimizer)
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
             metrics['loss_scale'] = loss_scale
-        return self._row(self._train_on(out, self.global_step), metrics)
+        return numbers_of(self._train_on(out, self.global_step), metrics)
 
-    def _train_on(self, out, step):
+    def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
         """Builds the rest of a step, after its gradients, and returns their global norm."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
-            is_finite = global_norm.is_finite(out.loss, norm)
+            is_finite = loss_scaling.is_finite(out.loss, norm)
         self._if_finite(is_finite, lambda: self._update(out, norm, step))
         return norm
 
-    def _deciding(self):
+    def _deciding(self) -> contextlib.AbstractContextManager[None]:
         """Returns the device scope of the numbers that decide whether a step is applied."""
         return tf.device('CPU:0')
 
-    def _value_and_grad(self, batch, step, loss_scale=None):
+    def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
+                        ) -> tuple[loss_pass.ValueAndGrad, dict[str, tf.Tensor]]:
         """Returns the `ValueAndGrad` of a batch, and its metrics, the loss first."""
         images, *targets = batch
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
-    def _row(self, norm, metrics):
-        self._metric_names = list(metrics)
-        return tf.stack([tf.cast(number, tf.float32) for number in (norm, *metrics.values())])
-
-    def _if_finite(self, is_finite, update):
+    def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
         """Stops training if a step is not finite, else applies and counts it.
 
         If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
@@ -252,30 +240,35 @@ class TrainProgram:
                     loss_scaling.update_if_finite(self.optimizer, is_finite, update)
             self.global_step.assign_add(1)
 
-    def _update(self, out, norm, step):
+    def _update(self, out: loss_pass.ValueAndGrad, norm: tf.Tensor, step: tf.Variable | tf.Tensor) -> None:
         variable_placement.assign(out.state_updates)  # layers may assign weights, which are updated next
         self._apply(self._clip(out.gradients, norm), step)
         if self.average:
             self.average.update(step)
 
-    def _apply(self, gradients, step):
+    def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
         """Builds the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
         loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
 
-    def _clip(self, gradients, norm):
+    def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        return self._scales(self._trained_places, (gradients,), (global_norm.clipping_factor(norm, limit),))
+        return self._scales(self._trained_places, (gradients,), (device_functions.clipping_factor(norm, limit),))
 
 
-def _now():
+def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """Returns the numbers of a step as float32 scalars: its gradient norm, and its metrics, the loss first."""
+    return {name: tf.cast(number, tf.float32) for name, number in {_NORM: norm, **metrics}.items()}
+
+
+def _now() -> tf.Tensor:
     """Returns the time in seconds, by the clock of the host that reads the batches."""
     with tf.device('CPU:0'):
         return tf.timestamp()
 
 
-def _add_l2_regularizers(trainable_variables, weight):
+def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: float) -> None:
     """Adds L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
     for variable in trainable_variables if weight else []:
         if len(variable.shape) > 1:
@@ -286,9 +279,9 @@ def _add_l2_regularizers(trainable_variables, weight):
 class _WithL2(keras.regularizers.Regularizer):
     """A layer's own regularizer with its attributes, plus half of the weight times the sum of squares."""
 
-    def __init__(self, own, weight):
-        vars(self).update(getattr(own, '__dict__', {}))
+    def __init__(self, own: Callable[[tf.Tensor], tf.Tensor], weight: float) -> None:
+        self.__dict__.update(getattr(own, '__dict__', {}))
         self._terms = [own, keras.regularizers.L2(0.5 * weight)]
 
-    def __call__(self, x):
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
         return sum(term(x) for term in self._terms)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,8 @@ from absl import logging
 from lingpipe import hyperparams
 from lingpipe.cluster import waits, watchdog
 from lingpipe.devices import device_kinds
+from lingpipe.input import base_input
+from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
     background_writer,
@@ -24,9 +27,7 @@ from lingpipe.training import (
     inspection,
     interruption,
     planning,
-    profiling,
     progress,
-    state_mirror,
     trackers,
     train_program,
 )
@@ -34,6 +35,9 @@ from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
 _SECONDS_OF_A_SAMPLE = 3600
+# What an input raises; other errors may come from other machines.
+_OF_INPUTS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.DataLossError, tf.errors.NotFoundError,
+              tf.errors.PermissionDeniedError, tf.errors.UnimplementedError)
 
 
 class Trainer:
@@ -42,30 +46,29 @@ class Trainer:
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
-        logdir: folder of the run.
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.time()` at the start of the program, for the time to the first step.
         dog: `watchdog.Watchdog`, which limits steps, or None.
-        mirror: `StateMirror` that copies the state to other memory, or None.
 
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
-        TrainingError: the log directory cannot be written to, is damaged, or is in use by another training run; or
+        TrainingError: the log directory cannot be written to, is corrupt, or is in use by another training run; or
             `train.init_from_checkpoint` cannot be read.
     """
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
-                 placement: Placement | None = None, started: Any = None, dog: watchdog.Watchdog | None = None,
-                 mirror: state_mirror.StateMirror | None = None) -> None:
+                 placement: Placement | None = None, started: Any = None,
+                 dog: watchdog.Watchdog | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
         self._started = started or time.time()
         self._dog = dog or watchdog.Watchdog()
-        self._mirror = mirror
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
         with self._waiting_for(f'log directory {logdir}'):
             self._logdir.create()
+            if params.eval.best_metric is not None:
+                self._logdir.create_folder('best')
             with self._logdir.lock():
                 pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
@@ -78,24 +81,24 @@ class Trainer:
         with self._waiting_for(f'list of checkpoints in {logdir}'):
             self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
             self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
-        self._profile = profiling.StepProfile(params.train.profile_steps, self._logdir.train)
         self._time = progress.TimeSpent()
         self.interrupted = interruption.Interruption()
         self._step, self._is_complete = 0, False
+        self._iterator: Any = None
         self._num_told_bad_records = 0
         self._batch_size = self._input.params.batch_size
 
-    def _waiting_for(self, what):
+    def _waiting_for(self, what: str) -> waits.Wait:
         """Returns the scope of a wait for files of the log directory, or for other processes at the same point."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
-    def _make_checkpointer(self, directory, max_to_keep):
+    def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:
         wait = functools.partial(
             waits.for_checkpoint, seconds=self._params.train.checkpoint_timeout_seconds,
             details=self._dog.silence_in_words)
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
-    def _built_task(self, placement):
+    def _built_task(self, placement: Placement) -> base_task.BaseTask:
         """Builds the task; a new run loads initial weights before an optimizer or an average copies them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
@@ -111,8 +114,7 @@ class Trainer:
             Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
 
         Raises:
-            ValueError: `eval.best_metric` is not a metric of the task, or its direction is not known; or the model
-                cannot take the examples of an evaluation.
+            ValueError: `eval.best_metric` or the examples of an evaluation do not fit the task.
             TrainingError: a loss is not finite, or the log directory fails.
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
@@ -129,12 +131,25 @@ class Trainer:
                 if told:
                     print(told, flush=True)
 
+    def check(self) -> None:
+        """Does all that comes before the first step: the model is built, and every input gives a batch.
+
+        Raises:
+            ValueError, TrainingError: as `run`.
+        """
+        with self._logdir.lock():
+            self._begin()
+            self._trackers.end(trackers.FINISHED)
+            if next(self._iterator, None) is None:
+                raise errors.TrainingError(f'The input of training, {self._input.source}, has no batch. Let its '
+                                           'training_dataset give some.')
+
     def run_to_exit_code(self) -> int:
         """Does what `run` does; returns 0 if it came to the last step and its evaluation, else EXIT_TRY_AGAIN."""
         self.run()
         return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
-    def _run(self):
+    def _run(self) -> dict[str, dict[str, float]]:
         p = self._params.train
         self._begin()
         self._program.stopping.assign(False)
@@ -148,7 +163,6 @@ class Trainer:
                     self._train(interrupted)
             finally:
                 self._progress.close()
-                self._profile.close()
                 self._iterator = None  # an input that Python makes must be closed before Python shuts down
             path = self._begin_save(self._checkpointer)
             with self._time.of(progress.SAVING):
@@ -158,19 +172,36 @@ class Trainer:
                 return {}
             return self._finish(interrupted, path)
 
-    def _train(self, interrupted):
+    def _train(self, interrupted: interruption.Interruption) -> None:
         self._saved_at = time.monotonic()
         while self._step < self._params.train.max_steps and not self._program.should_stop(interrupted):
             self._train_steps(self._num_steps_to_next_event())
-            self._after_steps(interrupted)
+            with self._saving_before_errors():
+                self._after_steps(interrupted)
 
-    def _wait_for_batch(self, position):
+    @contextlib.contextmanager
+    def _saving_before_errors(self) -> Iterator[None]:
+        """Saves the steps that are done before an error between two steps, as of an evaluation, ends the run."""
+        try:
+            yield
+        except Exception as error:
+            if errors.exit_code(error) != errors.EXIT_TRY_AGAIN:
+                with contextlib.suppress(errors.TrainingError, tf.errors.OpError):  # the first error ends the run
+                    print(f'The steps up to {self._step} are saved: {self._save()}.', flush=True)
+            raise
+
+    def _save(self) -> str:
+        path = self._begin_save(self._checkpointer)
+        self._writer.wait()
+        return path
+
+    def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
         """Returns `waits.for_batch`, which saves the run by `Checkpointer.save_while` before its process ends."""
         return functools.partial(
             waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
-    def _end_without_batch(self, position, sentence):
+    def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
         """Saves the run and ends its process: nothing cancels a step that waits. Does nothing if a batch has come."""
         self._dog.beat()
         try:
@@ -182,23 +213,24 @@ class Trainer:
         except errors.TrainingError as error:
             waits.end_process(f'{sentence} {error}')
         self._trackers.end(trackers.KILLED if self.interrupted else trackers.FAILED)
-        if not self.interrupted:
-            return waits.end_process(f'{sentence} The steps before were saved: checkpoint {path}.')
-        print(self._stopped(checkpoints.step_of(path), path), flush=True)
-        self.interrupted.end_process()
+        if self.interrupted:
+            print(self._stopped(checkpoints.step_of(path), path), flush=True)
+            self.interrupted.end_process()
+        waits.end_process(f'{sentence} The steps before were saved: checkpoint {path}.')
 
-    def _stopped(self, step, path):
+    def _stopped(self, step: int, path: str) -> str:
         return (f'Stopped by {self.interrupted.reason or "another worker"} at step {step}; checkpoint {path}. Run the '
                 'same command again to resume from there.')
 
-    def _begin(self):
+    def _begin(self) -> None:
         """Restores the newest state, and refuses what cannot work, before anything is written."""
-        newest = self._restore_from_mirror() or self._checkpointer.restore_newest()
+        newest = self._checkpointer.restore_newest()
         with self._waiting_for('weights to reach all devices'):  # other processes may read the checkpoint too
             self._program.state_restored()
         self._step = self._step_of_events = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
         changes = logdirs.changes(self._logdir.read_params() or '', self._params.ToText()) if newest else []
+        initial_weights.require_unchanged(self._params.train, changes, self._step)
         if changes:
             print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
         targets = self._input.TargetSpec(self._input.params)
@@ -206,6 +238,7 @@ class Trainer:
             self._params.eval, self._task, self._task.metric_names(targets))
         for name, data in self._evaluation_inputs.items():
             self._evaluator.require_fit(name, data, self._input)
+            evaluation.require_examples(name, data, self._params.train)
         with self._waiting_for(f'first curves in {self._logdir.path}'):
             self._begin_files()
         body = self._params.task.body
@@ -218,13 +251,10 @@ class Trainer:
         if self._step >= max_steps > 0:
             print(f'Nothing is left to train: step {self._step} has reached train.max_steps={max_steps}. To continue, '
                   'raise train.max_steps.', flush=True)
-        if self._profile.is_over(self._step):
-            logging.warning('--profile_steps=%s: this run resumes from step %d, so that nothing is profiled. Give '
-                            'later steps.', self._params.train.profile_steps, self._step)
 
-    def _begin_files(self):
+    def _begin_files(self) -> None:
         """Reads the value of the best checkpoint, and writes what describes the run."""
-        self._best_so_far = self._logdir.read_best(self._params.eval.best_metric)
+        self._best_so_far = self._read_best()
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params)
@@ -238,14 +268,16 @@ class Trainer:
             for index, part in enumerate(self._program.partitions)})
         print(analysis)
 
-    def _restore_from_mirror(self):
-        """Restores copies in memory if they are newer than the newest checkpoint; returns whether it did."""
-        newest = self._checkpointer.latest()
-        if self._mirror is None or self._mirror.step <= (checkpoints.step_of(newest) if newest else 0):
-            return False
-        return self._mirror.restore(self._checkpointer.state)
+    def _read_best(self) -> tuple[int, float] | None:
+        """Returns the step and the value of the best checkpoint so far, or None if there is none."""
+        found, best = self._logdir.read_best(self._params.eval.best_metric), self._logdir.best
+        if found and found[0] not in map(checkpoints.step_of, checkpoints.complete(best)):
+            logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
+                            'it.', best, found[0])
+            return None
+        return found
 
-    def _begin_save(self, checkpointer, then=lambda: None):
+    def _begin_save(self, checkpointer: checkpointing.Checkpointer, then: Callable[[], None] = lambda: None) -> str:
         self._bring_to_host()
         with self._time.of(progress.SAVING):
             self._writer.wait()
@@ -256,7 +288,7 @@ class Trainer:
         return path
 
     @contextlib.contextmanager
-    def _writing_to_the_end(self):
+    def _writing_to_the_end(self) -> Iterator[None]:
         """Finishes the checkpoint that is being written, also when an error ends the training run."""
         try:
             yield
@@ -267,36 +299,37 @@ class Trainer:
                 logging.warning('%s', error)  # the first error ends the run
             raise
 
-    def _bring_to_host(self):
+    def _bring_to_host(self) -> None:
         """Brings the state to the host, and counts the asynchronous steps that end before it."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
             self._step = int(self._program.global_step)
 
-    def _num_steps_to_next_event(self):
+    def _num_steps_to_next_event(self) -> int:
         p, step = self._params, self._step
         intervals = [p.train.summary_interval_steps, p.eval.interval_steps]
         distances = [interval - step % interval for interval in intervals if interval]
         first = [1] if self._first_step_is_ahead else []
-        return min(
-            p.train.steps_per_loop, p.train.max_steps - step, *distances, *first, *self._profile.num_steps_ahead(step))
+        return min(p.train.steps_per_loop, p.train.max_steps - step, *distances, *first)
 
     @property
-    def _first_step_is_ahead(self):
+    def _first_step_is_ahead(self) -> bool:
         return self._started is not None
 
-    def _train_steps(self, num_steps):
+    def _train_steps(self, num_steps: int) -> None:
         begin, waited = time.monotonic(), float(self._program.input_seconds)
         try:
-            with self._dog.watch(progress=self._program.position), self._profile.of_next_step(self._step):
+            with self._dog.watch(progress=self._program.position):
                 result = self._program.run(self._iterator, num_steps)
             self._metrics = {name: values.numpy() for name, values in result.metrics.items()}
-        except tf.errors.InvalidArgumentError as error:
-            if train_program.NON_FINITE not in str(error):
-                raise
-            raise self._non_finite() from None
         except tf.errors.OutOfRangeError as error:
             raise self._input_has_ended() from error
+        except _OF_INPUTS as error:
+            if train_program.NON_FINITE in str(error):
+                raise self._non_finite() from None
+            if self._program.awaited_batch() is None:
+                raise
+            raise self._input_has_failed(error) from error
         self._gradient_norm = float(result.gradient_norm)
         seconds = time.monotonic() - begin
         self._step += result.num_steps
@@ -311,15 +344,9 @@ class Trainer:
             self._time.add(progress.STEPS, seconds - waited)
             self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
 
-    def _after_steps(self, interrupted):
+    def _after_steps(self, interrupted: interruption.Interruption) -> None:
         p = self._params
         self._writer.check()
-        if self._mirror:
-            with self._dog.watch(kind='copy of the state in memory'):
-                self._mirror.after_steps(self._checkpointer.state)
-        told = self._profile.end_after(self._step)
-        if told:
-            self._progress.write(told)
         passed = functools.partial(_has_passed, self._step_of_events, self._step)
         self._step_of_events = self._step
         if passed(p.train.summary_interval_steps):
@@ -336,7 +363,7 @@ class Trainer:
             if self._dog.is_worker_back():
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
-    def _write_curves(self):
+    def _write_curves(self) -> None:
         num_bad_records = progress.count_bad_records(self._input)
         values = {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
@@ -346,13 +373,13 @@ class Trainer:
         self._curves.scalars(self._step, values)
         self._trackers.log(self._step, values, 'train')
 
-    def _tell_bad_records(self):
+    def _tell_bad_records(self) -> None:
         num_bad_records = progress.count_bad_records(self._input) or 0
         if num_bad_records > self._num_told_bad_records:
             self._num_told_bad_records = num_bad_records
             self._progress.write(f'step {self._step}, bad records so far: {num_bad_records}')
 
-    def _non_finite(self):
+    def _non_finite(self) -> errors.TrainingError:
         step = int(self._program.global_step) + 1
         self._writer.wait()
         return errors.TrainingError(
@@ -360,7 +387,7 @@ class Trainer:
             + self._where_to_resume(step - 1)
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
-    def _where_to_resume(self, step):
+    def _where_to_resume(self, step: int) -> str:
         """Says which checkpoint a run resumes from; that with the weights of this loss would lead to it again."""
         paths = checkpoints.complete(self._logdir.train)
         if not paths:
@@ -373,21 +400,28 @@ class Trainer:
             return f'{best}There is no older one, so if it happens again, choose another --logdir. '
         return f'{best}If it happens again, delete the files {newest}.*, and training resumes from {older[0]}. '
 
-    def _input_has_ended(self):
-        """Saves the steps that are done, and returns the error of an input that does not go on."""
-        path = self._begin_save(self._checkpointer)
-        self._writer.wait()
+    def _input_has_ended(self) -> errors.TrainingError:
+        """Saves the steps that are done, and returns the error of an input that has ended."""
+        path = self._save()
         return errors.TrainingError(
             f'The input of training, {self._input.source}, has ended after step {self._step}, and train.max_steps is '
-            f'{self._params.train.max_steps}. Let its training_dataset go on, as by dataset.repeat(), or set '
+            f'{self._params.train.max_steps}. Let its training_dataset repeat, as by dataset.repeat(), or set '
             f'train.max_steps={self._step}. The steps are saved in {path}.')
 
-    def _inputs_for_choices(self):
+    def _input_has_failed(self, error: tf.errors.OpError) -> errors.TrainingError:
+        """Saves the steps that are done, and returns the error of an input that could not make a batch."""
+        path = self._save()
+        return errors.TrainingError(
+            f'The input of training, {self._input.source}, failed after step {self._step}: '
+            f'{errors.of_input(error)} The steps are saved in {path}.')
+
+    def _inputs_for_choices(self) -> dict[str, base_input.BaseInput]:
         """Returns the inputs for evaluations during training: only Dev, if there is one."""
         inputs = self._evaluation_inputs
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
-    def _evaluate(self, inputs, interrupted, decode=False):
+    def _evaluate(self, inputs: dict[str, base_input.BaseInput], interrupted: interruption.Interruption,
+                  decode: bool = False) -> dict[str, dict[str, float]]:
         results = {}
         self._bring_to_host()
         for name, data in inputs.items():
@@ -407,16 +441,17 @@ class Trainer:
         self._show_sample()
         return results
 
-    def _show_sample(self):
+    def _show_sample(self) -> None:
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
             return  # generated texts change their length
-        text = self._text_of_task('a sample of the model', self._task.sample)
+        with waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
+            text = self._task.sample(self._input, self._program.read)
         if text is not None:
             with self._waiting_for(f'curves of {self._logdir.train} to be written'):
                 self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
-    def _keep_best(self, results):
+    def _keep_best(self, results: dict[str, dict[str, float]]) -> None:
         p = self._params.eval
         metrics = results.get('Dev') or results.get('Test') or {}
         if p.best_metric not in metrics:
@@ -429,7 +464,7 @@ class Trainer:
             self._begin_save(
                 self._best, functools.partial(self._logdir.write_best, self._step, p.best_metric, value))
 
-    def _finish(self, interrupted, path):
+    def _finish(self, interrupted: interruption.Interruption, path: str) -> dict[str, dict[str, float]]:
         with self._time.of(progress.EVALUATION):
             results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
         self._writer.wait()
@@ -444,18 +479,9 @@ class Trainer:
         self._is_complete = True
         for name, metrics in results.items():
             print(f'Final {name} after {self._step} steps: {progress.metrics_text(metrics)}', flush=True)
-            progress.print_comparison(
-                name, self._task.baselines(self._params.input, self._evaluation_inputs[name]))
-        report = self._text_of_task('the report of the task', self._task.report)
-        if report is not None:
-            print(report, flush=True)
         return results
 
-    def _text_of_task(self, what, make):
-        with waits.Wait(what, _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
-            return make(self._input, self._program.read)
 
-
-def _has_passed(before, after, interval):
+def _has_passed(before: int, after: int, interval: int) -> bool:
     """Returns whether there is a multiple of `interval` after step `before`, up to `after`; 0 has none."""
     return bool(interval) and after // interval > before // interval

@@ -45,23 +45,13 @@ def test_one_file_serves_all_machines(tmp_path):
 @pytest.mark.parametrize('cluster, sentence', [
     ({'wroker': ['a:1']}, "unknown job 'wroker'; did you mean worker?"),
     ({'worker': 'a:1'}, "gives 'a:1' for worker. Give a list of addresses"),
-    ({'worker': []}, r'gives \[\] for worker'),
-    ({'worker': {'0': 'a:1'}}, 'Give a list of addresses'),
     ({'worker': ['a:1', 'a:1']}, 'gives a:1 to both worker:0 and worker:1'),
     ({'worker': ['a:1'], 'ps': ['A:1']}, 'gives A:1 to both worker:0 and ps:0'),
     ({'worker': ['a']}, "gives 'a' as the address of worker:0"),
-    ({'worker': ['a:0']}, 'with a port from 1 to 65535'),
-    ({'worker': ['a:65536']}, 'with a port from 1 to 65535'),
     ({'worker': ['grpc://a:1']}, "Give 'host:port'"),
-    ({'worker': ['a b:1']}, "Give 'host:port'"),
-    ({'worker': ['a:1\n']}, "Give 'host:port'"),
-    ({'worker': [2222]}, 'gives 2222 as the address of worker:0'),
-    ({'worker': [['a:1']]}, "Give 'host:port'"),
     ({'chief': ['a:1', 'b:1']}, 'names 2 chiefs. Give one.'),
     ({'chief': ['a:1'], 'master': ['b:1']}, "unknown job 'master'"),
-    ({}, "'cluster' of TF_CONFIG is {}"),
-    (['a:1'], "'cluster' of TF_CONFIG is"),
-    (None, "'cluster' of TF_CONFIG is None")])
+    ({}, "'cluster' of TF_CONFIG is {}")])
 def test_a_wrong_cluster_is_refused(cluster, sentence):
     with pytest.raises(ValueError, match=sentence):
         cluster_config.read(environment=environment(cluster, type='worker', index=0))
@@ -70,23 +60,12 @@ def test_a_wrong_cluster_is_refused(cluster, sentence):
 @pytest.mark.parametrize('task, sentence', [
     ({'type': 'worker', 'index': 2}, 'there is no worker:2. Give an index from 0 to 1'),
     ({'type': 'worker', 'index': -1}, "'task' of TF_CONFIG is 'worker:-1'. Give a job and its index"),
-    ({'type': 'worker', 'index': True}, "'task' of TF_CONFIG is"),
-    ({'type': 'worker', 'index': 0.0}, "'task' of TF_CONFIG is"),
-    ({'type': ['worker'], 'index': 0}, "'task' of TF_CONFIG is"),
     ({'index': 0}, "the cluster has no job 'None'"),
     ({'type': 'evaluator'}, "the cluster has no job 'evaluator'; there are: chief, ps, worker."),
     ({'type': 'woker'}, 'did you mean worker?')])
 def test_a_wrong_task_is_refused(task, sentence):
     with pytest.raises(ValueError, match=sentence):
         cluster_config.read(environment=environment(**task))
-
-
-@pytest.mark.parametrize('task, sentence', [
-    ('worker', 'Give a job and its index'), ('worker:x', 'Give a job'), ('worker:2', 'there is no worker:2'),
-    ('__import__("os"):0', 'Give a job')])
-def test_a_wrong_flag_is_refused(task, sentence):
-    with pytest.raises(ValueError, match=f'--task=.*{sentence}'):
-        cluster_config.read(environment=environment(), task=task)
 
 
 @pytest.mark.parametrize('text, sentence', [
@@ -136,8 +115,3 @@ def test_the_first_worker_may_be_called_chief_or_master(leader, kind, index, tas
     config = cluster_config.read(environment=given, mode='multi_worker')
     assert (config.jobs, config.task) == ({'worker': ['a:1', 'b:1', 'c:1']}, task)
     assert cluster_config.read(environment=given, mode='pipeline').jobs == {'chief': ['a:1'], 'worker': ['b:1', 'c:1']}
-
-
-def test_other_entries_of_services_pass():
-    text = json.dumps({'cluster': JOBS, 'task': {'type': 'chief', 'index': 0}, 'environment': 'cloud', 'job': {}, 'x': 1})
-    assert cluster_config.read(environment={'TF_CONFIG': text}).task == 'chief:0'

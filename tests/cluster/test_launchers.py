@@ -40,12 +40,6 @@ def test_the_tasks_of_a_step_of_slurm_have_jobs_and_ports():
     assert _read(_slurm(0, 0, SLURM_JOB_ID='1322')).address == 'n1:10200'
 
 
-def test_cyclic_distributions_are_known():
-    environment = _slurm(3, 0, SLURM_DISTRIBUTION='cyclic')
-    assert _read(environment, 'multi_worker').jobs == {
-        'worker': ['n1:10100', 'n2:10101', 'n3:10102', 'n1:10103', 'n2:10104']}
-
-
 @pytest.mark.parametrize('rank, task', [(0, 'chief:0'), (1, 'ps:0'), (2, 'ps:1'), (3, 'worker:0'), (4, 'worker:1')])
 def test_some_tasks_are_parameter_servers(rank, task):
     assert _read(_slurm(rank, [0, 0, 1, 1, 2][rank]), 'parameter_server', 2).task == task
@@ -66,11 +60,6 @@ def test_tf_config_comes_first_and_a_file_before_all(tmp_path, capsys):
     assert capsys.readouterr().err == 'Cluster by TF_CONFIG.\n'
     (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': {'chief': ['c:1'], 'worker': ['d:1']}}))
     assert launchers.read(str(tmp_path / 'cluster.json'), 'chief:0', 'pipeline', None, environment).address == 'c:1'
-
-
-def test_a_sentence_says_what_was_found(capsys):
-    _read(_slurm(4, 2))
-    assert capsys.readouterr().err == 'Cluster by Slurm step 1321.4: this is worker:3 of 1 chief, 4 workers.\n'
 
 
 @pytest.mark.parametrize('environment, mode, sentence', [

@@ -88,7 +88,8 @@ def start_fixture(tmp_path):
     yield start
     for cluster in clusters:
         cluster.process.kill()
-        cluster.process.communicate()
+        if not cluster.process.stdout.closed:
+            cluster.process.communicate()
 
 
 def test_each_process_knows_its_place_and_the_cluster_ends_with_the_chief(start):
@@ -125,6 +126,25 @@ def test_a_signal_goes_to_the_chief_and_the_others_serve_it_until_it_ends(start)
     assert ends == ['saved', 'chief ended with exit code 0', 'worker 0 ended with exit code 9']
 
 
+def test_a_cluster_outlives_the_reader_of_its_output(start):
+    cluster = start('--workers=1', '--no-isolated', arguments=['--chief0=2'])
+    cluster.await_lines(r'^\[chief\] up')
+    cluster.process.stdout.close()
+    assert cluster.process.wait(30) == 0
+
+
+def test_an_ignored_signal_stays_ignored_in_a_cluster(start):
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does, for the launcher too
+    try:
+        cluster = start('--workers=1', arguments=['--chief0=3'])
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    cluster.await_lines(r'^\[chief\] up')
+    cluster.process.send_signal(signal.SIGHUP)
+    code, out = cluster.end()
+    assert code == 0 and '[chief] ends' in out
+
+
 def test_a_chief_that_hangs_is_killed_by_the_third_signal(start):
     cluster = start('--workers=1')
     cluster.await_lines(r'^\[chief\] up')
@@ -159,31 +179,6 @@ def test_the_cluster_has_a_network_of_its_own_unless_it_needs_another(start):
     assert networks(options=['--no-isolated']) == networks(arguments=['--logdir=gs://bucket/run']) == ours
 
 
-@pytest.mark.parametrize('arguments, sentence', [
-    (['--workers=2'], 'the command is missing'),
-    (['--workers=0', '--', 'run.py'], 'give at least one worker'),
-    (['--wrokers=2', '--', 'run.py'], 'unrecognized arguments: --wrokers=2')])
-def test_wrong_arguments_are_reported(arguments, sentence, capsys):
-    with pytest.raises(SystemExit):
-        local_cluster.main(arguments)
-    assert sentence in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('command, run', [
-    (['lingpipe', 'train'], [sys.executable, '-m', 'lingpipe', 'train']),
-    (['run.py', '--mode=train'], [sys.executable, 'run.py', '--mode=train']), (['sleep', '1'], ['sleep', '1'])])
-def test_programs_of_python_run_by_the_python_of_the_launcher(command, run):
-    assert local_cluster._parse(['--workers=1', '--', *command])[1] == run
-
-
-@pytest.mark.parametrize('options, words, added', [
-    ([], ['--cluster=pipeline'], []), (['--no-isolated'], ['--cluster=pipeline'], ['--trusted_network']),
-    (['--no-isolated'], [], [])])
-def test_who_leaves_a_cluster_open_lets_its_processes_listen(options, words, added):
-    command = ['run.py', *words]
-    assert local_cluster._parse([*options, '--', *command])[1] == [sys.executable, *command, *added]
-
-
 def test_jobs_unknown_to_a_mode_are_refused_before_startup():
     with pytest.raises(ValueError, match='lists .*ps.*, but --cluster=pipeline needs'):
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])
@@ -192,12 +187,3 @@ def test_jobs_unknown_to_a_mode_are_refused_before_startup():
 def test_the_launcher_does_without_tensorflow():
     program = 'import sys; from lingpipe.cluster import local_cluster; sys.exit("tensorflow" in sys.modules)'
     subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)}, check=True)
-
-
-def test_servers_of_a_cluster_compute_for_the_chief(tmp_path):
-    outcome = subprocess.run(
-        [sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=1', '--',
-         str(ROOT / 'tests/programs/run_server.py')],
-        env={**os.environ, 'PYTHONPATH': str(ROOT)}, capture_output=True, text=True, timeout=120)
-    assert outcome.returncode == 0, outcome.stdout
-    assert '[chief] /job:worker/replica:0/task:0/device:CPU:1 computes 5.0\n' in outcome.stdout

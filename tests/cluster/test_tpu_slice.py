@@ -29,11 +29,6 @@ def test_an_environment_that_names_no_host_is_refused(given):
         tpu_slice.read(environment=given)
 
 
-def test_a_task_of_another_host_is_refused():
-    with pytest.raises(ValueError, match='--task=worker:1: .* the server of this host is worker:0. Leave --task out.'):
-        tpu_slice.read('worker:1', environment('0'))
-
-
 def test_the_chief_alone_leaves_the_tpu_to_the_server_of_its_host():
     seen = []
     for index in ('0', '1'):

@@ -4,32 +4,12 @@ import functools
 import os
 import subprocess
 import sys
-import threading
 import time
 import types
 
 import pytest
 
 from lingpipe.cluster import waits
-
-
-class Told(list):
-    """What a wait said when it ended the process, and an event that is set then."""
-
-    def __init__(self):
-        super().__init__()
-        self.event = threading.Event()
-
-    def __call__(self, sentence):
-        self.append(sentence)
-        self.event.set()
-
-
-@pytest.fixture
-def told(monkeypatch):
-    said = Told()
-    monkeypatch.setattr(waits, 'end_process', said)
-    return said
 
 
 def test_a_wait_is_warned_of_by_name_and_then_ended(told, caplog):
@@ -39,13 +19,6 @@ def test_a_wait_is_warned_of_by_name_and_then_ended(told, caplog):
     assert caplog.records[0].getMessage().endswith(' s. It rains. If this takes 0.4 s, the process ends (train.pigeon_seconds=0.4).')
     assert len(told) == 1
     assert told[0].startswith('Waited 0.4 s for a pigeon (train.pigeon_seconds=0.4). It rains. See that its ')
-
-
-def test_warnings_come_at_twice_the_time_of_the_one_before(told, caplog):
-    with waits.Wait('a pigeon', 0, first_warning_seconds=.05):
-        assert not told.event.wait(1)
-    assert 2 <= len(caplog.records) <= 5  # after 0.05, 0.1, 0.2, 0.4 and 0.8 s
-    assert 'ends after' not in caplog.text
 
 
 def test_progress_counts_the_time_from_its_start(told):
@@ -103,25 +76,9 @@ def test_a_process_works_that_computes_or_writes(monkeypatch, tmp_path):
     assert waits._work_of_process()[1] > written
 
 
-def test_nobody_waits_where_there_is_no_position(told, caplog):
-    with waits.Wait('a pigeon', .1, position=lambda: None) as wait:
-        assert not told.event.wait(.5)
-        assert wait.seconds_so_far() == 0
-    assert not caplog.records
-
-
 def test_only_batches_are_waited_for_and_not_who_takes_them(told, caplog):
     taken = [(batch, told.event.wait(.8)) for batch in waits.each_batch(lambda: 'ab', functools.partial(waits.for_batch, 'letters', .4))]
     assert taken == [('a', False), ('b', False)] and not caplog.records
-
-
-def test_an_input_that_is_not_opened_is_named(told):
-    def opening():
-        assert told.event.wait(30)
-        return 'a'
-
-    assert list(waits.each_batch(opening, functools.partial(waits.for_batch, 'letters', .2))) == ['a']
-    assert told[0].startswith('Waited 0.2 s for a batch of letters (train.input_timeout_seconds=0.2). ')
 
 
 def test_a_process_that_waits_exits_with_the_code_for_a_restart():

@@ -1,28 +1,11 @@
 """Calls that return are left alone; one that does not is told of, with the tasks that do not answer."""
 
 import itertools
-import subprocess
-import sys
-import threading
 import time
 
 import pytest
 
-from lingpipe.cluster import waits, watchdog
-
-
-@pytest.fixture(name='told')
-def told_fixture(monkeypatch):
-    """What was said when a limit had passed, and an event that is set then."""
-    class Told(list):
-        event = threading.Event()
-
-        def __call__(self, sentence):
-            self.append(sentence)
-            self.event.set()
-    told = Told()
-    monkeypatch.setattr(waits, 'end_process', told)
-    return told
+from lingpipe.cluster import watchdog
 
 
 @pytest.fixture(name='same_limit')
@@ -65,24 +48,3 @@ def test_what_lies_between_calls_and_calls_of_many_steps_take_their_time(told, s
     assert not told.event.wait(.6)
     with dog.watch(progress=lambda: next(position)):
         assert not told.event.wait(.6)
-
-
-def test_beats_count_the_time_anew(told, same_limit):
-    dog = watchdog.Watchdog(2.)
-    with dog.watch():
-        for _ in range(6):
-            assert not told.event.wait(.5)
-            dog.beat()
-
-
-def test_no_limit_watches_nothing(told):
-    with watchdog.Watchdog().watch():
-        assert not told.event.wait(.3)
-
-
-def test_a_process_that_hangs_exits_with_the_code_for_a_restart():
-    program = ('import time; from lingpipe.cluster import watchdog\n'
-               'with watchdog.Watchdog(.01).watch(): time.sleep(100)')
-    outcome = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60)
-    assert outcome.returncode == 75
-    assert 'Error: Waited 0.1 s for the first step to end' in outcome.stderr

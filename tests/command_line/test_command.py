@@ -1,7 +1,13 @@
 """Modes as sub-commands, whichever way the command is started."""
 
 import pathlib
+import sys
 
+import pytest
+
+import lingpipe
+from lingpipe import hyperparams
+from lingpipe.command_line import command
 from tests import forked_programs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -18,6 +24,16 @@ def test_a_sub_command_does_what_the_mode_does(tmp_path):
     assert by_flag[2] == 0 and 'train.max_steps : ' in by_flag[0]
     assert outcome(tmp_path, ROOT / 'run.py', 'inspect_params', '--model=tiny_digits') == by_flag
     assert outcome(tmp_path, '-m', 'lingpipe', 'inspect_params', '--model=tiny_digits') == by_flag
+
+
+def test_tools_stand_beside_the_modes(tmp_path):
+    assert outcome(tmp_path, '-m', 'lingpipe', '--version')[0] == f'lingpipe {lingpipe.__version__}\n'
+    assert 'LingPipe would use' in outcome(tmp_path, '-m', 'lingpipe', 'doctor')[0]
+    out, told, code = outcome(
+        tmp_path, '-m', 'lingpipe', 'local_cluster', '--no-isolated', '--', 'python', '-c',
+        'import os; print(os.environ["TF_CONFIG"])')
+    assert code == 0, out + told
+    assert out.count('"chief"') >= 3  # a line of each process
 
 
 def test_changes_may_be_given_several_times(tmp_path):
@@ -41,3 +57,31 @@ def test_help_needs_no_model_and_ends_well(tmp_path):
         out, err, code = outcome(tmp_path, '-m', 'lingpipe', *words)
         assert (err, code) == ('', 0)
         assert out.startswith(f'python -m lingpipe {"plan" if "plan" in words else "MODE"} --model=MODULE')
+
+
+_LINES = {
+    "{'a': 1}['units']": "KeyError: 'units'", 'assert False': 'AssertionError', '1 / 0': 'ZeroDivisionError: division by zero',
+    'import none_such': "ModuleNotFoundError: No module named 'none_such'",
+    "p.Set(unit=1)": 'unit is not a parameter', 'int("a")': "ValueError: invalid literal for int() with base 10: 'a'"}
+
+
+@pytest.mark.parametrize('line', _LINES)
+def test_an_error_of_a_users_file_has_its_line(tmp_path, monkeypatch, line):
+    (tmp_path / 'my_model.py').write_text(f'def Task(p):\n    {line}\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'my_model', raising=False)
+    monkeypatch.setattr(command, '_INSTALLED', (*command._INSTALLED, str(pathlib.Path(__file__).parent)))
+    import my_model
+    p = hyperparams.Params()
+    p.Define('units', 1, 'Number of units.')
+    with pytest.raises(Exception) as caught:
+        my_model.Task(p)
+    assert command.error_in_words(caught.value).startswith(_LINES[line])
+    assert command.place_of(caught.value) == f'{tmp_path}/my_model.py, line 2: {line}'
+
+
+def test_an_error_of_lingpipe_has_no_place(monkeypatch):
+    monkeypatch.setattr(command, '_INSTALLED', (str(pathlib.Path(__file__).parent),))
+    with pytest.raises(AttributeError) as caught:
+        hyperparams.Params().Set(unit=1)
+    assert command.place_of(caught.value) == '' and not command.error_in_words(caught.value).startswith('Attr')

@@ -34,13 +34,6 @@ def test_a_new_model_trains_as_it_was_written(run, tmp_path):
     assert (tmp_path / 'logs/my_model').is_dir()
 
 
-def test_a_new_model_can_lie_in_a_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = new_model.write(['params.small_net'])
-    assert text.startswith('Wrote params/small_net.py. ') and '--model=params.small_net ' in text
-    assert 'class SmallNet(' in (tmp_path / 'params/small_net.py').read_text()
-
-
 @pytest.mark.parametrize(('words', 'sentence'), [
     ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is not a name of a Python"),
     (['class'], "'class' is not a name of a Python"), (['keras'], 'keras is the name of an installed Python module'),

@@ -2,11 +2,15 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
+
+from lingpipe.command_line import startup
 
 ROOT = pathlib.Path(__file__).parents[2]
 HARMLESS = """\
@@ -57,15 +61,6 @@ def test_all_lines_are_shown_when_the_import_fails(start):
     assert 'ImportError: no library' in finished.stderr
 
 
-def test_all_lines_are_shown_where_a_gpu_cannot_be_used(start):
-    assert start(setup=f'startup._NVIDIA_DRIVER = {str(ROOT)!r}').stderr == HARMLESS + OTHER + 'afterwards'
-
-
-def test_all_lines_are_shown_where_the_user_has_chosen_a_level(start):
-    finished = start(setup='import tensorflow', TF_CPP_MIN_LOG_LEVEL='0')
-    assert (finished.stdout, finished.stderr) == ('0\n', HARMLESS + OTHER + 'afterwards')
-
-
 def test_a_full_disk_of_standard_error_ends_nothing(start):
     full = 'import os; os.dup2(os.open("/dev/full", os.O_WRONLY), 2)'
     assert start(setup=f'{full}; startup.import_tensorflow(); print("imported", flush=True)').stdout == 'imported\n'
@@ -75,3 +70,19 @@ def test_a_process_that_is_killed_in_the_import_says_so(start):
     finished = start(then='os.abort()')
     assert finished.returncode != 0
     assert 'Aborted' in finished.stderr and 'tensorflow/__init__.py' in finished.stderr
+
+
+def test_a_file_becomes_newer_and_systemd_hears_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(startup, '_SECONDS_BETWEEN_SIGNS', .05)
+    file, address = tmp_path / 'alive', str(tmp_path / 'notify')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        systemd.settimeout(30)
+        monkeypatch.setenv('NOTIFY_SOCKET', address)
+        startup.show_life(str(file))
+        assert systemd.recv(100) == b'READY=1\nWATCHDOG=1'
+    os.utime(file, (0, 0))
+    end = time.monotonic() + 30
+    while pathlib.Path(file).stat().st_mtime == 0:
+        assert time.monotonic() < end
+        time.sleep(.01)

@@ -32,7 +32,3 @@ def test_a_step_starts_again_where_that_can_help(script, codes, wanted, tmp_path
     code, calls = _run(script, tmp_path, codes)
     assert (code, len(calls)) == (wanted, min(len(codes), 5))
     assert all(words.endswith('--trusted_network --model=m') for words in calls)
-
-
-def test_each_kind_of_cluster_has_a_script():
-    assert [path.stem for path in _SCRIPTS] == ['multi_worker', 'parameter_server', 'pipeline']

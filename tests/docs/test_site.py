@@ -91,7 +91,7 @@ def test_every_raise_of_the_source_is_on_the_page_of_errors(site):
 @pytest.mark.parametrize('sentence', [
     # a plain one, one behind a function, one with branches, one in a name, one of another function
     '--checkpoint and --follow were both given. Give one of them.',
-    'There is no model {name}{did_you_mean} --mode=list shows those of ',
+    'There is no model {name}{did_you_mean} --mode=list shows the models of ',
     '--follow is for --mode=eval only. To train from the weights of a checkpoint, set train.init_from_checkpoint',
     '--tpu={given.tpu} is for --device=tpu only. Add --device=tpu.',
     'RegisterSingleTaskModel takes a subclass of SingleTaskModelParams, not {cls}.'])

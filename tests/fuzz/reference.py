@@ -64,8 +64,8 @@ class PlainModel:
                              gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
     def outputs_of_copy(self, x):
-        """Returns the outputs of a batch in inference."""
-        return self.outputs(x)
+        """Returns the outputs of a batch in inference: a copy is plain Keras, and takes it whole."""
+        return self.model(as_tensors(x), training=False)
 
     def predict_source(self, data):
         """Returns what the model predicts by itself."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe import base_model_params, layers, model_registry
 from lingpipe.input import batch_share, linear_input
-from lingpipe.models import linear_regression
+from lingpipe.models import keras_task
 from tests.fuzz_runs import strikes
 
 NUM_TESTED = 6
@@ -52,7 +52,7 @@ class Tiny(base_model_params.SingleTaskModelParams):
             name='test', split='test', num_features=3, num_examples=NUM_TESTED, batch_size=4)
 
     def Task(self):
-        p = linear_regression.LinearRegression.Params().Set(name='tiny')
+        p = keras_task.KerasTask.Params().Set(name='tiny', loss=layers.KerasParams(keras.losses.MeanSquaredError))
         p.body.layers = [self._layer(name, *kind) for name, kind in zip(self.NAMES, self.LAYERS)]
         p.train.optimizer = self.OPTIMIZER
         return p

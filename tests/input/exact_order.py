@@ -15,6 +15,11 @@ def columns(batches, count):
     return [np.concatenate(column)[:count] for column in zip(*parts)]
 
 
+def all_columns(batches):
+    """Returns all rows of batches, one array for each tensor."""
+    return [np.concatenate(column) for column in zip(*[tf.nest.flatten(batch) for batch in batches])]
+
+
 def assert_training_is_exact(data, num_rows, positions, num_shares=2):
     """Compares a whole training run of `num_rows` with those that start at other positions, and with their shares."""
     whole = columns(iter(data.training_dataset()), num_rows)

@@ -10,11 +10,6 @@ def test_a_share_has_its_rows_of_each_batch(index, expected):
     assert [int(row) for row in rows] == expected
 
 
-def test_one_share_is_the_whole():
-    examples = tf.data.Dataset.range(5)
-    assert batch_share.WHOLE.of(examples, 5) is examples
-
-
 def test_a_batch_that_the_shares_do_not_divide_is_refused():
     with pytest.raises(ValueError, match='input.batch_size: a batch has 32 rows for 3 workers, .* Set it to a multiple '
                                          'of 3.'):

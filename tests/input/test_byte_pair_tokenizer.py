@@ -13,7 +13,7 @@ TEXT = 'The "for" statement iterates over a sequence — naïve?\n\n\tyes'
 
 @pytest.fixture(name='tokenizer', scope='module')
 def tokenizer_fixture():
-    return byte_pair_tokenizer.BytePairTokenizer.Params().Set(vocab_size=400, split='dev').Instantiate()
+    return byte_pair_tokenizer.BytePairTokenizer.Params().Set(dataset='pydoc_topics', vocab_size=400, split='dev').Instantiate()
 
 
 def test_a_text_comes_back(tokenizer):
@@ -28,16 +28,6 @@ def test_tokens_stand_for_the_bytes_of_the_text(tokenizer):
     assert tokenizer.num_bytes(tokenizer.end_id).numpy() == 1
 
 
-def test_half_a_letter_shows_as_such(tokenizer):
-    tokens = tokenizer.encode(tf.constant('ï')).numpy()
-    assert len(tokens) == 2 and tokenizer.decode(tokens[:1]) == '\ufffd'
-
-
-def test_the_vocabulary_is_always_the_same(tokenizer):
-    again = byte_pair_tokenizer.BytePairTokenizer(tokenizer.params)
-    np.testing.assert_array_equal(again.encode(tf.constant(TEXT)), tokenizer.encode(tf.constant(TEXT)))
-
-
 def test_kerashub_makes_the_same_tokens(tokenizer):
     theirs = tokenizer.keras_hub_tokenizer()
     np.testing.assert_array_equal(theirs(TEXT), tokenizer.encode(tf.constant(TEXT)))
@@ -45,6 +35,17 @@ def test_kerashub_makes_the_same_tokens(tokenizer):
     assert theirs.pad_token_id == tokenizer.pad_id != tokenizer.end_id  # else KerasHub would not generate
 
 
-def test_too_few_tokens_for_all_bytes_are_refused():
-    with pytest.raises(ValueError, match='vocab_size=256 is too small'):
-        byte_pair_tokenizer.BytePairTokenizer.Params().Set(vocab_size=256).Instantiate()
+def test_a_vocabulary_is_learnt_from_own_files(tmp_path):
+    (tmp_path / 'a.jsonl').write_text('{"text": "zyzzyva zyzzyva"}\n{"other": 1}\n' * 9)
+    (tmp_path / 'b.txt').write_text('xylophone ' * 9)
+    own = byte_pair_tokenizer.BytePairTokenizer.Params().Set(files=str(tmp_path / '*'), vocab_size=300).Instantiate()
+    assert [len(own.encode(tf.constant(word))) for word in ('zyzzyva', 'xylophone')] == [1, 1]
+    assert len(own.encode(tf.constant('help'))) == 4
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'dataset': 'pydoc_topics', 'vocab_size': 256}, 'vocab_size=256 is too small'),
+    ({}, 'files=None and dataset=None: .* learns from one of them')])
+def test_wrong_fields_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        byte_pair_tokenizer.BytePairTokenizer.Params().Set(**fields).Instantiate()

@@ -1,4 +1,5 @@
 import os
+import random
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from lingpipe.input import digits, image_input, tfds_builders
+from lingpipe.input import digits, digits_dataset, image_input, tfds_builders
 
 
 @pytest.fixture(scope='module')
@@ -33,18 +34,6 @@ def test_batches_are_those_of_the_dataset_of_tfds(data_dir, split):
             np.testing.assert_array_equal(part, expected)
 
 
-def test_data_read_again_and_again_are_the_same(data_dir):
-    for source in (digits.DigitsImages('test'), tfds_builders.TfdsImages('digits', 'test', data_dir)):
-        first, second = ([label.numpy() for _, label, _ in source.encoded_examples(seed)] for seed in (None, 3))
-        assert first == second
-
-
-def test_a_part_of_a_split_is_left_to_tfds(data_dir):
-    assert not digits.are_at_hand('digits', 'train[:90%]', None)
-    assert not digits.are_at_hand('digits', 'train', data_dir)
-    assert digits.are_at_hand('digits', 'train', None)
-
-
 def test_the_default_model_imports_no_tfds_and_writes_no_data(tmp_path):
     program = (
         'import sys\n'
@@ -57,3 +46,23 @@ def test_the_default_model_imports_no_tfds_and_writes_no_data(tmp_path):
     environment = {**os.environ, 'HOME': str(tmp_path), 'TFDS_DATA_DIR': str(tmp_path / 'data')}
     subprocess.run([sys.executable, '-c', program], check=True, env=environment)
     assert not (tmp_path / 'data').exists() and not (tmp_path / 'tensorflow_datasets').exists()
+
+
+def test_two_processes_that_prepare_at_once_do_not_disturb_each_other(tmp_path, monkeypatch):
+    """The second one starts, with the same Python seed, after the first one, and ends before it."""
+    generate = digits_dataset.Digits._generate_examples
+    directories = []
+
+    def generate_after_another_process(self, *args):
+        directories.append(self.data_dir)
+        if len(directories) == 1:
+            random.seed(0)
+            tfds_builders.TfdsImages('digits', 'train', tmp_path)
+        return generate(self, *args)
+
+    monkeypatch.setattr(digits_dataset.Digits, '_generate_examples', generate_after_another_process)
+    random.seed(0)
+    images = tfds_builders.TfdsImages('digits', 'train', tmp_path)
+    assert len(set(directories)) == 2
+    assert len(list(images.encoded_examples())) == images.num_examples == 1437
+    assert [path.name for path in (tmp_path / 'digits').iterdir()] == ['2.0.0']

@@ -1,5 +1,4 @@
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import image_augmentation, image_input, tfds_builders
-from tests.input import exact_order, published
+from tests.input import exact_order, photographs, published
 
 NUM_DIGITS = 1437
 
@@ -15,27 +14,6 @@ NUM_DIGITS = 1437
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp('data'))
-
-
-class MixedSizes(tfds.core.GeneratorBasedBuilder):
-    """60 JPEG images, each of its own size and with its number as its label."""
-
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
-
-    def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-            'image': tfds.features.Image(shape=(None, None, 3), encoding_format='jpeg'),
-            'label': tfds.features.ClassLabel(num_classes=60),
-        }))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
-        for i in range(60):
-            noise = np.random.default_rng(i).integers(0, 255, (20 + i, 80 - i, 3), dtype=np.uint8)
-            yield i, {'image': noise, 'label': i}
 
 
 class HalfLabelled(tfds.core.GeneratorBasedBuilder):
@@ -58,11 +36,8 @@ class HalfLabelled(tfds.core.GeneratorBasedBuilder):
 
 @pytest.fixture(scope='module')
 def sharded_dir(tmp_path_factory):
-    """A directory with MixedSizes in four files."""
-    directory = tmp_path_factory.mktemp('sharded')
-    tfds.builder('mixed_sizes', data_dir=directory).download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=4))
-    return str(directory)
+    """A directory with 40 photographs in four files."""
+    return photographs.prepare('good_photographs', tmp_path_factory.mktemp('sharded'))
 
 
 def make_input(data_dir, **fields):
@@ -77,7 +52,7 @@ def shared_input(data_dir, **fields):
 
 
 def make_sharded_input(sharded_dir, **fields):
-    defaults = {'dataset': 'mixed_sizes', 'augmentation': 'inception', 'batch_size': 7, 'image_size': 16}
+    defaults = {'dataset': 'good_photographs', 'augmentation': 'inception', 'batch_size': 7, 'image_size': 16}
     return make_input(sharded_dir, **{**defaults, 'shuffle_buffer_size': 10, **fields})
 
 
@@ -100,7 +75,7 @@ def assert_equal_examples(actual, expected):
 
 def test_digits_are_prepared_and_described_without_reading_them(data_dir):
     digits = make_input(data_dir, split='test', label_offset=1)
-    assert (digits.num_examples, digits.num_classes, digits.input_shape) == (360, 11, (50, 32, 32, 1))
+    assert (digits.num_examples, digits.num_classes, tuple(digits.input_spec.shape)) == (360, 11, (50, 32, 32, 1))
 
 
 def test_training_resumes_bit_for_bit_from_any_position(data_dir):
@@ -114,33 +89,24 @@ def test_the_seed_of_tensorflow_does_not_matter(sharded_dir, cache):
     for seed in (1, 2):
         tf.random.set_seed(seed)
         mixed = make_sharded_input(sharded_dir, augmentation='crop_flip', cache=cache)
-        results.append(examples(mixed.training_dataset(), 60))
+        results.append(examples(mixed.training_dataset(), 40))
     assert_equal_examples(*results)
-
-
-@pytest.mark.parametrize('cache', [True, False])
-def test_every_epoch_shows_each_image_once_across_batch_borders(sharded_dir, cache):
-    mixed = make_sharded_input(sharded_dir, augmentation='none', cache=cache)
-    _, labels = examples(mixed.training_dataset(), 180)
-    epochs = labels.reshape(3, 60)
-    assert all(sorted(epoch) == list(range(60)) for epoch in epochs)
-    assert all(np.mean(a == b) < 0.2 for a, b in itertools.combinations(epochs, 2))
 
 
 def test_files_come_in_a_new_order_in_every_epoch(sharded_dir):
     """Without a buffer only the order of the files is left."""
     mixed = make_sharded_input(sharded_dir, shuffle_buffer_size=1)
-    _, labels = examples(mixed.training_dataset(), 360)
-    assert len({tuple(epoch) for epoch in labels.reshape(6, 60)}) > 2
+    _, labels = examples(mixed.training_dataset(), 240)
+    assert len({tuple(epoch) for epoch in labels.reshape(6, 40)}) > 2
 
 
 @pytest.mark.parametrize('cache', [True, False])
 def test_without_shuffling_every_epoch_is_in_stored_order(sharded_dir, cache):
     mixed = make_sharded_input(sharded_dir, augmentation='crop_flip', cache=cache, shuffle=False)
-    _, stored = examples(mixed.evaluation_dataset(), 60)
-    images, labels = examples(mixed.training_dataset(), 120)
+    _, stored = examples(mixed.evaluation_dataset(), 40)
+    images, labels = examples(mixed.training_dataset(), 80)
     np.testing.assert_array_equal(labels, np.tile(stored, 2))
-    assert not np.array_equal(images[:60], images[60:])
+    assert not np.array_equal(images[:40], images[40:])
 
 
 def test_two_seeds_give_two_orders_and_two_jitters(data_dir):
@@ -154,16 +120,7 @@ def test_two_seeds_give_two_orders_and_two_jitters(data_dir):
     assert np.all(np.any(images != other_images, axis=(1, 2, 3)))
 
 
-@pytest.mark.parametrize('cache', [True, False])
-def test_evaluation_fills_the_last_batch_with_examples_of_weight_zero(data_dir, cache):
-    batches = list(make_input(data_dir, split='test', cache=cache).evaluation_dataset())
-    weights = np.concatenate([batch[2] for batch in batches])
-    assert len(batches) == 8
-    np.testing.assert_array_equal(weights, [1] * 360 + [0] * 40)
-    assert all(np.all(np.isfinite(images)) for images, _, _ in batches)
-
-
-@pytest.mark.parametrize('fields', [{}, {'label_offset': 1}, {'max_bad_records': None, 'cache': False}])
+@pytest.mark.parametrize('fields', [{}, {'label_offset': 1}])
 def test_images_without_a_label_have_weight_zero(tmp_path, fields):
     half = make_input(str(tmp_path), dataset='half_labelled', batch_size=8, augmentation='none', **fields)
     (_, labels, weights), = half.evaluation_dataset()
@@ -181,19 +138,6 @@ def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir)
     np.testing.assert_allclose(images, expected, atol=1e-5)
     np.testing.assert_array_equal(labels, stored_labels)
     assert_equal_examples(examples(digits.evaluation_dataset(), 360), (images, labels))
-
-
-def test_a_part_of_a_split_is_a_split(data_dir):
-    parts = [make_input(data_dir, split=split) for split in ('train[:90%]', 'train[90%:]')]
-    assert [part.num_examples for part in parts] == [1293, 144]
-    assert parts[1].training_dataset().element_spec[0].shape == (50, 32, 32, 1)
-
-
-def test_gray_images_come_as_rgb_if_asked_for(data_dir):
-    digits = make_input(data_dir, num_channels=3, batch_size=2)
-    images, _ = examples(digits.training_dataset(), 2)
-    assert images.shape == (2, 32, 32, 3)
-    np.testing.assert_array_equal(images[..., 0], images[..., 2])
 
 
 @pytest.mark.parametrize(('fields', 'num_classes'), [
@@ -220,16 +164,10 @@ def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_
     ({'split': 'tset'}, ['tset', 'test', 'train[:90%]']),
     ({'augmentation': 'crop_flop'}, ['crop_flop', 'crop_flip']),
     ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
-    ({'image_size': 2.5}, ['image_size', '2.5', 'integer']),
     ({'num_channels': 2}, ['num_channels', '2', '1 (gray)']),
-    ({'seed': -1}, ['seed', '-1', 'at least 0']),
     ({'cache': 'decoded'}, ['cache', 'decoded', 'True, False or None']),
-    ({'num_threads': 0}, ['num_threads', '0', 'at least 1']),
-    ({'prefetch': -1}, ['prefetch', '-1', 'at least 0']),
-    ({'max_bad_records': -1}, ['max_bad_records', '-1', 'at least 0']),
-    ({'interpolation': 'area'}, ['interpolation', 'area', 'bicubic']),
-    ({'interpolation': 'bilinear', 'augmentation': 'none'}, ['interpolation', 'bilinear', 'none', 'cuts nothing out']),
-    ({'data_service': 'grpc://host:1', 'cache': True}, ['cache', 'True', 'data_service']),
+    ({'max_bad_records': None}, ['max_bad_records', 'None', 'at least 0']),
+    ({'augmentation': 'resnet', 'cache': True}, ['cache', 'True', 'resnet', 'data_dir']),
 ])
 def test_wrong_fields_are_named_with_what_is_allowed(data_dir, fields, words):
     with pytest.raises(ValueError) as error:
@@ -242,11 +180,6 @@ def test_a_batch_larger_than_the_dataset_cannot_train_but_evaluates(data_dir):
     assert len(list(digits.evaluation_dataset())) == 1
     with pytest.raises(ValueError, match='batch_size: 400 is larger than the 360 examples'):
         digits.training_dataset()
-
-
-def test_a_negative_position_is_refused(data_dir):
-    with pytest.raises(ValueError, match='position: -1 is negative'):
-        shared_input(data_dir).training_dataset(-1)
 
 
 def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypatch):
@@ -262,6 +195,6 @@ def test_data_that_cannot_be_prepared_are_asked_for_in_words(tmp_path, monkeypat
 
 def test_datasets_without_classes_are_refused(tmp_path):
     published.write_metadata('coco', tmp_path, num_examples=1)
-    with pytest.raises(ValueError, match="'coco' is no image classification, which needs 'image'.*; as features there "
+    with pytest.raises(ValueError, match="'coco' is not an image classification, which needs 'image'.*; as features there "
                                          "are: "):
         tfds_builders.TfdsImages('coco', 'train', tmp_path)

@@ -72,22 +72,12 @@ def test_training_visits_all_rows_resumes_and_is_shared(pairs):
     exact_order.assert_training_is_exact(data, 4 * num_rows, (3, num_rows))
 
 
-def test_tokens_may_come_without_a_mask(pairs):
-    plain = make_input(pairs, has_padding_mask=False)
-    assert plain.evaluation_dataset().element_spec == plain.batch_spec and plain.input_spec.shape == (2, 8)
-
-
 def test_a_prompt_that_leaves_no_room_is_a_bad_record(tmp_path):
     path = write(tmp_path / 'a.jsonl', [{'prompt': 'a', 'response': 'b'}, {'prompt': 'abcdefgh', 'response': 'i'}])
     with pytest.raises(ValueError, match="a.jsonl, line 2, field 'prompt': its 9 tokens leave no room .* Raise"):
         make_input(path)
     data = make_input(path, bad_records='skip')
     assert list(data.bad_records) == [f'{path}, line 2'] and data.num_examples == 1
-
-
-def test_a_template_needs_a_place_for_the_prompt(pairs):
-    with pytest.raises(ValueError, match="prompt_template: 'Answer:' has no '{prompt}'"):
-        make_input(pairs, prompt_template='Answer:')
 
 
 @needs.keras_hub

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from lingpipe.input import linear_input
 from tests.input import exact_order
@@ -36,13 +35,3 @@ def test_every_epoch_has_every_example_once_in_an_order_of_its_own():
 
 def test_training_resumes_and_is_shared():
     exact_order.assert_training_is_exact(make_input(), 28, (13, 3))
-
-
-def test_what_fills_the_last_batch_of_an_evaluation_up_has_no_weight():
-    weights = np.concatenate([weights for _, _, weights in make_input().evaluation_dataset().as_numpy_iterator()])
-    np.testing.assert_array_equal(weights, [1] * 10 + [0] * 2)
-
-
-def test_a_wrong_split_is_refused():
-    with pytest.raises(ValueError, match="split: 'dev' is not a split"):
-        make_input(split='dev')

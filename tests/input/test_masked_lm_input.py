@@ -5,17 +5,10 @@ import pytest
 
 from lingpipe.input import batch_share, byte_pair_tokenizer, hub_tokenizer, masked_lm_input, tokenization
 from tests import needs
-from tests.input import hub_presets
 
 pytestmark = needs.keras_hub
 TEXTS = ['a b c a b', 'c', 'b b c a a c b a b c a', 'a c']
 PAD, START, END, UNKNOWN, MASK = range(5)
-
-
-@pytest.fixture(name='preset', scope='module')
-def preset_fixture(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('presets') / 'bert'
-    return str(folder), hub_presets.bert(folder).preprocessor
 
 
 @pytest.fixture(name='make_input')
@@ -85,7 +78,7 @@ def test_masks_change_by_visit_and_not_by_run(make_input):
 def test_byte_pairs_have_the_mask_of_roberta(make_input):
     pytest.importorskip('tokenizers')
     tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-        keras_hub_class='RobertaTokenizer', split='dev', vocab_size=300)
+        dataset='pydoc_topics', keras_hub_class='RobertaTokenizer', split='dev', vocab_size=300)
     (inputs, labels, weights), = make_input(tokenizer=tokenizer, mask_rate=1.0).evaluation_dataset().take(1)
     assert set(inputs) == {'token_ids', 'padding_mask', 'mask_positions'}
     assert np.count_nonzero(inputs['token_ids'] == 3) > np.count_nonzero(weights) / 2

@@ -30,14 +30,8 @@ def make_input_fixture(preset, tmp_path):
     return make_input
 
 
-def columns(batches):
-    """Concatenates the four inputs in the order of their names, labels, weights and byte counts of some batches."""
-    rows = [(*(inputs[name] for name in sorted(inputs)), *targets) for inputs, *targets in batches]
-    return [np.concatenate(column) for column in zip(*rows)]
-
-
 def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, caplog):
-    *inputs, labels, weights, num_bytes = columns(make_input(weight_field='w').evaluation_dataset())
+    *inputs, labels, weights, num_bytes = exact_order.all_columns(make_input(weight_field='w').evaluation_dataset())
     sources, targets, sample_weights = zip(*PAIRS)
     expected, expected_labels, mask = preset[1]({'encoder_text': list(sources), 'decoder_text': list(targets)})
     for name, part in zip(sorted(expected), inputs):
@@ -51,7 +45,7 @@ def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, capl
 
 def test_training_visits_all_pairs_and_resumes(make_input):
     data = make_input(shuffle=True, seed=1, target_length=None)
-    order = [row.tobytes() for row in columns(data.training_dataset().take(5))[3]]
+    order = [row.tobytes() for row in exact_order.all_columns(data.training_dataset().take(5))[3]]
     assert sorted(order[:5]) == sorted(order[5:]) and order[:5] != order[5:]
     exact_order.assert_training_is_exact(data, 20, (5, 3))
 
@@ -59,7 +53,7 @@ def test_training_visits_all_pairs_and_resumes(make_input):
 def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input):
     pytest.importorskip('tokenizers')
     tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-        keras_hub_class='BartTokenizer', split='dev', vocab_size=300)
+        dataset='pydoc_topics', keras_hub_class='BartTokenizer', split='dev', vocab_size=300)
     data = make_input(files=None, dataset='spoken_numbers', split='test[:4]', source_field='words',
                       target_field='digits', tokenizer=tokenizer, sequence_length=64, target_length=9)
     (inputs, labels, weights, num_bytes), = data.evaluation_dataset().take(1)
@@ -73,7 +67,8 @@ def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input)
     ({'target_length': 0}, 'target_length: 0 is not allowed'),
     ({'target_field': 'traget'}, "line 1, field 'traget' is missing; did you mean target"),
     ({'tokenizer': tokenization.ByteTokenizer.Params()}, 'tokenizer: ByteTokenizer belongs to no sequence-to-sequence'),
-    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params()}, "'GPT2Tokenizer' has no Seq2SeqLMPreprocessor in KerasHub. Set it to 'BartTokenizer'")])
+    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+        dataset='pydoc_topics')}, "'GPT2Tokenizer' has no Seq2SeqLMPreprocessor in KerasHub. Set it to 'BartTokenizer'")])
 def test_wrong_fields_are_named(make_input, fields, words):
     with pytest.raises(ValueError, match=words):
         make_input(**fields)

@@ -42,15 +42,6 @@ def copy_weights(source, target):
         copy.assign(variable)
 
 
-def pipe_of(inputs, **fields):
-    p = lingpipe.GPipeLayer.Params().Set(
-        name='body', num_partitions=2, num_micro_batches=2, devices=DEVICES,
-        model=hub_model.KerasHubModel.Params().Set(**fields))
-    pipe = p.Instantiate()
-    pipe.build_from_specs({name: tf.TensorSpec(part.shape, part.dtype) for name, part in inputs.items()})
-    return pipe
-
-
 def planned(**fields):
     """Returns the partitions of a plan for two devices and Adam."""
     p = lingpipe.GPipeLayer.Params().Set(
@@ -58,16 +49,6 @@ def planned(**fields):
         model=model_source.KerasModelParams(dense_model).Set(**fields))
     setting = resolution.make_setting(p, tf.TensorSpec([4, 6]))
     return plans.make_plan(setting, schedules.make_schedule('gpipe', 2, 2), 'none', p.partition_by).partitions
-
-
-def functions_of(pipe, x, y):
-    """Names of the functions that a step calls, such as 'stage_0_forward'."""
-    def step():
-        return pipe.value_and_grad(lambda y, outputs: tf.reduce_mean((outputs - y) ** 2), x, y).gradients
-
-    operations = tf.function(step, autograph=False).get_concrete_function().graph.get_operations()
-    names = [operation.get_attr('f').name for operation in operations if operation.type == 'PartitionedCall']
-    return {name.split('__inference_')[-1].rsplit('_', 1)[0] for name in names}
 
 
 def names_of(variables):
@@ -168,15 +149,6 @@ def test_a_preset_with_lora_starts_from_its_weights(hub, tmp_path):
         np.testing.assert_allclose(loaded.predict(TOKENS, verbose=0), outputs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_head_is_trained_beside_lora(hub):
-    inputs = {**TOKENS, 'segment_ids': np.zeros([4, 8], 'int32')}
-    pipe = pipe_of(inputs, backbone='BertBackbone', head='token_classifier', head_arguments={'num_classes': 3},
-                   lora_rank=2, backbone_arguments={
-                       'vocabulary_size': 20, 'num_layers': 1, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16,
-                       'max_sequence_length': 8})
-    assert {variable.path.split('/')[-2] for variable in pipe.trainable_variables} == {'query', 'value', 'logits'}
-
-
 def dense_model():
     model = keras.Sequential([
         keras.Input([6]), keras.layers.Dense(8, activation='gelu', name='first'),
@@ -221,14 +193,6 @@ def test_only_what_is_named_is_trained():
     assert not pipe.model.get_layer('norm').trainable and pipe.model.get_layer('last').trainable
 
 
-def test_partitions_ahead_of_lora_have_no_backward_pass():
-    pipe = dense_pipe(lora_rank=2, lora_layers=['last'])
-    assert pipe.partitions[0].layer_names == ['first', 'norm', 'second']  # forward passes alone are cheap
-    found = functions_of(pipe, np.zeros([4, 6], 'float32'), np.zeros([4, 3], 'float32'))
-    assert {name for name in found if name.startswith('stage_0')} == {'stage_0_forward'}
-    assert 'stage_1_backward' in {name.removesuffix('_from_inputs') for name in found}
-
-
 def test_a_plan_counts_slots_gradients_and_activations_of_what_is_trained():
     first, last = planned(lora_rank=2, lora_layers=['last'])
     assert first.slots == first.gradients == 0 and last.gradients == 4 * (8 * 2 + 2 * 3)
@@ -245,15 +209,15 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
 
 
 @pytest.mark.parametrize('fields, words', [
-    ({'lora_rank': 0, 'lora_layers': ['first']}, 'lora_rank=0 is no rank'),
-    ({'lora_rank': 2.0, 'lora_layers': ['first']}, 'lora_rank=2.0 is no rank'),
+    ({'lora_rank': 0, 'lora_layers': ['first']}, 'lora_rank=0 is not a valid rank'),
+    ({'lora_rank': 2.0, 'lora_layers': ['first']}, 'lora_rank=2.0 is not a valid rank'),
     ({'lora_layers': ['first']}, 'without lora_rank'),
     ({'lora_rank': 2}, "has no KerasHub backbone.*lora_layers=\\['first'\\]"),
     ({'lora_rank': 2, 'lora_layers': ['fist']}, "lora_layers: 'fist' matches nothing"),
     ({'lora_rank': 2, 'lora_layers': ['norm']}, "lora_layers: 'norm' matches nothing"),
     ({'trainable': ['second/kernels']}, "trainable: 'second/kernels' matches nothing"),
     ({'trainable': ['(']}, 'is not a regular expression'),
-    ({'trainable': 'second'}, 'is no list of regular expressions'),
+    ({'trainable': 'second'}, 'is not a list of regular expressions'),
     ({'trainable': []}, 'leaves nothing to train'),
 ])
 def test_what_cannot_be_trained_so_is_refused(fields, words):

@@ -110,17 +110,11 @@ def test_equal_names_are_numbered():
     assert list(model_source.names_by_path(nested)) == ['same/kernel', 'same/kernel_1']
 
 
-def test_the_precision_of_the_body_is_the_models():
-    pipe = built(lingpipe.KerasModelParams(skipping_model), dtype_policy='mixed_bfloat16')
-    assert pipe.model.layers[1].compute_dtype == 'bfloat16'
-    assert keras.config.dtype_policy().name == 'float32'
-
-
 @pytest.mark.parametrize('make, words', [
     (lambda path: lingpipe.KerasModelParams(), 'Give one of them'),
     (lambda path: lingpipe.KerasModelParams(dict).Instantiate().make(), 'returned a dict'),
     (lambda path: lingpipe.KerasModelParams(model_file=path / 'modle.keras').Instantiate().make(), "did you mean model.keras"),
-    (lambda path: lingpipe.KerasModelParams(model_file='model.h5').Instantiate().make(), "no '.keras' file"),
+    (lambda path: lingpipe.KerasModelParams(model_file='model.h5').Instantiate().make(), "is not a '.keras' file"),
 ])
 def test_what_is_no_model_is_refused(file, make, words):
     with pytest.raises(ValueError, match=words):

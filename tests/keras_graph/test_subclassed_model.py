@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from lingpipe.keras_graph import keras_model
 from lingpipe.pipeline import gpipe_layer
-from tests.keras_graph.test_keras_model import assert_stages_equal_model, normal
+from tests.keras_graph.test_keras_model import assert_stages_equal_model
+from tests.plain_stack import normal
 
 layers = keras.layers
 

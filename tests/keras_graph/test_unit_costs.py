@@ -4,6 +4,7 @@ import tensorflow as tf
 from lingpipe.layers import keras_params
 from lingpipe.partition import layer_kernels
 from lingpipe.pipeline import layer_sources
+from tests.plain_stack import Counts
 
 layers = keras.layers
 
@@ -16,3 +17,12 @@ def test_units_run_the_kernels_of_their_layers():
     frozen, *trained = layer_sources.LayersOfModel(model).kernels(specs)
     assert trained == [alone, alone]
     assert (len(frozen.forward), frozen.backward, frozen.recomputed) == (len(alone.forward), [], [])
+
+
+def test_measuring_leaves_a_variable_of_tensorflow_as_it_was():
+    counts = Counts()
+    source = layer_sources.LayersOfModel(keras.Sequential([keras.Input([4]), keras.layers.Dense(3), counts]))
+    before = int(counts.count)
+    specs = tf.TensorSpec([2, 4], tf.float32)
+    source.times(specs, 'CPU:0', None, source.analyses(specs))
+    assert int(counts.count) == before

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingpipe.keras_graph import model_segments, weight_loading
 from lingpipe.layers import base_layer
@@ -35,20 +34,11 @@ def test_values_arrive_whole(shape):
     np.testing.assert_array_equal(variable, values)
 
 
-
 def test_what_is_not_loaded_gets_its_initial_value():
     awaited, (loaded, new) = variables((2, 3), (4,))
     with awaited.loading():
         loaded.assign(np.ones([2, 3]))
     np.testing.assert_array_equal(new, keras.initializers.RandomNormal(seed=1)((4,)))
-
-
-def test_afterwards_variables_are_assigned_as_ever():
-    awaited, (variable,) = variables((2,))
-    with awaited.loading():
-        pass
-    variable.assign(tf.constant([1.0, 2.0]))
-    np.testing.assert_array_equal(variable, [1, 2])
 
 
 def test_other_shapes_are_refused():

@@ -1,7 +1,9 @@
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from lingpipe.layers import amoebanet_operations
+from lingpipe.layers import amoebanet_operations, base_layer
 
 EPSILON = 1e-3
 
@@ -65,11 +67,6 @@ def test_3x3_is_a_bottleneck():
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
 
 
-def test_bottleneck_is_left_out_below_four_filters():
-    layer = make_operation('3x3', (2, 6, 6, 5), filters=3)
-    assert [convolution.kernel.shape for convolution, _ in layer.convolutions] == [(3, 3, 5, 3)]
-
-
 def test_separable_is_applied_twice_and_strides_once():
     x = random_images((2, 7, 6, 5))
     layer = make_operation('separable_5x5_2', x.shape, filters=4, strides=2)
@@ -114,12 +111,6 @@ def test_none_is_the_identity_unless_shapes_require_a_convolution():
         np.testing.assert_allclose(layer(x), expected, atol=1e-5)
 
 
-def test_unknown_operation_names_the_nearest():
-    with pytest.raises(ValueError, match="Operation.operation is 'max_pool_3', no operation of AmoebaNet; did "
-                                         'you mean max_pool_3x3'):
-        make_operation('max_pool_3', (2, 5, 5, 4), filters=4)
-
-
 @pytest.mark.parametrize('size', [(4, 4), (5, 5), (5, 4), (1, 1)])
 @pytest.mark.parametrize('relu', [False, True])
 def test_factorized_reduction_sees_every_pixel_once(size, relu):
@@ -135,3 +126,38 @@ def test_factorized_reduction_sees_every_pixel_once(size, relu):
     np.testing.assert_allclose(outputs, expected / np.sqrt(1 + EPSILON), atol=1e-5)
     assert outputs.shape == layer.compute_output_shape(x.shape)
     assert (even.shape, odd.shape) == ((3, 2), (3, 3))
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    keras.utils.set_random_seed(0)
+
+
+def make_drop_path(**fields):
+    layer = amoebanet_operations.DropPath.Params().Set(name='drop_path', **fields).Instantiate()
+    layer.build((None, 2, 2, 3))
+    return layer
+
+
+def test_drop_path_drops_whole_examples_and_keeps_the_expected_value():
+    inputs = np.random.default_rng(0).normal(1.0, 0.1, (4000, 2, 2, 3)).astype('float32')
+    outputs = make_drop_path(final_keep_prob=0.7)(inputs, training=True).numpy()
+    kept = np.any(outputs != 0, axis=(1, 2, 3))
+    np.testing.assert_allclose(outputs[kept], inputs[kept] / 0.7, rtol=1e-6)
+    assert np.all(outputs[~kept] == 0)
+    assert kept.mean() == pytest.approx(0.7, abs=4 * np.sqrt(0.7 * 0.3 / 4000))
+    assert outputs.mean() == pytest.approx(inputs.mean(), rel=0.05)
+
+
+@pytest.mark.parametrize('step, keep_prob', [(0, 1.0), (500, 0.85), (1000, 0.7), (2000, 0.7)])
+@pytest.mark.parametrize('as_step', [int, lambda step: tf.constant(step, tf.int64)])
+def test_keep_prob_falls_linearly_to_its_final_value(step, keep_prob, as_step):
+    layer = make_drop_path(final_keep_prob=0.7, num_training_steps=1000)
+    with base_layer.training_step(as_step(step)):
+        assert float(layer.keep_prob()) == pytest.approx(keep_prob)
+
+
+@pytest.mark.parametrize('final_keep_prob, training', [(0.5, False), (1.0, True)])
+def test_drop_path_is_the_identity(final_keep_prob, training):
+    inputs = tf.ones((100, 2, 2, 3))
+    assert make_drop_path(final_keep_prob=final_keep_prob)(inputs, training=training) is inputs

@@ -33,44 +33,11 @@ def test_nobody_attends_to_padding(is_causal):
     np.testing.assert_allclose(layer(X, mask=mask), expected, atol=1e-5)
 
 
-def test_attention_is_that_of_the_layer_of_keras():
-    layer, other = make_attention(), keras.layers.MultiHeadAttention(2, 4)
-    other.build((None, 5, 8), (None, 5, 8))
-    kernel, bias, output_kernel, output_bias = layer.get_weights()
-    parts = zip(np.split(kernel, 3, 1), np.split(bias, 3))
-    other.set_weights([weight for k, b in parts for weight in (k.reshape(8, 2, 4), b.reshape(2, 4))]
-                      + [output_kernel.reshape(2, 4, 8), output_bias])
-    np.testing.assert_allclose(layer(X), other(X, X, use_causal_mask=True), atol=1e-5)
-
-
-@pytest.mark.parametrize('mask', [None, np.array([[True] * 4 + [False]] * 3)])
-def test_the_way_with_drop_out_is_the_same_attention(mask):
-    layer = make_attention(atten_dropout_prob=1e-9)
-    np.testing.assert_allclose(layer(X, mask=mask, training=True), layer(X, mask=mask), atol=1e-5)
-
-
 def test_drop_out_keeps_the_mean_of_the_weights_and_is_for_training_only():
     layer = make_attention(atten_dropout_prob=0.5)
     many = np.repeat(X[:1], 4000, 0)
     np.testing.assert_allclose(layer(many, training=True).numpy().mean(0), layer(X[:1])[0], atol=0.15)
     np.testing.assert_array_equal(layer(X), make_attention()(X))
-
-
-@pytest.mark.parametrize('is_rotary', [True, False])
-def test_keys_and_values_of_earlier_positions_can_be_kept(is_rotary):
-    """What decoding will do: the last position, from its own projection and what was projected before."""
-    layer = make_attention(use_rotary_positions=is_rotary)
-    _, old_keys, old_values = layer.project(X[:, :4])
-    queries, keys, values = layer.project(X[:, 4:], start=4)
-    keys, values = (keras.ops.concatenate(pair, axis=1) for pair in ((old_keys, keys), (old_values, values)))
-    np.testing.assert_allclose(layer.combine(layer.attend(queries, keys, values))[:, 0], layer(X)[:, 4], atol=1e-5)
-
-
-@pytest.mark.parametrize(('num_heads', 'is_rotary'), [(3, False), (8, True)])
-def test_heads_that_do_not_divide_the_channels_are_refused(num_heads, is_rotary):
-    layer = attention.MultiHeadAttention.Params().Set(num_heads=num_heads, use_rotary_positions=is_rotary).Instantiate()
-    with pytest.raises(ValueError, match=f'num_heads is {num_heads}, but vectors have 8 channels'):
-        layer.build((None, 5, 8))
 
 
 def test_heads_of_a_size_of_their_own_are_those_of_keras():

@@ -27,8 +27,3 @@ def test_its_config_makes_it_again():
     norm = batch_normalization.BatchNormalization(group_size=4, momentum=0.5)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(norm))
     assert (again.group_size, again.momentum) == (4, 0.5)
-
-
-def test_a_group_of_none_is_refused():
-    with pytest.raises(ValueError, match='group_size=0 is not possible'):
-        batch_normalization.BatchNormalization(group_size=0)

@@ -4,7 +4,6 @@ import pickle
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers.keras_params import REQUIRED, KerasParams
@@ -111,13 +110,13 @@ def test_every_stock_layer_has_its_constructor_arguments_as_fields(cls):
     assert p.Copy().FromTextWithTypes(p.ToTextWithTypes()) == p
 
 
-def test_base_class_arguments_that_a_subclass_gives_itself_are_no_fields():
+def test_what_a_base_class_requires_is_no_field_of_a_class_with_arguments():
     assert 'rank' not in KerasParams(keras.layers.Conv2D)  # Conv2D gives rank=2 to its base
-    keys = KerasParams(TenDense).GetKeys()
-    assert 'units' not in keys
-    assert 'activation' not in keys
-    assert {'extra', 'use_bias', 'name', 'trainable'} <= set(keys)
+    keys = set(KerasParams(TenDense).GetKeys())
+    assert 'units' not in keys and {'extra', 'use_bias', 'name', 'trainable'} <= keys
     assert KerasParams(Closed).GetKeys() == ['cls', 'width']
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'activation'"):
+        KerasParams(TenDense, activation='tanh').Instantiate()
 
 
 def test_unknown_argument_names_the_nearest():
@@ -134,16 +133,6 @@ def test_unknown_argument_names_the_nearest():
 def test_missing_required_argument_is_named(p, message):
     with pytest.raises(ValueError, match=message):
         p.Instantiate()
-
-
-def test_other_errors_of_the_constructor_are_shown_as_they_are():
-    with pytest.raises(ValueError, match='positive integer'):
-        dense(units=-3).Instantiate()
-
-
-def test_instantiate_takes_arguments_in_place_of_fields():
-    assert dense(units=3).Instantiate(units=5, name='x').units == 5
-    assert dense().Instantiate(units=5).units == 5
 
 
 @pytest.mark.parametrize('initializer', [
@@ -169,13 +158,6 @@ def test_keras_objects_become_params_whose_fields_a_text_can_change():
     assert isinstance(p.Instantiate().kernel_initializer, keras.initializers.Zeros)
 
 
-def test_text_names_keras_objects_by_their_public_names():
-    text = dense(units=3, bias_initializer=keras.initializers.Ones(), activation=keras.activations.gelu).ToText()
-    assert 'cls : type/keras.layers/Dense\n' in text
-    assert 'bias_initializer.cls : type/keras.initializers/Ones\n' in text
-    assert 'activation : type/keras.activations/gelu\n' in text
-
-
 def training_objects():
     modules = (keras.optimizers, keras.optimizers.schedules, keras.losses)
     return [pytest.param(f'{module.__name__}/{name}', cls, id=f'{module.__name__}.{name}') for module in modules
@@ -193,17 +175,6 @@ def test_training_objects_are_read_from_text_by_public_names(name, cls):
     text = holder().Set(value=KerasParams(cls)).ToText()
     assert f'value.cls : type/{name}\n' in text
     assert holder().FromText(text).value == KerasParams(cls)
-
-
-def test_an_optimizer_with_a_schedule_reads_back_and_instantiates():
-    p = KerasParams(keras.optimizers.SGD, momentum=0.9, learning_rate=keras.optimizers.schedules.CosineDecay(0.5, 100))
-    text = holder().Set(value=p).ToText()
-    assert 'value.learning_rate.cls : type/keras.optimizers.schedules/CosineDecay\n' in text
-    read = holder().Set(value=KerasParams(keras.optimizers.Adam)).FromText(text).value
-    assert read == p
-    optimizer = read.Instantiate()
-    assert optimizer.momentum == 0.9
-    assert float(optimizer.learning_rate) == 0.5
 
 
 def test_nested_layer_is_overridden_by_text():
@@ -244,23 +215,3 @@ def test_layer_with_params_of_its_own_is_refused():
 
     with pytest.raises(TypeError, match=r'Own has Params of its own; use Own.Params\(\)'):
         KerasParams(Own)
-
-
-def test_mutable_default_of_a_constructor_is_not_shared():
-    class Sized(keras.layers.Layer):
-        def __init__(self, sizes=[1], **kwargs):  # noqa: B006 (what a careless user writes)
-            super().__init__(**kwargs)
-            self.sizes = tuple(sizes)
-
-    p = KerasParams(Sized)
-    p.sizes.append(2)
-    assert p.Instantiate().sizes == (1, 2)
-    assert KerasParams(Sized).Instantiate().sizes == (1,)
-
-
-def test_dtypes_of_tensorflow_are_read_back():
-    p = dense(units=3, dtype=tf.float16)
-    q = dense().FromTextWithTypes(p.ToTextWithTypes())
-    assert q == p
-    assert q.dtype is tf.float16
-    assert q.Instantiate().compute_dtype == 'float16'

@@ -1,6 +1,5 @@
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,13 +48,6 @@ def test_it_is_version_one_and_a_half_by_its_number_of_multiply_adds():
     assert flops / 2 == 4_089_184_256  # of torchvision's resnet50; version 1, strides in the 1x1, has 3.86e9
 
 
-def test_small_images_keep_their_size_in_the_stem():
-    layers, shapes = make_unallocated((None, 32, 32, 1), depth=18, filters=16, for_small_images=True, num_classes=10)
-    assert shapes[0] == (None, 32, 32, 16)
-    assert shapes[-2] == (None, 4, 4, 128)
-    assert layers[0].convolution.convolution.kernel.shape == (3, 3, 1, 16)
-
-
 @pytest.mark.parametrize('bottleneck', [True, False])
 def test_a_new_block_passes_what_is_positive_through(bottleneck):
     block = resnet.ResNetBlock.Params().Set(name='block', filters=4, bottleneck=bottleneck).Instantiate()
@@ -72,14 +64,6 @@ def test_only_the_last_scale_of_each_block_starts_at_zero():
     zero = {path for path, values in gammas.items() if values.tolist() == [0.0]}
     assert zero == {f'{layer.name}/convolution_2/batch_normalization/gamma' for layer in layers[1:-1]}
     assert all(values.tolist() == [1.0] for path, values in gammas.items() if path not in zero)
-
-
-def test_every_batch_norm_has_the_published_constants():
-    layers, _ = make_unallocated(depth=18)
-    norms = [
-        sub for layer in layers for sub in layer._flatten_layers() if isinstance(sub, keras.layers.BatchNormalization)]
-    assert len(norms) == 17 + 3
-    assert {(norm.momentum, norm.epsilon) for norm in norms} == {(0.9, 1e-5)}
 
 
 def test_lars_adapts_kernels_and_skips_scales_offsets_and_the_bias():

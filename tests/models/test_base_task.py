@@ -23,11 +23,6 @@ def test_the_names_of_the_metrics_are_known_without_running_the_pipeline():
     assert task.metric_names(tf.TensorSpec([4], tf.float32)) == {'loss', 'worst'}
 
 
-def test_the_best_metric_of_a_task_is_one_that_every_task_has():
-    evaluation = Regression.Params().eval
-    assert (evaluation.best_metric, evaluation.best_is_largest) == ('loss', None)
-
-
 def test_a_task_without_a_loss_asks_for_one():
     p = base_task.BaseTask.Params().Set(name='task')
     p.body.Set(layers=[layers.KerasParams(keras.layers.Dense, units=1)])

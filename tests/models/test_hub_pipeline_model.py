@@ -51,18 +51,6 @@ def test_texts_are_put_aside_for_validation(pair):
         np.testing.assert_allclose(found[name], plain[name], rtol=1e-4)
 
 
-def test_texts_are_evaluated_and_predicted(pair):
-    plain, model = pair
-    np.testing.assert_allclose(model.evaluate(TEXTS, LABELS, verbose=0), plain.evaluate(TEXTS, LABELS, verbose=0), 1e-4)
-    np.testing.assert_allclose(model.predict(TEXTS, verbose=0), plain.predict(TEXTS, verbose=0), rtol=1e-3, atol=1e-5)
-
-
-def test_a_batch_of_texts_is_trained_on(pair):
-    plain, found = ((model.train_on_batch(TEXTS, LABELS)[0], model.test_on_batch(TEXTS, LABELS)[0]) for model in pair)
-    np.testing.assert_allclose(found, plain, rtol=1e-4)
-    np.testing.assert_allclose(pair[1].predict_on_batch(TEXTS), pair[0].predict_on_batch(TEXTS), rtol=1e-3, atol=1e-5)
-
-
 def test_a_saved_one_takes_texts_again(pair, tmp_path):
     model = pair[1]
     model.save(tmp_path / 'model.keras')

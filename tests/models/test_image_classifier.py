@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
+from lingpipe.input import image_input
 from lingpipe.models import image_classifier
 
 
@@ -56,3 +57,17 @@ def test_logits_of_half_precision_are_compared_in_single_precision():
     loss, _ = make_task().loss((LABELS, ONES), logits)['loss']
     assert loss.dtype == tf.float32
     np.testing.assert_allclose(loss, make_task().loss((LABELS, ONES), tf.cast(logits, tf.float32))['loss'][0])
+
+
+@pytest.mark.parametrize('last, warns', [
+    (layers.KerasParams(keras.layers.Dense, units=10), False),
+    (layers.KerasParams(keras.layers.Dense, units=10, activation='softmax'), True),
+    (layers.KerasParams(keras.layers.Softmax), True)])
+def test_softmax_at_the_end_is_warned_of(last, warns, caplog):
+    data = image_input.ImageInput.Params().Set(batch_size=4, image_size=8).Instantiate()
+    params = image_classifier.ImageClassifier.Params().Set(name='task')
+    params.body.layers = [layers.KerasParams(keras.layers.Flatten), layers.KerasParams(keras.layers.Dense, units=10), last]
+    task = params.Instantiate()
+    task.body.build_from_specs(data.input_spec)
+    task.check_input(data)
+    assert ('ends in softmax' in caplog.text) == warns

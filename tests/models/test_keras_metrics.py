@@ -109,28 +109,6 @@ def test_numbers_that_are_small_differences_of_large_ones_add_up():
     assert make_task([metric], num_outputs=10).metric_names(targets) == {'loss', 'auc'}
 
 
-@pytest.mark.parametrize('policy', ['mixed_float16', 'mixed_bfloat16'])
-def test_half_precision_is_measured_in_single_precision(policy, assert_close):
-    """300 examples in one micro-batch: bfloat16 cannot count them."""
-    accuracy = KerasParams(METRICS.SparseCategoricalAccuracy, name='accuracy')
-    task = make_task([accuracy], dtype_policy=policy)
-    x, y, weights = examples(300)
-    outputs = tf.cast(task.body(x), tf.float32).numpy()
-    metrics = task.body.value_and_grad(task.loss_and_metrics, x, (y, weights)).metrics
-    assert_close(metrics['accuracy'], np.average(outputs.argmax(-1) == y, weights=weights))
-
-
-@pytest.mark.parametrize('metric', [
-    KerasParams(METRICS.R2Score), KerasParams(METRICS.MeanAbsoluteError), KerasParams(METRICS.RootMeanSquaredError)],
-    ids=lambda params: params.cls.__name__)
-def test_regressions_are_measured_too(metric, assert_close):
-    task = make_task([metric], num_outputs=2, loss=KerasParams(keras.losses.MeanSquaredError), num_micro_batches=3)
-    x, _, weights = examples(8)
-    y = x[:, :2] ** 2
-    out = task.body.value_and_grad(task.loss_and_metrics, x, (y, weights))
-    assert_close(list(out.metrics.values()), list(expected(task, x, y, weights).values()))
-
-
 def test_a_binary_classifier_ends_in_one_logit(assert_close):
     metrics = named({'auc': of_classes(KerasParams(METRICS.AUC, from_logits=False)),
                      'recall': of_classes(KerasParams(METRICS.Recall))})

@@ -70,16 +70,6 @@ def test_a_weight_of_a_sequence_counts_for_all_of_its_tokens(assert_close):
     assert_close(out.loss, np.average(each, weights=weights[:, None] * (labels != 3)))
 
 
-@pytest.mark.parametrize('policy', ['mixed_float16', 'mixed_bfloat16'])
-def test_outputs_of_half_precision_are_compared_in_single_precision(policy, assert_close):
-    task = make_task(KerasParams(LOSSES.MeanSquaredError), dtype_policy=policy)
-    x, y, weights = batch(300)
-    outputs = tf.cast(task.body(x), tf.float32)
-    out = task.body.value_and_grad(task.loss_and_metrics, x, (y, weights))
-    assert out.loss.dtype == tf.float32
-    assert_close(out.loss, np.average(np.mean((outputs.numpy() - y)**2, -1), weights=weights))
-
-
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 class Spread(LOSSES.Loss):

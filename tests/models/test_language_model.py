@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.input import tokenization
 from lingpipe.models import language_model
 
 RNG = np.random.default_rng(0)
@@ -56,26 +55,6 @@ def test_logits_of_half_precision_are_compared_in_single_precision():
     logits = tf.cast(LOGITS, tf.bfloat16)
     loss, _ = make_task().loss((LABELS, ONES, ONES), logits)['loss']
     np.testing.assert_allclose(loss, make_task().loss((LABELS, ONES, ONES), tf.cast(logits, tf.float32))['loss'][0])
-
-
-class _Text:
-    """An input of given tokens, and its Params."""
-
-    def __init__(self, tokens):
-        self.tokens = np.array(tokens)
-        self.tokenizer = tokenization.ByteTokenizer.Params().Instantiate()
-
-    def Instantiate(self):
-        return self
-
-
-def test_an_n_gram_model_of_the_training_text_is_the_baseline():
-    training, test = _Text([65, 66, 67, 0] * 30), _Text([65, 66, 67, 0])
-    assert make_task().baselines(training, test) == {}
-    (name, bits), = make_task(n_gram_order=3).baselines(training, test).items()
-    assert name == '3-gram model bits_per_byte'
-    expected = language_model.NGramModel(training.tokens, 3, 256).bits(np.array([0, 65, 66, 67, 0]))[1:].mean()
-    assert bits == pytest.approx(expected) and bits < 1
 
 
 def input_of(vocab_size, shape, num_targets=3):

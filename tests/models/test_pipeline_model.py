@@ -91,13 +91,14 @@ def test_a_short_last_batch_counts_by_its_examples():
     assert_same_predictions(*models, x)
 
 
-def test_too_many_micro_batches_for_a_batch_are_warned_of_once(caplog):
-    _, pipelined = pair(classifier, num_micro_batches=6)
-    pipelined.compile(**with_momentum())
-    pipelined.fit(*data(8), batch_size=4, verbose=0, epochs=2)
-    assert [message for message in caplog.messages if 'num_micro_batches' in message] == [
-        'num_micro_batches=6 is more than the 4 rows of a batch, and those beyond have nothing to do. Set '
-        'num_micro_batches to 4 or less, or make batches larger.']
+def test_targets_of_fewer_rows_than_inputs_are_refused_while_running():
+    x, y = data(8)
+    specs = tf.TensorSpec([None, 5]), tf.TensorSpec([None], tf.int64)
+    batches = tf.data.Dataset.from_generator(lambda: iter([(x, y[:7])]), output_signature=specs)
+    _, model = pair(classifier, num_micro_batches=8)
+    model.compile('sgd', cross_entropy())
+    with pytest.raises(tf.errors.InvalidArgumentError, match='other numbers of rows than the first'):
+        model.fit(batches, verbose=0)
 
 
 def test_weights_of_examples_and_classes_count_as_in_keras():
@@ -127,62 +128,6 @@ def test_every_output_has_its_loss_weight_and_metrics():
     assert_same_predictions(*models, x)
 
 
-class AddedLoss(layers.Layer):
-    """Hands on its inputs and adds the mean of their squares to the loss, ten times as much in training."""
-
-    def call(self, inputs, training=False):
-        self.add_loss((3.0 if training else 0.3) * keras.ops.mean(keras.ops.square(inputs)))
-        return inputs
-
-
-def with_losses_of_layers():
-    return keras.Sequential([
-        keras.Input([5]), layers.Dense(8, activation='tanh', activity_regularizer='l2'), AddedLoss(),
-        layers.Dense(8, activation='gelu', kernel_regularizer='l1'), layers.Dense(3, activity_regularizer='l1')])
-
-
-def test_losses_of_layers_count_in_training_and_evaluation():
-    models = pair(with_losses_of_layers, schedule='zb_h1', num_partitions=2)
-    assert_same_training(*models, *data(10), lambda: {'optimizer': 'sgd', 'loss': cross_entropy()})
-    assert_same_evaluation(*models, *data(10))
-
-
-def test_losses_of_layers_count_by_the_batch_where_examples_are_weighted():
-    x, y = data(10)
-    sample_weight = np.random.default_rng(1).uniform(size=10).astype('float32')
-    models = pair(with_losses_of_layers)
-    for model in models:
-        model.compile('sgd', cross_entropy(), weighted_metrics=['accuracy'])
-    assert_same_evaluation(*models, x, y, sample_weight=sample_weight)
-
-
-def two_taggers():
-    """Two masked sequences in, a loss for each of their tokens out; a third output has no mask."""
-    left, right = keras.Input([6], dtype='int32', name='left'), keras.Input([4], dtype='int32', name='right')
-    embedding = layers.Embedding(9, 5, mask_zero=True)
-    near = layers.Dense(3, name='near')(layers.Dense(5, activation='tanh')(embedding(left)))
-    far = layers.Dense(3, name='far')(layers.Dense(4, activation='gelu')(embedding(right)))
-    return keras.Model({'left': left, 'right': right}, {
-        'near': near, 'far': far, 'whole': layers.Dense(2, name='whole')(layers.GlobalAveragePooling1D()(far))})
-
-
-def masked_sequences(num_rows=10):
-    """Rows differ in length, so that micro-batches do."""
-    random = np.random.default_rng(0)
-    x = {'left': random.integers(1, 9, (num_rows, 6)) * (np.arange(6) < 1 + np.arange(num_rows)[:, None] % 6),
-         'right': random.integers(1, 9, (num_rows, 4)) * (np.arange(4) < 4 - np.arange(num_rows)[:, None] % 4)}
-    return x, {'near': x['left'] % 3, 'far': x['right'] % 3,
-               'whole': random.normal(size=(num_rows, 2)).astype('float32')}
-
-
-def test_each_output_is_weighed_by_its_own_mask():
-    but_one_class = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)
-    plain, pipelined = pair(two_taggers, schedule='1f1b', num_partitions=2)
-    assert_same_training(plain, pipelined, *masked_sequences(8), lambda: {
-        'optimizer': keras.optimizers.SGD(0.1), 'loss': {'near': cross_entropy(), 'far': but_one_class, 'whole': 'mse'},
-        'loss_weights': {'near': 0.5, 'far': 2.0, 'whole': 1.0}})
-
-
 def test_each_output_is_weighed_by_its_own_sample_weights():
     x, y = data(10)
     random = np.random.default_rng(1)
@@ -197,23 +142,6 @@ def test_each_output_is_weighed_by_its_own_sample_weights():
                                    sample_weight=sample_weight).history)
     assert_close(histories[1], histories[0])
     assert_close(weights(pipelined), weights(plain))
-
-
-def test_a_loss_that_only_layers_add_is_enough():
-    x, y = data(10)
-    models = pair(with_losses_of_layers, schedule='1f1b', num_partitions=2)
-    assert_same_training(*models, x, None, lambda: {'optimizer': 'sgd'})
-    assert_same_evaluation(*models, x, None)
-    assert_same_training(*models, x, y, lambda: {'optimizer': 'sgd', 'metrics': ['accuracy']})
-
-
-def test_a_callback_stops_training():
-    x, y = data(16)
-    _, pipelined = pair(classifier)
-    pipelined.compile('sgd', cross_entropy())
-    stopping = keras.callbacks.EarlyStopping('loss', patience=0, mode='max', restore_best_weights=True)
-    history = pipelined.fit(x, y, batch_size=4, epochs=5, verbose=0, callbacks=[stopping]).history
-    assert len(history['loss']) == 2
 
 
 def test_slots_live_beside_their_weights_after_a_single_trace():
@@ -360,25 +288,3 @@ def test_compiling_again_traces_again():
     for jit_compile in (True, False):
         models[1].compile('sgd', cross_entropy(), jit_compile=jit_compile)
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
-
-
-def test_a_loss_of_the_whole_batch_leaves_unreached_weights_alone():
-    """Else weight decay would change them. A regularizer is a loss."""
-    def make():
-        inputs = keras.Input([5])
-        hidden = layers.Dense(4, activation='tanh')(inputs)
-        far = [layers.Dense(2, kernel_regularizer=penalty)(hidden) for penalty in (None, 'l2')]
-        return keras.Model(inputs, [layers.Dense(3)(hidden), *far])
-
-    def root(y_true, outputs):
-        return keras.ops.sqrt(keras.ops.mean(keras.ops.square(outputs - y_true)))
-
-    x = np.random.default_rng(0).normal(size=(8, 5)).astype('float32')
-    y = [x[:, :3], x[:, 3:], x[:, 3:]]
-    models = pair(make)
-    for model in models:
-        model.compile(keras.optimizers.AdamW(0.01, weight_decay=0.5), [root, None, None])
-        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
-    plain, piped = models
-    for one, other in zip(plain.get_weights(), piped.pipe.model.get_weights()):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

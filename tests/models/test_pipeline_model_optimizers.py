@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import lingpipe
 
@@ -32,41 +31,6 @@ def assert_slots_are_beside_weights(optimizer, model):
     assert len(set(homes.values())) == 2
     for slot in optimizer.variables:
         assert not slot.shape.rank or slot.value.device == homes[slot.name.rpartition('_')[0]]
-
-
-def with_exclusions(model):
-    optimizer = o.AdamW(0.1, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay([model.get_layer('body').kernel], ['head'])
-    return optimizer
-
-
-class CallsItsOwn(o.SGD):
-    """Reverses, centres and halves what it is given, in each of the places where Keras lets it."""
-
-    def apply_gradients(self, grads_and_vars):
-        return super().apply_gradients([(-gradient, variable) for gradient, variable in grads_and_vars])
-
-    def apply(self, grads, trainable_variables=None):
-        super().apply([gradient - tf.reduce_mean(gradient) for gradient in grads], trainable_variables)
-
-    def update_step(self, gradient, variable, learning_rate):
-        super().update_step(gradient / 2, variable, learning_rate)
-
-
-OPTIMIZERS = {
-    'excluding': with_exclusions,
-    'several': lambda model: o.MultiOptimizer(o.OptimizerMap(o.Muon(0.05, adam_weight_decay=0.5), {'head/.*': o.Adam(0.1)})),
-    'accumulating': lambda model: o.Adam(0.05, use_ema=True, gradient_accumulation_steps=2, ema_overwrite_frequency=2),
-    'of_the_user': lambda model: CallsItsOwn(0.1, weight_decay=0.1)}
-
-
-@pytest.mark.parametrize('kind', OPTIMIZERS)
-def test_optimizers_that_were_made_before_the_pipeline_do_as_in_keras(kind, assert_close):
-    plain, source = make_model(), make_model()
-    optimizers = [OPTIMIZERS[kind](model) for model in (plain, source)]
-    for model, optimizer in zip((plain, pipelined(source)), optimizers):
-        fit(model, optimizer)
-    assert_close(source.get_weights(), plain.get_weights())
 
 
 def test_an_optimizer_and_its_model_resume_where_they_were(assert_close):

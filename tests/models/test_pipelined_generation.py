@@ -99,19 +99,6 @@ def _cache_devices(model):
             for call in calls for name, splits in call.splits.items()}
 
 
-def test_each_partition_computes_only_its_own_layers(hub):
-    model = pipelined(make_task(hub), 3)
-    model.generate(prompts(), stop_token_ids=None)
-    call = model._kept.generation[1]._calls['call_with_cache']
-    program = list(call._programs.values())[-1]
-    counts = [_num_products(piece._function.graph) for piece in program._pieces]
-    assert sum(counts) == _num_products(program._trace.graph) and min(counts) > 0
-
-
-def _num_products(graph):
-    return sum(operation.type in ('MatMul', 'BatchMatMulV2', 'Einsum') for operation in graph.get_operations())
-
-
 def test_fewer_prompts_than_partitions_are_generated(hub):
     task = make_task(hub)
     task.compile(sampler='greedy', jit_compile=False)

@@ -32,10 +32,6 @@ def test_a_nucleus_ends_with_the_token_that_reaches_the_sum():
     np.testing.assert_array_equal(frequencies(temperature=1.0, top_k=0, top_p=0.6), [0, 1, 0, 0])
 
 
-def test_no_temperature_takes_the_likeliest():
-    np.testing.assert_array_equal(frequencies(temperature=0.0), [0, 1, 0, 0])
-
-
 def test_draws_differ_and_repeat():
     logits = tf.zeros([1, 1000])
     draws = [int(sampling.Sampling(1.0, 0).choose(logits, tf.constant(seed))[0])

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import hyperparams, optimizers
-from lingpipe.layers import keras_params
-from lingpipe.optimizers import device_placement, pure_optimizer
+from lingpipe import optimizers
+from lingpipe.optimizers import pure_optimizer
 from tests import needs
 
 PATHS = ['kernel', 'batch_normalization/gamma', 'bias']
@@ -68,12 +67,6 @@ def test_two_steps_on_ones_have_the_published_values():
         np.testing.assert_allclose(variable.numpy(), np.full([3, 3], weight), rtol=1e-7)
 
 
-def test_a_step_with_the_defaults_has_the_published_values():
-    (variable,) = variables_of([[3.0, 4.0]], ['kernel'])
-    optimizers.LARS(10.0).apply([tf.constant([0.6, 0.8])], [variable])
-    np.testing.assert_allclose(variable.numpy(), [2.97, 3.96], rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     'fields', [{}, {'nesterov': True}, {'decay': 0.1, 'eeta': 0.1, 'epsilon': 0.5, 'momentum': 0.5}])
 def test_steps_with_a_schedule_are_those_by_hand(fields):
@@ -123,14 +116,6 @@ def test_norms_of_sixteen_bit_variables_are_float32():
     np.testing.assert_allclose(variable.numpy(), np.full([300, 300], 297.0), rtol=1e-3)
 
 
-def test_placing_slots_beside_their_variables_changes_no_result():
-    devices = ['CPU:1', 'CPU:3', 'CPU:3']
-    variables, optimizer = variables_of(VALUES, PATHS, devices), device_placement.place(optimizers.LARS(schedule()))
-    assert_near(trained(optimizer, variables, GRADIENTS), by_hand(VALUES, GRADIENTS, RATES, skips=(1, 2)))
-    slots = [slot for slot in optimizer.variables if len(slot.shape)]
-    assert [slot.value.device.rpartition('device:')[2] for slot in slots] == devices
-
-
 @needs.xla_on_cpus
 def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     stages = [VALUES[0], 5 * VALUES[0] + 1]
@@ -149,28 +134,6 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     for gradient in stacked[1:]:
         values, slots = step(values, gradient, slots)
     assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
-
-
-def test_a_file_can_hold_it_with_its_schedule():
-    optimizer = optimizers.LARS(
-        optimizers.WarmupPolynomialDecay(2.0, 1.5, 10), weight_decay=0.2, nesterov=True, skip_list=['norm'])
-    config = keras.optimizers.serialize(optimizer)
-    copy = keras.optimizers.deserialize(config)
-    assert isinstance(copy, optimizers.LARS)
-    assert copy.get_config() == optimizer.get_config()
-    assert (copy.get_config()['weight_decay'], copy.get_config()['skip_list']) == (0.2, ['norm'])
-
-
-def test_a_text_of_params_introduces_it():
-    p = hyperparams.Params()
-    p.Define('optimizer', None, '')
-    p.optimizer = keras_params.KerasParams(optimizers.LARS, weight_decay=0.2, learning_rate=keras_params.KerasParams(
-        optimizers.WarmupPolynomialDecay, initial_learning_rate=2.0, warmup_steps=1.5, max_steps=10))
-    text = p.ToText()
-    assert 'optimizer.cls : type/lingpipe.optimizers/LARS\n' in text
-    read = p.Copy().Set(optimizer=None).FromText(text)
-    assert read == p
-    assert float(read.optimizer.Instantiate().learning_rate) == 0.0
 
 
 @pytest.mark.parametrize('fields, message', [

@@ -47,17 +47,3 @@ def test_averages_live_beside_their_variables_under_their_names():
     assert list(average.averages) == ['a/kernel', 'b/kernel']
     assert [value.device[-5:] for value in average.averages.values()] == ['CPU:2', 'CPU:5']
     assert not any(value.trainable for value in average.averages.values())
-
-
-def test_a_variable_without_an_average_is_read_itself():
-    average = moving_average.MovingAverage({'weight': make_variable([1.0])}, 0.9)
-    other = make_variable([3.0])
-    other.assign([4.0])
-    np.testing.assert_array_equal(average.read(other), [4.0])
-
-
-def test_an_average_does_not_change_with_its_variable_until_it_is_updated():
-    variable = make_variable([1.0])
-    average = moving_average.MovingAverage({'weight': variable}, 0.9)
-    variable.assign([5.0])
-    np.testing.assert_array_equal(average.read(variable), [1.0])

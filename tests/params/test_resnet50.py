@@ -52,23 +52,19 @@ def test_the_network_is_the_published_one():
 
 
 @pytest.mark.parametrize('name', PUBLISHED)
-def test_batches_images_and_precision(name):
+def test_batches_images_precision_and_replicas_that_share_statistics(name):
     params = params_of(name)
     assert params.input.batch_size == {**SGD, **LARS}[name][0]
     assert (params.input.image_size, params.input.augmentation, params.input.label_offset) == (224, 'resnet', 0)
-    num_replicas, micro_batch_size, _ = REPLICAS.get(name, (1, 128, 1))
+    num_replicas, micro_batch_size, group_size = REPLICAS.get(name, (1, 128, 1))
     assert params.task.body.num_replicas == num_replicas
     assert params.input.batch_size == num_replicas * params.task.body.num_micro_batches * micro_batch_size
     assert (params.task.body.schedule,
             params.task.body.recompute) == ('1f1b', 'layer')  # memory does not grow with the batch
     assert params.task.dtype_policy == 'mixed_bfloat16'
     assert params.train.max_steps == {**SGD, **LARS}[name][1]
-
-
-@pytest.mark.parametrize('name', PUBLISHED)
-def test_as_many_replicas_share_statistics_as_published(name):
-    *blocks, _ = params_of(name).task.body.layers
-    assert {block.batch_norm_group_size for block in blocks} == {REPLICAS[name][2] if name in REPLICAS else 1}
+    *blocks, _ = params.task.body.layers
+    assert {block.batch_norm_group_size for block in blocks} == {group_size}
 
 
 @pytest.mark.parametrize('name', SGD)

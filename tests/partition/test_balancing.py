@@ -1,6 +1,7 @@
 """The fields partition_by, memory_limit and profile_dir of a pipeline, from its params to its partitions."""
 
-import json
+import pathlib
+import re
 
 import keras
 import numpy as np
@@ -46,24 +47,6 @@ def test_the_cut_by_time_balances_what_was_measured_on_the_first_device(measured
     assert [part.memory for part in pipe.partitions] == [None, None]
 
 
-def test_a_pipeline_cut_by_time_trains_as_any_other(assert_close, assert_gradients_close, tmp_path):
-    expected = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2).value_and_grad(
-        keras.losses.MeanSquaredError(), IMAGES, TARGETS)
-    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time', profile_dir=str(tmp_path))
-    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), IMAGES, TARGETS)
-    assert_close(out.loss, expected.loss)
-    assert_gradients_close(out.gradients, expected.gradients)
-    assert all(part.seconds > 0 for part in pipe.partitions)
-    assert len(json.loads((tmp_path / 'layer_times.json').read_text())) == 1  # the layers are equal
-
-
-def test_a_pipeline_may_be_cut_by_time_inside_a_function():
-    pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=2, partition_by='time')
-    outputs = tf.function(pipe)(tf.constant(IMAGES))
-    assert outputs.shape == [8, 4]
-    assert all(part.seconds > 0 for part in pipe.partitions)
-
-
 @pytest.mark.parametrize('num_slots, weights', [(0, 2), (1, 3), (2, 4), (None, 4)])
 def test_memory_counts_weights_gradient_sums_slots_and_activations(num_slots, weights):
     pipe = make_pipe(LAYERS, num_partitions=2, num_micro_batches=4, recompute='none', memory_limit=1e6,
@@ -74,32 +57,6 @@ def test_memory_counts_weights_gradient_sums_slots_and_activations(num_slots, we
     # gradients of outputs, inside and of inputs, and those of both layers' weights
     at_work = 3 * of_micro_batch + 2 * WEIGHTS
     assert [part.memory for part in pipe.partitions] == [weights * 2 * WEIGHTS + live + at_work] * 2
-
-
-def test_the_cut_keeps_to_the_memory_limit(measured):
-    fields = {'num_partitions': 2, 'num_micro_batches': 4, 'partition_by': 'time', 'recompute': 'none',
-              'num_optimizer_slots': 0}
-    pipe = make_pipe(LAYERS, memory_limit=1000, **fields)
-    pipe(IMAGES)
-    assert names(pipe) == [2, 2]
-    assert max(part.memory for part in pipe.partitions) <= 1000
-    with pytest.raises(ValueError, match=r'memory_limit=700 bytes is too little for num_partitions=2.*Set '
-                                         r'num_partitions=4'):
-        make_pipe(LAYERS, memory_limit=700, **fields)(IMAGES)
-
-
-def test_the_limit_holds_for_all_stages_of_a_device():
-    fields = {'num_partitions': 2, 'num_virtual_stages': 2, 'num_micro_batches': 4, 'schedule': 'interleaved_1f1b'}
-    pipe = make_pipe(LAYERS, memory_limit=1e6, **fields)
-    pipe(IMAGES)
-    of_device = sum(part.memory for part in pipe.partitions if part.device.endswith('CPU:0'))
-    with pytest.raises(ValueError, match=f'device 0 needs {of_device:,} bytes for its stages'):
-        make_pipe(LAYERS, memory_limit=of_device - 1, **fields)(IMAGES)
-
-
-def test_a_written_cut_is_held_to_the_limit():
-    with pytest.raises(ValueError, match=r'partition_by=\[1, 4\] gives device 1 .* more than memory_limit=900 bytes'):
-        make_pipe(LAYERS, num_partitions=2, partition_by=[1, 4], memory_limit=900)(IMAGES)
 
 
 @pytest.mark.parametrize('fields, message', [
@@ -118,13 +75,6 @@ def test_a_field_gives_the_batch_size_that_inputs_leave_open(measured):
     assert pipe.partitions == other.partitions
 
 
-def test_nothing_is_measured_or_estimated_that_is_not_needed(measured):
-    pipe = make_pipe(LAYERS, num_partitions=2)
-    pipe.build((None, 4))
-    assert not measured
-    assert [(part.seconds, part.memory) for part in pipe.partitions] == [(None, None)] * 2
-
-
 @pytest.mark.parametrize('batch, rows', [(8, 3), (9, 3), (2, 1)])
 def test_the_largest_micro_batch_is_measured(batch, rows):
     """Three micro-batches of 8 rows have 2, 3 and 3; 2 rows make two micro-batches."""
@@ -141,3 +91,12 @@ def test_step_time_cuts_by_measured_times_for_the_schedule(measured):
     costs = pipe.cut.costs
     assert pipe.schedule.simulate(costs.stages(pipe.cut.ends)).step_time == min(
         pipe.schedule.simulate(costs.stages([end, 4])).step_time for end in (1, 2, 3))
+
+
+PAGE = (pathlib.Path(__file__).parents[2] / 'docs/balancing.md').read_text(encoding='utf-8')
+
+
+def test_the_program_prints_what_is_shown(capsys):
+    (program, shown), = re.findall(r'<!-- run -->\n```python\n(.*?)```\n\n```\n(.*?)```', PAGE, re.DOTALL)
+    exec(compile(program, 'docs/balancing.md', 'exec'), {})
+    assert capsys.readouterr().out == shown

@@ -52,18 +52,12 @@ def test_a_written_list_must_keep_to_the_memory_limit_too():
                                  devices=[0, 1, 0, 1])
 
 
-def test_a_layout_is_a_written_list():
-    assert balancing.partition_ends(LAYERS, 2, 'Ett|tL') == [3, 5]
-    with pytest.raises(ValueError, match=r'partition_by=\[4, 5\] gives device 0 20 bytes to hold'):
-        balancing.partition_ends(LAYERS, 2, 't*4|t', memory=[5] * 5, memory_limit=15)
-
-
 def test_the_table_shows_time_and_memory_where_they_are_known():
     sizes = layer_memory.LayerMemory(weights=10, state=0, inputs=1, internals=3, outputs=0)
     memory = memory_model.MemoryModel([sizes] * 5, [2, 1], 'none', num_slots=1)
-    table = balancing.describe_partitions(LAYERS, [3, 5], ['a', 'b'], TIMES, memory)
+    table = balancing.Cut([3, 5], TIMES, memory).describe(LAYERS, ['a', 'b'])
     assert [(part.seconds, part.memory) for part in table] == [
         (4.5, 3 * (30 + 2 * 3) + 2 * 10), (13.5, 2 * (30 + 3) + 10)]
     assert [part.flops for part in table] == [12, 12]
-    bare = balancing.describe_partitions(LAYERS, [3, 5], ['a', 'b'])
+    bare = balancing.Cut([3, 5]).describe(LAYERS, ['a', 'b'])
     assert [(part.seconds, part.memory) for part in bare] == [(None, None)] * 2

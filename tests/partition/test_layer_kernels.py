@@ -2,7 +2,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import attention, embeddings, keras_params
+from lingpipe.layers import embeddings, keras_params
 from lingpipe.partition import layer_analysis, layer_kernels
 
 layers = keras.layers
@@ -66,13 +66,6 @@ def test_the_backward_pass_of_a_norm_reads_what_went_in():
     assert sizes(norm.backward) == [(size + vector, False), (3 * size + 2 * vector, False)]  # the former for the offsets
 
 
-def test_a_mask_that_was_drawn_is_kept():
-    size = 4 * 64 * 128
-    dropout = found(layers.Dropout, tf.TensorSpec([64, 128]), rate=0.5)
-    assert sum(kernel.num_bytes for kernel in dropout.forward) >= 2 * size
-    assert len(dropout.forward) == len(dropout.backward) == 1
-
-
 def test_an_embedding_reads_the_rows_that_are_looked_up():
     params = embeddings.TokenEmbedding.Params().Set(name='table', vocab_size=1000, model_dim=8)
     (kernel,), _, _ = layer_kernels.layer_kernels([params], tf.TensorSpec([2, 3], tf.int32))[0]
@@ -88,29 +81,7 @@ def test_rows_that_are_no_multiple_of_16_bytes_are_not_aligned(units, dtype, is_
     assert len(products) == 3 and {(product.is_aligned, product.dtype) for product in products} == {(is_aligned, dtype)}
 
 
-def test_products_of_heads_are_counted():
-    params = attention.MultiHeadAttention.Params().Set(name='attention', num_heads=4, dim_per_head=3)
-    kernels, = layer_kernels.layer_kernels([params], tf.TensorSpec([2, 6, 8]))
-    of_heads = [kernel.product for kernel in kernels.forward if kernel.product and kernel.product.num_products > 1]
-    assert sorted(product.num_products for product in of_heads) == [8, 8]
-    assert {tuple(sorted(product[:3])) for product in of_heads} == {(3, 6, 6)}
-
-
-def test_the_body_of_a_loop_counts_once():
-    lstm = found(layers.LSTM, tf.TensorSpec([8, 16, 32]), units=64, unroll=False)
-    inputs, state = (2 * 8 * width * 4 * 64 for width in (32, 64))
-    assert flops(lstm.forward) == inputs + state
-
-
 def test_a_pass_that_backward_does_not_read_from_is_not_recomputed():
     convolution = found(layers.Conv2D, tf.TensorSpec([2, 8, 8, 4]), filters=8, kernel_size=3)
     chain = found(Chain, tf.TensorSpec([3, 16]))
     assert convolution.recomputed == [] and len(chain.recomputed) == 2
-
-
-def test_a_layer_without_a_backward_pass_has_no_kernels_there():
-    layer = layers.Dense(7)
-    layer.build([None, 5])
-    kernels, spec = layer_kernels.find(layer, tf.TensorSpec([3, 5]), has_backward=False)
-    assert len(kernels.forward) == 2 and kernels.backward == kernels.recomputed == []
-    assert spec == tf.TensorSpec([3, 7])

@@ -41,15 +41,6 @@ def test_each_layer_keeps_what_its_backward_pass_reads(layer, shape, dtype, size
     assert {name: getattr(memory, name) for name in sizes} == sizes
 
 
-def test_layers_hand_their_shapes_on_and_equal_ones_are_alike():
-    dense = keras_params.KerasParams(layers.Dense, units=5)
-    pooled = keras_params.KerasParams(layers.GlobalAveragePooling1D)
-    stack = [dense.Copy().Set(name='a'), dense.Copy().Set(name='b'), pooled]
-    memories = layer_memory.layer_memories(stack, tf.TensorSpec([2, 3, 5]))
-    assert memories[0] == memories[1]
-    assert (memories[2].inputs, memories[2].outputs) == (4 * 2 * 3 * 5, 4 * 2 * 5)
-
-
 class Pair(layers.Layer):
     """Hands on its second input unchanged, as AmoebaNet's cells do, beside the sum of the square roots of both."""
 

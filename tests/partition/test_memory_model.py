@@ -38,11 +38,6 @@ def test_with_large_weights_memory_peaks_at_the_end():
     assert needs(model, 0, 0, 5) == 2 * 5000 + 5 * 4 + 4000 + 1008
 
 
-@pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
-def test_slots_add_to_weights(recompute):
-    assert of_both(1, recompute, num_slots=2) == of_both(1, recompute) + 2 * 50
-
-
 @pytest.mark.parametrize('recompute, whole, alone', [
     ('none', 3 * (4 + 4), 3 * (4 + 4)), ('stage', 2 * 12 + 4 + 4, 2 * 8 + 4 + 4),
     ('layer', 2 * 12 + 12 + 8 - 5, 2 * 8 + 8)])
@@ -53,15 +48,6 @@ def test_repeated_tensors_count_again_where_a_partition_begins(recompute, whole,
     model = memory_model.MemoryModel([first, second], [3], recompute, 0)
     assert needs(model, 0, 0, 2) == whole
     assert needs(model, 0, 1, 2) == alone
-
-
-def test_a_run_counts_no_less_than_its_last_layers_alone():
-    """An embedding turns small integers into large vectors; nine micro-batches of either wait."""
-    embedding = LayerMemory(weights=1, state=0, inputs=1, internals=0, outputs=50)
-    block = LayerMemory(weights=1, state=0, inputs=50, internals=0, outputs=50, read_inputs=50, backward=101)
-    model = memory_model.MemoryModel([embedding, block], [9], 'stage', num_slots=0)
-    assert needs(model, 0, 1, 2) == 2 + 9 * 50 + 101
-    assert needs(model, 0, 0, 2) >= needs(model, 0, 1, 2)
 
 
 @hypothesis.given(strategies.lists(strategies.tuples(*[strategies.integers(0, 30)] * 9), min_size=1, max_size=8),

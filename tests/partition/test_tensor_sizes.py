@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.partition import tensor_sizes
-from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from tests import needs
 
 _SHAPES = [(), (3,), (130,), (1000,), (5000,), (16, 8), (60, 100), (4, 1001), (2, 1), (300, 5, 7), (200, 1, 130),
@@ -38,5 +38,5 @@ def test_sizes_are_those_of_the_compilers_own_layouts(dtype):
     program = stable_hlo.lower(lambda tensors: [tensor + 1 for tensor in tensors],
                                  [tf.TensorSpec(shape, dtype) for shape in _SHAPES])
     compiled = tpu_compiler.compile_program(program, 'v5e:2x2', fast=True)
-    arguments, _ = hlo_text.entry_sizes(compiled.hlo)
+    arguments, _ = stable_hlo.entry_sizes(compiled.hlo)
     assert arguments == _sizes(dtype)

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import lingpipe
+from lingpipe import schedules
 from lingpipe.layers import keras_params
-from lingpipe.pipeline import arguments, gpipe_layer
+from lingpipe.partition import accelerators, balancing
+from lingpipe.pipeline import arguments, gpipe_layer, layer_sources
 
 X = np.random.default_rng(0).normal(size=(12, 6)).astype('float32')
 Y = np.arange(12) % 3
@@ -59,20 +61,63 @@ def test_auto_divides_the_batch(num_partitions, batch_size, num_replicas, expect
     assert arguments.num_micro_batches(num_partitions, batch_size, num_replicas) == expected
 
 
-def test_auto_is_the_default_of_the_constructor_alone():
-    pipe = lingpipe.GPipeLayer(layers=layers(), num_partitions=2, batch_size=12)
-    assert pipe.params.num_micro_batches == pipe.schedule.num_micro_batches == 6
+def test_auto_is_the_default_of_the_constructors_alone():
+    made = [lingpipe.GPipeLayer(layers=layers(), batch_size=12, devices=['CPU:0', 'CPU:1']),
+            lingpipe.GPipeLayer.from_keras(keras.Sequential([keras.Input([6]), *layers()]), batch_size=12,
+                                           devices=['CPU:0', 'CPU:1'])]
+    made[0].build(X.shape)
+    for pipe in made:
+        chosen = {field: pipe.params.Get(field) for field in arguments.DEFAULTS}
+        assert chosen == {'num_partitions': 2, 'num_micro_batches': 6, 'schedule': '1f1b', 'recompute': 'none'}
+        assert "'auto' chose num_partitions=2 (2 devices are named), schedule=1f1b" in repr(pipe)
     assert lingpipe.GPipeLayer.Params().num_micro_batches == 1
 
 
-def test_the_signature_has_every_field_and_its_default():
+@pytest.mark.parametrize('fields, expected', [
+    ({}, 'num_partitions=4 (4 layers)'),
+    ({'devices': ['CPU:0']}, 'num_partitions=1 (1 device is named)'),
+    ({'num_partitions': 2, 'batch_size': 13}, 'num_micro_batches=1 (4 a partition, or less to divide 13 rows)')])
+def test_what_cannot_overlap_is_said(fields, expected, caplog):
+    pipe = lingpipe.GPipeLayer(layers=layers(), **fields)
+    pipe.build(X.shape)
+    assert expected in repr(pipe)
+    assert ('Nothing overlaps' in caplog.text) == (1 in (pipe.params.num_partitions, pipe.params.num_micro_batches))
+
+
+def test_recomputation_follows_from_the_memory():
+    def built(**fields):
+        deep = [keras.layers.Dense(8, activation='gelu') for _ in range(12)]
+        pipe = lingpipe.GPipeLayer(layers=deep, num_partitions=2, batch_size=4096, **fields)
+        pipe.build([4096, 8])
+        return pipe
+
+    roomy = built(memory_limit=1e9)
+    assert (roomy.params.recompute, built().params.recompute) == ('none', 'none')
+    needed = max(part.memory for part in roomy.partitions)
+    tight = built(memory_limit=0.6 * needed)
+    assert tight.params.recompute == 'stage' and max(part.memory for part in tight.partitions) <= 0.6 * needed
+
+
+@pytest.mark.parametrize('fields, memory, expected', [
+    ({'batch_size': 64}, 1e9, ('none', 1e9, '1 GB a device')), ({'batch_size': 64}, 1e3, ('layer', None, 'nothing else')),
+    ({}, 1e9, ('stage', None, 'batch_size is not known')), ({'batch_size': 64}, None, ('stage', None, 'not known'))])
+def test_recomputation_follows_from_the_memory_of_gpus(fields, memory, expected, monkeypatch):
+    monkeypatch.setattr(accelerators, 'memory_of_gpus', lambda: memory)
+    source = layer_sources.LayersOfModel(keras.Sequential([keras.Input([6]), *layers()]))
+    p = gpipe_layer.GPipeLayer.Params().Set(num_partitions=2, num_micro_batches=4, recompute='auto', **fields)
+    specs = source.input_specs
+    schedule = schedules.make_schedule('1f1b', 2, 4)
+    found = balancing.cut(p, schedule, source, source.analyses(specs), specs, ['GPU:0', 'GPU:1']).recompute
+    assert (found.value, found.memory.limit) == expected[:2] and expected[2] in found.reason
+
+
+def test_the_constructor_shows_every_field_and_its_default():
     given = {name: argument for name, argument in inspect.signature(gpipe_layer.GPipeLayer).parameters.items()
              if argument.kind == argument.KEYWORD_ONLY}
     fields = dict(gpipe_layer.GPipeLayer.Params().IterParams())
     assert set(given) == set(fields) - {'cls', 'model'}
-    assert all(argument.annotation is not argument.empty for argument in given.values())
     differing = {name for name, argument in given.items() if argument.default != fields[name]}
-    assert differing == {'layers', 'num_micro_batches'}
+    assert differing == {'layers', *arguments.DEFAULTS}
     assert all(f'{name}:' in gpipe_layer.GPipeLayer.__doc__ for name in given)
 
 
@@ -80,30 +125,49 @@ class Scale(keras.layers.Layer):
     """Its config lacks an argument."""
 
     def __init__(self, factor):
-        super().__init__(name='scale')
+        super().__init__()
+        self.factor = self.add_weight(shape=[], initializer=keras.initializers.Constant(factor))
+
+    def call(self, x):
+        return self.factor * x
 
 
-SHARED = keras.layers.Dense(3, name='mine')
+def test_own_layers_need_no_config():
+    own = [keras.layers.Dense(6, name='first'), Scale(2.0), Scale(3.0)]
+    plain = keras.Sequential([keras.Input([6]), *own])
+    expected = plain(X).numpy()
+    np.testing.assert_allclose(lingpipe.GPipeLayer(layers=own, num_partitions=3)(X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_may_stand_in_the_list_twice():
+    shared = keras.layers.Dense(6)
+    pipe = lingpipe.GPipeLayer(layers=[shared, keras.layers.ReLU(), shared], num_partitions=2)
+    np.testing.assert_allclose(pipe(X), shared(keras.ops.relu(shared(X))), rtol=1e-5, atol=1e-6)
+    assert len(pipe.trainable_variables) == 2
+
+
+def test_batches_may_have_other_sizes_than_the_first():
+    pipe = lingpipe.GPipeLayer(layers=[keras.layers.Dense(4), keras.layers.GlobalMaxPooling1D()], num_partitions=2)
+    for length in (5, 9):
+        x = np.ones([6, length, 3], 'float32')
+        np.testing.assert_allclose(pipe(x), keras.Sequential(pipe.stack)(x), rtol=1e-5, atol=1e-6)
+
+
+def test_layers_become_a_plain_model():
+    pipe = lingpipe.GPipeLayer(layers=layers(), num_partitions=2)
+    expected = pipe(X, training=False)
+    np.testing.assert_allclose(pipe.to_keras()(X), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('fields, error, message', [
     ({'params': lingpipe.GPipeLayer.Params().Set(name='pipe', layers=[keras_params.KerasParams(keras.layers.Flatten)]),
       'num_partitions': 2}, TypeError, r'num_partitions=2 was given beside Params.*params.Set\(num_partitions'),
-    ({'layers': None}, TypeError, 'layers=.* is no list of Keras layers'),
-    ({'layers': keras.Sequential()}, TypeError, 'layers=.* is no list of Keras layers'),
-    ({'layers': [keras.layers.Dense(3), 'relu']}, TypeError, r"layers\[1\]='relu' is no Keras layer"),
-    ({'layers': [SHARED, SHARED]}, ValueError, r"layers\[1\], 'mine', stands in the list twice"),
-    ({'layers': [Scale(2)]}, ValueError, r"'scale' cannot be made again of its get_config\(\)"),
+    ({'params': keras.Sequential()}, TypeError, r'params=.* is not a Params object. A Keras model goes into .*from_keras'),
+    ({'layers': None}, TypeError, 'layers=.* is not a list of Keras layers'),
+    ({'layers': keras.Sequential()}, TypeError, 'layers=.* is not a list of Keras layers'),
+    ({'layers': [keras.layers.Dense(3), 'relu']}, TypeError, r"layers\[1\]='relu' is not a Keras layer"),
+    ({'layers': [keras.layers.Softmax(0, name='rows')], 'num_micro_batches': 2}, ValueError, "'rows' mixes the examples"),
     ({'layers': layers(), 'dtype_policy': 'mixed_bfloat16'}, ValueError, "dtype_policy='mixed_bfloat16' was given with layers")])
 def test_what_does_not_go_together_is_refused(fields, error, message):
     with pytest.raises(error, match=message):
         lingpipe.GPipeLayer(**fields).build([2, 3])
-
-
-def test_a_notebook_shows_the_partitions():
-    pipe = lingpipe.GPipeLayer(layers=layers(), num_partitions=2, name='a<b')
-    assert '<pre>' in pipe._repr_html_()
-    pipe.build(X.shape)
-    shown = pipe._repr_html_()
-    assert shown.count('<tr>') == 3 and '<td style="text-align: left">first .. norm</td>' in shown
-    assert 'a&lt;b' in shown and 'a<b' not in shown

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import loss_pass
 from tests.pipeline.small_stacks import (
     convolutional_layers,
     cross_entropy,
@@ -36,14 +35,6 @@ def test_a_built_pipeline_shows_its_partitions():
     assert [row.split()[:2] for row in rows] == [['0', 'CPU:0'], ['1', 'CPU:1']]
 
 
-def test_one_pipeline_takes_batches_of_any_size(assert_close):
-    pipe = make_pipe(convolutional_layers(), num_partitions=2, num_micro_batches=4)
-    for num_rows in (4, 10, 1, 4):
-        x, y = images_and_labels(num_rows)
-        assert_close(pipe(x), PlainStack(pipe, x)(x))
-        assert_trains_as_plain_layers(pipe, cross_entropy, x, y, 4, num_steps=1)
-
-
 @pytest.mark.parametrize('num_partitions, num_rows', [(1, 4), (3, 3)])
 def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, num_rows, assert_close):
     x, y = images_and_labels(num_rows)
@@ -58,16 +49,6 @@ def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, 
     sums = pipe.evaluate(cross_entropy, x, y)
     assert_close(sums, {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(float(num_rows)))})
     assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
-
-
-def test_evaluation_reads_the_values_that_read_returns(assert_close):
-    x, y = images_and_labels()
-    pipe = make_pipe(convolutional_layers(), num_partitions=3, num_micro_batches=2)
-    plain = PlainStack(pipe, x)
-    for weight in plain.weights:
-        weight.assign(0.5 * weight)
-    sums = pipe.evaluate(cross_entropy, x, y, read=lambda variable: 0.5 * variable.value)
-    assert_close(sums['loss'][0], tf.reduce_sum(cross_entropy(y, plain(x))))
 
 
 class Twist(layers.Layer):
@@ -162,23 +143,6 @@ def test_a_python_step_number_does_not_trace_again():
     assert counts == counts[:1] * 3
 
 
-def test_autograph_leaves_the_source_of_the_pipeline_alone(monkeypatch):
-    """Translation by AutoGraph, which `tf.function` does by itself, takes seconds and changes nothing."""
-    (x, y), pipe, statuses = vectors(), make_pipe([dense(3)]), []
-
-    def recording(layout):
-        def lay_out(*arguments):
-            statuses.append(tf.__internal__.autograph.control_status_ctx().status.name)
-            return layout(*arguments)
-
-        return lay_out
-
-    for name in ('value_and_grad', 'evaluate'):
-        monkeypatch.setattr(loss_pass, name, recording(getattr(loss_pass, name)))
-    tf.function(lambda: (pipe.value_and_grad(squared_error, x, y).loss, pipe.evaluate(squared_error, x, y)['loss']))()
-    assert len(statuses) >= 2 and set(statuses) == {'DISABLED'}
-
-
 class Noise(layers.Layer):
     """Multiplies by numbers that TensorFlow draws anew whenever the operation runs."""
 
@@ -221,29 +185,12 @@ def test_prints_in_a_stage_are_not_repeated_by_recomputation(recompute, tmp_path
     assert sorted((tmp_path / 'log').read_text().split()) == ['first'] * 4 + ['second'] * 4
 
 
-def test_an_assertion_inside_a_stage_stops_the_step(tmp_path):
-    x, y = vectors()
-    stack = [dense(3), KerasParams(Talkative, log=str(tmp_path / 'log'), limit=-1e9), dense(3)]
-    pipe = make_pipe(stack, num_partitions=3, num_micro_batches=2)
-    with pytest.raises(tf.errors.OpError):
-        pipe.value_and_grad(squared_error, x, y)
-
-
 class Penalty(layers.Layer):
     """Adds a loss of its own."""
 
     def call(self, inputs):
         self.add_loss(tf.reduce_sum(inputs))
         return inputs + 1.0
-
-
-def test_losses_of_layers_do_not_disturb_gradients_in_evaluation_mode(assert_close):
-    x = tf.constant(vectors()[0])
-    pipe = make_pipe([KerasParams(Penalty), KerasParams(layers.Activation, activation='tanh')], num_partitions=2)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        outputs = pipe(x, training=False)
-    assert_close(tape.gradient(outputs, x), 1.0 - tf.tanh(x + 1.0)**2)
 
 
 def test_losses_of_layers_need_a_loss_whose_weight_is_known_beforehand():

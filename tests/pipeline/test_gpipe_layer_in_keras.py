@@ -8,7 +8,7 @@ import tensorflow as tf
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import dense, vectors
-from tests.plain_stack import PlainStack, make_pipe, micro_batch_rows
+from tests.plain_stack import PlainStack, make_pipe, mean_square, micro_batch_rows
 
 layers = keras.layers
 
@@ -20,15 +20,11 @@ def layers_with_norm():
         dense(3, kernel_regularizer=KerasParams(keras.regularizers.L2, l2=0.1))]
 
 
-def mean_squared_error(y_true, outputs):
-    return tf.reduce_mean(tf.square(outputs - y_true))
-
-
 def differentiate(pipe, x, y):
     with tf.GradientTape() as tape:
         tape.watch(x)
         outputs = pipe(x, training=True)
-        loss = mean_squared_error(y, outputs) + tf.add_n(pipe.losses)
+        loss = mean_square(y, outputs) + tf.add_n(pipe.losses)
     return loss, tape.gradient(loss, [*[variable.value for variable in pipe.trainable_variables], x])
 
 
@@ -38,7 +34,7 @@ def plain_input_gradients(plain, x, y, rows):
         inputs = tf.constant(x[part])
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            loss = mean_squared_error(y[part], plain(inputs, training=True)) * len(inputs) / len(x)
+            loss = mean_square(y[part], plain(inputs, training=True)) * len(inputs) / len(x)
         gradients.append(tape.gradient(loss, inputs))
     return tf.concat(gradients, 0)
 
@@ -52,33 +48,11 @@ def test_gradients_under_a_tape_equal_the_plain_layers(num_partitions, num_rows,
     plain = PlainStack(pipe, x)
     function = tf.function(differentiate, autograph=False) if in_function else differentiate
     loss, gradients = function(pipe, tf.constant(x), tf.constant(y))
-    expected_loss, expected, _ = plain.value_and_grad(mean_squared_error, x, y, 4)
+    expected_loss, expected, _ = plain.value_and_grad(mean_square, x, y, 4)
     assert_close([w.numpy() for w in pipe.stack[1].weights], [w.numpy() for w in plain.layers[1].weights])
     inputs = plain_input_gradients(plain, x, y, micro_batch_rows(num_rows, 4))
     assert_close(loss, expected_loss)
     assert_gradients_close(gradients, [*expected, inputs])
-
-
-class Halves(layers.Layer):
-    """Makes two halves, and the place of the largest value, of its inputs; or joins halves again."""
-
-    def call(self, inputs):
-        if isinstance(inputs, tuple):
-            return tf.concat(inputs[:2], -1), inputs[2]
-        return (*tf.split(inputs, 2, -1), tf.argmax(inputs, -1))
-
-
-def test_nests_and_integers_at_the_outputs(assert_close):
-    x, _ = vectors(width=6)
-    pipe = make_pipe([dense(4), KerasParams(Halves), KerasParams(Halves)], num_partitions=3, num_micro_batches=4)
-    x = tf.constant(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        values, places = pipe(x, training=True)
-        loss = tf.reduce_sum(values**2)
-    kernel = pipe.stack[0].kernel.numpy()
-    assert_close(places, np.argmax(x @ kernel, -1))
-    assert_close(tape.gradient(loss, x), 2 * (x @ kernel) @ kernel.T)
 
 
 def functional_model(pipe, width=5):
@@ -122,18 +96,10 @@ def test_an_unrecorded_call_leaves_gradients_of_later_calls(assert_close):
                      lambda inputs: pipe(inputs, training=True)):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = mean_squared_error(y, function(x))
+            loss = mean_square(y, function(x))
         found.append(tape.gradient(loss, x))
     assert np.abs(found[0]).max() > 0
     assert_close(found[0], found[1])
-
-
-def test_it_gives_shapes_to_a_wrapper():
-    pipe = make_pipe([dense(6), dense(3)], num_partitions=2, num_micro_batches=2)
-    pipe.build((None, 5))
-    assert layers.TimeDistributed(pipe)(np.ones([4, 2, 5], 'float32')).shape == (4, 2, 3)
-    with pytest.raises(ValueError, match='Give a Python boolean'):
-        tf.function(lambda training: pipe(np.ones([4, 5], 'float32'), training=training))(tf.constant(True))
 
 
 def test_fit_equals_fit_of_the_plain_layers(assert_close):
@@ -152,35 +118,6 @@ def test_fit_equals_fit_of_the_plain_layers(assert_close):
     assert_close([w.numpy() for w in model.weights], [w.numpy() for w in plain.weights])
     assert_close(model.predict(x, batch_size=4, verbose=0), plain.predict(x, verbose=0))
     assert_close(model.evaluate(x, y, verbose=0), plain.evaluate(x, y, verbose=0))
-
-
-@pytest.mark.parametrize('recompute', ['none', 'layer'])
-def test_batches_of_unknown_size_may_have_few_rows(recompute, assert_close, assert_gradients_close):
-    """A batch may have fewer rows than there are micro-batches."""
-    x, y = vectors(10)
-    pipe = make_pipe(layers_with_norm(), num_partitions=2, num_micro_batches=4, recompute=recompute)
-    plain = PlainStack(pipe, x)
-    step = tf.function(
-        lambda x, y: pipe.value_and_grad(mean_squared_error, x, y),
-        input_signature=[tf.TensorSpec([None, 5]), tf.TensorSpec([None, 3])])
-    for num_rows in (10, 2, 1):
-        out = step(x[:num_rows], y[:num_rows])
-        loss, gradients, _ = plain.value_and_grad(mean_squared_error, x[:num_rows], y[:num_rows], 4)
-        assert_close(out.loss, loss)
-        assert_gradients_close(out.gradients, gradients)
-        assert_close([w.numpy() for w in pipe.stack[1].weights], [w.numpy() for w in plain.layers[1].weights])
-
-
-def test_weights_and_gradients_keep_the_order_of_the_layers():
-    names = []
-    for num_partitions in (1, 2, 4):
-        pipe = make_pipe(layers_with_norm(), num_partitions=num_partitions)
-        pipe.build((None, 5))
-        names.append([variable.name for variable in pipe.weights])
-        assert [v.path for v in pipe.trainable_variables] == [
-            v.path for layer in pipe.stack for v in layer.trainable_variables]
-    assert names[0] == names[1] == names[2] == [
-        'kernel', 'gamma', 'beta', 'moving_mean', 'moving_variance', 'kernel', 'bias']
 
 
 @pytest.mark.parametrize('take', [

@@ -66,14 +66,6 @@ def test_every_variable_lives_on_the_device_of_its_partition(pipe):
         ['convolution', 'norm'], ['second_convolution', 'flatten'], ['dense', 'logits']]
 
 
-def test_training_leaves_variables_and_gradients_where_they_are(pipe):
-    _, gradients = step_graph(pipe)
-    assert [device_of(gradient.op) for gradient in gradients] == [
-        device_of(variable.value) for variable in pipe.trainable_variables]
-    pipe.value_and_grad(cross_entropy, IMAGES, LABELS)
-    assert [device_of(variable.value) for variable in pipe.stack[1].variables] == ['CPU:1'] * 4
-
-
 def test_all_heavy_work_is_called_on_the_device_of_its_stage(pipe):
     graph, _ = step_graph(pipe)
     operations = graph.get_operations()

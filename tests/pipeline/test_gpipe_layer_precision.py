@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.layers import amoebanet
 from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer
 from tests.pipeline.small_stacks import images_and_labels
 from tests.plain_stack import make_pipe
 
@@ -67,21 +65,6 @@ def test_a_layer_keeps_a_policy_of_its_own():
     pipe = make_pipe([*stack()[:-1], stack()[-1].Set(dtype='float32')], dtype_policy='mixed_bfloat16')
     assert [layer.compute_dtype for layer in pipe.stack] == ['bfloat16'] * 6 + ['float32']
     assert pipe(images_and_labels()[0]).dtype == tf.float32
-
-
-def test_the_policy_reaches_layers_inside_layers():
-    body = gpipe_layer.GPipeLayer.Params().Set(
-        name='body', dtype_policy='mixed_bfloat16', layers=amoebanet.amoebanet_layers('D', 3, 16, num_classes=3))
-    bidirectional = KerasParams(layers.Bidirectional, layer=KerasParams(layers.LSTM, units=2), dtype='mixed_bfloat16')
-    inside = list(body.Instantiate()._flatten_layers(include_self=False))
-    inside += bidirectional.Instantiate()._flatten_layers()
-    assert {layer.compute_dtype for layer in inside} == {'bfloat16'}
-    assert keras.config.dtype_policy().name == 'float32'
-
-
-def test_a_saved_pipeline_keeps_its_policy():
-    config = keras.saving.serialize_keras_object(make_pipe(stack(), dtype_policy='mixed_bfloat16'))
-    assert keras.saving.deserialize_keras_object(config).stack[0].compute_dtype == 'bfloat16'
 
 
 def test_a_scaled_loss_leaves_the_gradients_as_they_are(assert_close, assert_gradients_close):

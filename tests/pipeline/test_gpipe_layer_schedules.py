@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pipeline.small_stacks import convolutional_layers, cross_entropy, dense, images_and_labels
-from tests.plain_stack import PlainStack, assert_trains_as_plain_layers, make_pipe
+from tests.plain_stack import assert_trains_as_plain_layers, make_pipe
 
 OWN_ORDER = [['0F0', '0F1', '0B1', '0B0'], ['1F1', '1F0', '1B1', '1B0']]
 
@@ -32,16 +32,6 @@ def eight_layers():
 def test_training_equals_the_plain_layers(schedule, fields, recompute):
     pipe = make_pipe(eight_layers(), schedule=schedule, recompute=recompute, partition_by='params', **fields)
     assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), fields['num_micro_batches'], num_steps=1)
-
-
-@pytest.mark.parametrize('schedule, num_virtual_stages, num_rows', [
-    ('zb_h1', 1, 7), ('interleaved_1f1b', 2, 2), ('zb_v', 2, 7)])
-def test_batches_of_other_sizes_equal_the_plain_layers(schedule, num_virtual_stages, num_rows, assert_close):
-    x, y = images_and_labels(num_rows)
-    pipe = make_pipe(eight_layers(), schedule=schedule, num_virtual_stages=num_virtual_stages, num_partitions=2,
-                     num_micro_batches=4)
-    assert_trains_as_plain_layers(pipe, cross_entropy, x, y, 4, num_steps=1)
-    assert_close(pipe(x), PlainStack(pipe, x)(x))
 
 
 def test_virtual_stages_take_turns_on_their_devices():

@@ -7,18 +7,10 @@ import tensorflow as tf
 
 from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer
-from tests.plain_stack import loss_and_gradients
+from tests.plain_stack import loss_and_gradients, mean_square, normal
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype('float32')
-
-
-def mean_square(y, outputs):
-    return tf.reduce_mean((outputs - y) ** 2)
 
 
 def calls(pipe, x, y):
@@ -75,6 +67,25 @@ def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
     with pytest.warns(UserWarning, match='Gradients do not exist'):
         model.fit(x, {'near': y}, batch_size=8, epochs=2, verbose=0)
     np.testing.assert_array_equal(source.get_layer('far').kernel, before)
+
+
+def test_regularizers_that_would_give_no_gradient_are_refused():
+    def trained(model):
+        return from_keras(model, num_partitions=2).value_and_grad(mean_square, normal(4, 5), normal(4, 5))
+
+    first = layers.Dense(5, name='first')
+    second = layers.Dense(5, kernel_regularizer=lambda kernel: tf.reduce_sum((kernel - first.kernel) ** 2))
+    model = keras.Sequential([keras.Input([5]), first, second])
+    with pytest.raises(ValueError, match=r"reads \['.*first/kernel'\], trained weights that it is not given"):
+        trained(model)
+    first.trainable = False
+    assert len(trained(model).gradients) == 2
+    x = keras.Input([5])
+    model = keras.Model(x, layers.Dense(5)(layers.Dense(4)(x)))
+    model.unused = layers.Dense(2, name='unused', kernel_regularizer='l2')
+    model.unused.build((None, 5))
+    with pytest.raises(ValueError, match=r"unused/kernel'\] have a regularizer, but"):
+        trained(model)
 
 
 def test_tapes_may_overlap_but_not_differentiate_gradients(assert_close):

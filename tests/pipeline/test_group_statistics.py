@@ -57,12 +57,5 @@ def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
     x, y = images_and_labels(8)
     alone, together = (make_pipe(stack(size), num_replicas=2, num_micro_batches=4) for size in (1, 2))
     alone.value_and_grad(cross_entropy, x, y)
-    with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* 3 are the most"):
+    with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* at most 3 are supported"):
         together.value_and_grad(cross_entropy, x, y)
-
-
-def test_functions_that_xla_compiles_are_refused():
-    x, y = images_and_labels(16)
-    pipe = make_pipe(stack(2), num_replicas=2, jit_compile=True)
-    with pytest.raises(ValueError, match='Set jit_compile=False, on TPUs .*, or group_size=1'):
-        pipe.value_and_grad(cross_entropy, x, y)

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import GPipeLayer
-from lingpipe.pipeline import arguments, loss_pass
+from lingpipe.pipeline import layer_sources, loss_pass
 from tests.plain_stack import loss_and_gradients
 
 
 @pytest.fixture
 def known():
-    return loss_pass.LossesOfTargets(arguments.GivenLayers([keras.layers.Dense(3)]), 'pipe')
+    return loss_pass.LossesOfTargets(layer_sources.LayersOfParams([]), 'pipe')
 
 
 def test_equal_losses_are_one_object(known):
@@ -31,13 +31,6 @@ def test_a_loss_made_in_each_step_is_warned_of_once(known):
         for _ in range(3):
             known.of(lambda y_true, outputs: outputs)
     assert len(caught) == 1
-
-
-def test_a_sum_is_shared_out_by_numbers_of_rows(known):
-    y_true, outputs, weights = np.zeros([4, 3]), tf.ones([4, 3]), np.array([1., 0., 2., 0.])
-    loss_fn = keras.losses.MeanSquaredError(reduction='sum')
-    total, weight = known.of(loss_fn)(loss_pass.targets_of(loss_fn, y_true, weights), outputs)['loss']
-    np.testing.assert_allclose(total / weight, loss_fn(y_true, outputs, weights))
 
 
 class CallsPython(keras.layers.Layer):

@@ -61,13 +61,6 @@ def test_every_partition_is_where_the_order_says():
         assert all(found <= {part.device[-5:]} for found, part in zip(placed, pipe.partitions))
 
 
-def test_layer_by_layer_on_unequal_devices_equals_the_plain_layers():
-    whole = [[cell.replace('I', 'B') for cell in row if 'W' not in cell] for row in UNEQUAL]
-    pipe = make_pipe(
-        convolutional_layers(), schedule=whole, recompute='layer', num_partitions=2, num_micro_batches=2)
-    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(), 2)
-
-
 @ORDERS
 def test_with_the_loss_outside_it_equals_the_plain_layers(order, num_micro_batches, assert_close, assert_gradients_close):
     x, y = images_and_labels()

@@ -13,7 +13,7 @@ from tests.pipeline.small_stacks import (
     squared_error,
     vectors,
 )
-from tests.plain_stack import PlainStack, assert_trains_as_plain_layers, loss_and_gradients, make_pipe
+from tests.plain_stack import assert_trains_as_plain_layers, loss_and_gradients, make_pipe
 
 layers = keras.layers
 
@@ -24,29 +24,6 @@ def test_training_equals_the_plain_layers_on_all_micro_batches(num_replicas, num
     pipe = make_pipe(convolutional_layers(), num_replicas=num_replicas, num_partitions=num_partitions,
                      num_micro_batches=2, schedule=schedule, recompute=recompute, partition_by='params')
     assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(16), 2 * num_replicas)
-
-
-@pytest.mark.parametrize('num_rows', [13, 1])
-def test_batches_that_the_micro_batches_do_not_divide(num_rows):
-    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(num_rows), 4, num_steps=1)
-
-
-def test_batches_whose_size_is_not_known_before(assert_close, assert_gradients_close):
-    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    x, y = images_and_labels(6)
-    plain = PlainStack(pipe, x)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 6, 6, 3]), tf.TensorSpec([None], tf.int64)], autograph=False)
-    def gradients(x, y):
-        out = pipe.value_and_grad(cross_entropy, x, y)
-        return out.loss, out.gradients
-
-    for num_rows in (6, 8):
-        x, y = images_and_labels(num_rows)
-        (loss, found), (expected_loss, expected, _) = gradients(x, y), plain.value_and_grad(cross_entropy, x, y, 4)
-        assert_close(loss, expected_loss)
-        assert_gradients_close(found, expected)
 
 
 def noisy_layers():
@@ -66,22 +43,6 @@ def test_replicas_draw_the_random_numbers_of_one_pipeline(num_replicas, num_part
                            for pipe in (one, several))
         assert_close((found.loss, found.outputs), (expected.loss, expected.outputs))
         assert_gradients_close(found.gradients, expected.gradients)
-
-
-@pytest.mark.parametrize('training', [True, False])
-def test_a_call_under_a_tape_equals_one_pipeline(training, assert_close):
-    x, y = vectors(16)
-    results = []
-    for fields in ({'num_micro_batches': 4}, {'num_micro_batches': 2, 'num_replicas': 2, 'num_partitions': 2}):
-        pipe = make_pipe(noisy_layers()[:2] + noisy_layers()[3:], **fields)
-        pipe.build(x.shape)
-        inputs = tf.constant(x)
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = pipe(inputs, training=training)
-            loss = tf.reduce_mean(squared_error(y, outputs))
-        results.append((outputs, tape.gradient(loss, [inputs, *[weight.value for weight in pipe.trainable_variables]])))
-    assert_close(*results)
 
 
 class AddsUp(layers.Layer):
@@ -106,15 +67,6 @@ def test_replicas_agree_on_a_state_by_its_aggregation(aggregation, total):
     x = np.arange(8, dtype='float32')[:, np.newaxis]
     pipe.value_and_grad(squared_error, x, x)
     assert float(pipe.stack[0].total) == total
-
-
-def test_evaluation_equals_the_plain_layers(assert_close):
-    x, y = images_and_labels(10)
-    pipe = make_pipe(convolutional_layers(), num_replicas=2, num_partitions=2, num_micro_batches=2)
-    plain = PlainStack(pipe, x)
-    assert_close(pipe(x, training=False), plain(x))
-    assert_close(
-        pipe.evaluate(cross_entropy, x, y), {'loss': (tf.reduce_sum(cross_entropy(y, plain(x))), tf.constant(10.0))})
 
 
 def test_weights_are_spread_over_the_devices_of_their_stage():

@@ -14,32 +14,25 @@ def instantiate(**fields):
 @pytest.mark.parametrize('fields, message', [
     ({'layers': []}, r'layers=\[\] .* list of layer params'),
     ({'num_partitions': 0}, 'num_partitions=0 .* integer of 1 or more'),
-    ({'num_partitions': 1.5}, 'num_partitions=1.5 .* integer of 1 or more'),
-    ({'num_partitions': 'auto'}, "num_partitions='auto' .* number of 1 or more"),
-    ({'recompute': 'auto'}, r"recompute='auto' is not resolved .* lingpipe.plan\(params\)"),
-    ({'num_micro_batches': -1}, 'num_micro_batches=-1 .* integer of 1 or more'),
+    ({'num_replicas': 'auto'}, "num_replicas='auto' .* number of 1 or more"),
+    ({'partition_by': 'auto'}, r"partition_by='auto' is not resolved .* lingpipe.plan\("),
     ({'num_partitions': 4}, r'num_partitions=4 is more than the 3 layers.*to 3 or less'),
     ({'schedule': [[f'{stage}{kind}0' for kind in 'FB' for stage in range(4)[::1 if kind == 'F' else -1]]]},
      r"schedule='own' has 4 stages for 3 layers.*an order of 3 stages or fewer"),
     ({'schedule': 'gpype'}, r"schedule='gpype' .*'gpipe'.*mean gpipe"),
-    ({'recompute': 'stages'}, r"recompute='stages' .*\['none', 'selective', 'stage', 'layer'\].*mean 'stage'"),
-    ({'recompute': 'xyz'}, r"recompute='xyz' .*\['none', 'selective', 'stage', 'layer'\].*'none', for instance"),
-    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\], a list of end indices.*mean "
+    ({'recompute': 'stages'}, r"recompute='stages' .*\['auto', 'none', 'selective', 'stage', 'layer'\].*mean 'stage'"),
+    ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\] or a list of end indices.*mean "
                                r"'flops'"),
-    ({'partition_by': 'Et|x', 'num_partitions': 2}, r"partition_by='Et\|x' is no layout, because of 'x'"),
-    ({'partition_by': 'E|t|L', 'num_partitions': 2}, r"partition_by='E\|t\|L' has 3 partitions, not 2"),
-    ({'partition_by': 'depth'}, r"partition_by='depth' is unknown.*a list of end indices or a layout such as 'Ett\|ttL'"),
     ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
     ({'memory_limit': 0}, 'memory_limit=0 .* number of bytes .* None for no limit'),
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
     ({'dtype_policy': 'bfloat'}, "dtype_policy='bfloat' is unknown; did you mean .*mixed_bfloat16"),
     ({'num_optimizer_slots': -1}, 'num_optimizer_slots=-1 .* 2 for Adam'),
+    ({'devices': 'CPU:0'}, r"devices='CPU:0' is not a list. Set it to one, such as \['CPU:0'\]"),
     ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for "
                                                   r"each"),
     ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, "devices has 'CPU:99', which this program does not see; "
                                                             ".*CPU:"),
-    ({'devices': ['GPU:0']}, "devices has 'GPU:0'"),
-    ({'devices': ['no device']}, "devices has 'no device'"),
 ])
 def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(fields, message):
     with pytest.raises(ValueError, match=message):
@@ -54,7 +47,7 @@ def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
     assert pipe.trainable_variables[0].value.device.endswith('CPU:3')
 
 
-@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3), 'Et|L', 'E|ttL'])
+@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3)])
 def test_every_way_to_cut_is_accepted(partition_by):
     pipe = instantiate(partition_by=partition_by, num_partitions=2)
     pipe.build((None, 4))

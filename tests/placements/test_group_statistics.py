@@ -21,8 +21,6 @@ from tests.tiny_tasks import TASKS
 NUM_REPLICAS, GROUP_SIZE, NUM_MICRO_BATCHES, ROWS = 4, 2, 2, 8
 MESH = (2, 2, 1, 1)
 
-needs_compiler = needs.tpu_compiler
-
 
 def make_task(group_size=GROUP_SIZE, num_partitions=1):
     keras.utils.set_random_seed(0)
@@ -103,12 +101,6 @@ def test_every_batch_norm_of_resnet_50_is_summed_over_groups_both_ways():
               if operation.type == 'CrossReplicaSum']
     assert groups.count([[0, 1], [2, 3]]) == 2 * 53  # batch norms
     assert groups.count([[0, 1, 2, 3]]) >= len(task.body.trainable_variables) == 161
-
-
-def test_groups_that_do_not_divide_the_replicas_are_refused():
-    cores, program, batch = make_program(group_size=3)
-    with pytest.raises(ValueError, match='group_size=3 does not divide num_replicas=4.*one of .1, 2, 4.'):
-        traced_gradients(cores, program, batch)
 
 
 def groups_one_after_the_other(array):

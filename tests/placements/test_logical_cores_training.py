@@ -44,12 +44,6 @@ def test_each_replica_gets_its_rows_in_one_static_shape(trained):
     np.testing.assert_array_equal(tf.concat(cores.strategy.experimental_local_results(images), 0), batch[0])
 
 
-def test_a_batch_that_replicas_do_not_divide_is_refused(trained):
-    cores, *_ = trained
-    with pytest.raises(ValueError, match='6.* rows for 4 replicas.*Set batch_size to a multiple of 4'):
-        cores.distribute(lambda share: tf.data.Dataset.from_tensors((tf.zeros([6, 1]),)).repeat())
-
-
 def test_evaluation_runs_on_the_cores(trained):
     cores, program, batch = trained
     evaluation = Evaluator(program._task, program.read, cores)

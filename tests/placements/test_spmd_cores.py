@@ -11,7 +11,6 @@ from tensorflow.compiler.xla import xla_data_pb2
 
 from lingpipe.layers import transformer
 from lingpipe.placements import spmd_cores
-from lingpipe.spmd import spmd_variables
 from tests import virtual_tpu
 from tests.tiny_tasks import transformer_task
 
@@ -74,11 +73,6 @@ def test_each_core_holds_its_slices_in_variables_of_its_own(traced):
     assert sum(sizes) == pytest.approx(whole / cores.num_stages, rel=0.05)
 
 
-def test_slots_have_the_order_of_every_other_training_run(traced):
-    pipeline, body = traced.program._pipeline, traced.program._task.body
-    assert list(map(id, pipeline.trainable_variables)) == list(map(id, body.trainable_variables))
-
-
 def dimensions_of(sharding):
     parsed = xla_data_pb2.OpSharding()
     parsed.ParseFromString(sharding)
@@ -134,46 +128,3 @@ def before(node, by_name, steps=6):
     sources = [by_name[name.split(':')[0]] for name in node.input
                if not name.startswith('^') and name.split(':')[0] in by_name]
     return sources + [each for source in sources for each in before(source, by_name, steps - 1)]
-
-
-def test_host_and_cores_exchange_values():
-    cores, program, _ = make_program(2, (2, 2, 1, 1))
-    variables = [*program._task.body.trainable_variables, *program.optimizer.variables[2:]]
-    random = np.random.default_rng(0)
-    values = [random.normal(size=variable.shape).astype(np.float32) for variable in variables]
-    for variable, value in zip(variables, values):
-        variable.assign(value)
-    program.state_restored()
-    entries = {id(variable): entry for entry in program._variables.entries for variable in owners(entry)}
-    for variable, value in zip(variables, values):
-        entry = entries[id(variable)]
-        for row in entry.slices:
-            np.testing.assert_array_equal(expected_whole(entry, variable, row), value)
-        variable.assign(np.zeros_like(value))
-    program._variables.to_host()
-    for variable, value in zip(variables, values):
-        np.testing.assert_array_equal(variable.numpy(), value)
-
-
-def owners(entry):
-    rows = entry._variables if isinstance(entry, spmd_variables._Row) else [[entry._variable]]
-    return [variable for row in rows for variable in row]
-
-
-def expected_whole(entry, variable, row):
-    """Puts a replica's slices together."""
-    if isinstance(entry, spmd_variables._Row):
-        core, round_ = next((core, round_) for core, variables in enumerate(entry._variables)
-                            for round_, each in enumerate(variables) if each is variable)
-        return row[core].numpy()[0, round_]
-    if entry._dimension is None:
-        np.testing.assert_array_equal(row[0], row[1])
-        return row[0].numpy()
-    return np.concatenate(row, entry._dimension)
-
-
-def test_slices_are_new_on_every_replica_after_an_assignment():
-    cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 2]), tf.ones([1, 2])], 0)
-    variable.assign([tf.fill([1, 2], 2.0), tf.fill([1, 2], 3.0)])
-    assert [[each.numpy().tolist() for each in row] for row in variable.slices] == [[[[2.0, 2.0]], [[3.0, 3.0]]]] * 2

@@ -68,12 +68,6 @@ def make_trainer(data_dir, logdir, placement, **fields):
     return trainer.Trainer(*make_params(data_dir, **fields), str(logdir), placement)
 
 
-def stored(path):
-    reader = tf.compat.v1.train.NewCheckpointReader(str(path))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
-            if not name.startswith(('_', 'save_'))}
-
-
 @pytest.fixture(scope='module')
 def plain(data_dir, tmp_path_factory):
     """Folder and results of a training that no TPU has to do with."""
@@ -101,7 +95,7 @@ def resumed(data_dir, tmp_path_factory):
         yield made, logdir, made.run()
 
 
-def test_training_resumes_from_any_checkpoint_as_elsewhere(plain, resumed, assert_close):
+def test_training_resumes_from_any_checkpoint_as_elsewhere(plain, resumed, stored, assert_close):
     """Its checkpoints are those of any other training run."""
     _, logdir, results = resumed
     plain_logdir, expected = plain

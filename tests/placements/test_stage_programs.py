@@ -112,35 +112,6 @@ def test_a_batch_that_micro_batches_do_not_divide_is_refused(rows):
             call.get_concrete_function(tf.TensorSpec([rows, 3]))
 
 
-def test_an_uneven_batch_names_both_replicas_and_micro_batches():
-    devices = [*STAGES, 'CPU:3', 'CPU:4']
-    with device_kinds.pretend_tpus(devices):
-        pipe = dense_pipe(num_replicas=2, devices=devices)
-        pipe.build((None, 3))
-        with pytest.raises(ValueError, match=r'num_replicas=2 times num_micro_batches=4 on CPU:1.* a multiple of 8\.'):
-            pipe(tf.ones([12, 3]), training=True)
-
-
-@needs.xla_on_cpus
-def test_a_pipeline_that_is_called_as_a_layer_has_the_same_gradients():
-    def gradients():
-        keras.utils.set_random_seed(0)
-        pipe, x = dense_pipe(), tf.ones([8, 3])
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(pipe(x, training=True) ** 2)
-        return [gradient.numpy() for gradient in tape.gradient(loss, [w.value for w in pipe.trainable_weights])]
-
-    expected = gradients()
-    with device_kinds.pretend_tpus(STAGES):
-        assert_close(gradients(), expected)
-
-
-def test_an_unknown_route_is_refused():
-    with pytest.raises(ValueError, match=r"tpu_route='spdm' is unknown.*Did you mean 'spmd'"):
-        gpipe_layer.GPipeLayer.Params().Set(
-            layers=[KerasParams(keras.layers.Dense, units=1)], tpu_route='spdm').Instantiate()
-
-
 def test_optimizers_with_variables_that_no_weight_owns_are_refused():
     p, batch = TASKS['transformer'](0.0)
     p.train.optimizer = KerasParams(keras.optimizers.Nadam)

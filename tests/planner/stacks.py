@@ -4,8 +4,9 @@ import keras
 import tensorflow as tf
 
 from lingpipe import layers
+from lingpipe.partition import accelerators
 from lingpipe.pipeline import gpipe_layer, layer_sources
-from lingpipe.planner import accelerators, plans, resolution
+from lingpipe.planner import plans, resolution
 
 WIDTH, BATCH = 64, 32
 WEIGHTS = 4 * (WIDTH * WIDTH + WIDTH)

@@ -1,9 +1,13 @@
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from lingpipe import schedules
-from lingpipe.partition import layer_memory, memory_model
-from lingpipe.planner import accelerators, plans
+from lingpipe.partition import accelerators, layer_memory, memory_model
+from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.planner import plans
 from tests.planner import stacks
 
 
@@ -17,30 +21,6 @@ def test_weights_slots_and_gradients_are_reported_by_partition():
     for part in (first, second):
         assert len(part.layer_names) == 4 and part.num_parameters == stacks.WEIGHTS
         assert (part.weights, part.slots, part.gradients) == (4 * stacks.WEIGHTS,) * 3
-
-
-@pytest.mark.parametrize('recompute, name, boundary, kept', [
-    ('none', 'gpipe', (4, 4), (4, 4)), ('none', '1f1b', (2, 1), (2, 1)), ('stage', 'gpipe', (4, 4), (1, 1)),
-    ('stage', '1f1b', (2, 1), (1, 1))])
-def test_activations_are_those_that_schedule_and_recomputation_keep(recompute, name, boundary, kept):
-    row = stacks.BATCH // 4 * stacks.ROW
-    found = made(name, recompute=recompute)
-    memories, start = found.setting.stack.memories(8), 0
-    for part, end, waiting, of_others in zip(found.partitions, found.ends, boundary, kept):
-        assert part.boundary == waiting * row
-        alone = plan_of_one_micro_batch(found, memories[start:end], recompute)
-        assert part.working == alone + (of_others
-                                        - 1) * sum(layer.read_inputs - layer.repeated_reads + layer.internals
-                                                   + layer.read_outputs for layer in memories[start:end]
-                                                      ) - (of_others - 1) * memories[start].read_inputs
-        start = end
-
-
-def plan_of_one_micro_batch(found, memories, recompute):
-    """What is at work with no other micro-batch in flight, by the memory model."""
-    model = memory_model.MemoryModel(memories, [1], recompute, 2)
-    weights = 4 * sum(layer.weights for layer in memories)
-    return int(model(*np.array([[0], [0], [len(memories)]]))[0]) - weights - memories[0].inputs
 
 
 @pytest.mark.parametrize('recompute', ['none', 'stage', 'layer'])
@@ -82,3 +62,70 @@ def test_bytes_of_a_device_are_those_of_all_its_stages():
     found = plans.make_plan(stacks.setting(), schedules.make_schedule('interleaved_1f1b', 2, 4, 2), 'none')
     assert len(found.partitions) == 4
     assert found.device_bytes == [sum(part.total for part in found.partitions[device::2]) for device in (0, 1)]
+
+
+# Only starting kernels, sending and the update take time: a dense layer has 2 kernels forward and 3 backward.
+ACHIEVED = accelerators.Achieved(
+    matrix_efficiency=1.0, unaligned_efficiency=1.0, num_processors=1, memory_bandwidth=1e12, start=1e-3,
+    link_bandwidth=1e6, sum_bandwidth=5e6, error=0.1)
+ACCELERATOR = accelerators.Accelerator('x', 0, 1e18, 1e18, 1e12, 1e6, achieved=ACHIEVED)
+
+
+def achieved_plan(recompute='none', num_replicas=1):
+    setting = dataclasses.replace(stacks.setting(accelerator=ACCELERATOR), num_replicas=num_replicas)
+    return plans.make_plan(setting, schedules.make_schedule('1f1b', 2, 4), recompute, partition_by=[4, 8])
+
+
+def expected(**costs):
+    transfer = 8 * stacks.ROW / 1e6
+    costs = schedules.StageCosts(transfer=transfer, weight_gradient=0.0, **costs)
+    return schedules.make_schedule('1f1b', 2, 4).simulate(costs).step_time
+
+
+@pytest.mark.parametrize('recompute, again', [('none', 0.0), ('stage', 8e-3)])
+def test_a_step_takes_as_long_as_starting_kernels_and_sending(recompute, again):
+    plan = achieved_plan(recompute)
+    assert plan.about_time == pytest.approx(expected(forward=8e-3, backward=4 * 3e-3, recompute=again), rel=1e-3)
+    assert plan.step_time < plan.about_time
+
+
+def test_sums_over_replicas_come_on_top():
+    one, four = achieved_plan().about_time, achieved_plan(num_replicas=4).about_time
+    assert four - one == pytest.approx(2 * 3 / 4 * 4 * stacks.WEIGHTS / 5e6)
+
+
+def test_figures_of_the_maker_are_the_least_whatever_was_achieved():
+    known, unknown = achieved_plan(), achieved_plan()
+    setting = dataclasses.replace(unknown.setting, accelerator=ACCELERATOR._replace(achieved=None))
+    unknown = plans.make_plan(setting, unknown.schedule, 'none', partition_by=[4, 8])
+    assert (known.step_time, known.ends, known.device_bytes) == (unknown.step_time, unknown.ends, unknown.device_bytes)
+
+
+BY_HAND = accelerators.Accelerator('by hand', 0, 1.0, 1.0, memory_bandwidth=4.0, link_bandwidth=2.0)
+TIMES = LayerTime(1.0, 4.0, 0.5), LayerTime(2.0, 6.0, 1.25)
+
+
+def costs(recompute, num_stages=1, times=TIMES):
+    """Returns the costs of stages that hold the same layers each."""
+    memories = [SimpleNamespace(outputs=6, weights=10 / len(times))] * len(times)
+    model = plans.cost_model(list(times) * num_stages, memories * num_stages, recompute, BY_HAND, 0.5)
+    return model.stages([len(times) * (index + 1) for index in range(num_stages)])
+
+
+@pytest.mark.parametrize(
+    'recompute, again, backward', [('none', 0.0, 5.0), ('stage', 3.0, 5.0), ('layer', 1.0, 5.0 + 1.75)])
+def test_times_of_layers_are_added_up_and_what_is_computed_again_counts(recompute, again, backward):
+    """With 'layer' R runs all layers but the last, and B once more what it reads of each layer.
+
+    Nobody wants gradients by the inputs of the first stage.
+    """
+    first, second = costs(recompute, 2)
+    assert second == schedules.StageCosts(
+        forward=3.0, backward=backward, weight_gradient=5.0, recompute=again, transfer=3.0, update=(3 * 10 + 2 * 5) / 4)
+    assert first == dataclasses.replace(second, backward=0.0, weight_gradient=backward + 5.0)
+
+
+def test_recompute_layer_adds_nothing_for_a_stage_of_one_layer():
+    """It computes nothing again ahead of its backward pass."""
+    stage, = costs('layer', times=[LayerTime(1.0, 4.0, 1.0)])
+    assert stage.recompute == 0.0

@@ -1,11 +1,13 @@
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.partition import layer_profile
-from lingpipe.pipeline import gpipe_layer
-from lingpipe.planner import accelerators, resolution, search
+from lingpipe import layers
+from lingpipe.partition import accelerators, layer_memory, layer_profile
+from lingpipe.pipeline import gpipe_layer, layer_sources
+from lingpipe.planner import resolution, search
 from lingpipe.training import inspection
 from tests.planner import stacks
 
@@ -30,19 +32,6 @@ def test_without_a_memory_limit_a_plan_recomputes_nothing():
     """It takes all devices and the smallest micro-batches."""
     best = found(AUTO, 4)
     assert (best.schedule.num_devices, best.schedule.num_micro_batches, best.recompute) == (4, 32, 'none')
-
-
-def test_the_fastest_of_all_plans_that_fit_is_taken():
-    setting, p = stacks.setting(accelerator=IDEAL, memory_limit=3 * 10**5), stacks.body(**AUTO)
-    candidates = list(all_plans(setting, p, search.choices(p, 8, stacks.BATCH, 4)))
-    assert 0 < sum(plan.fits for plan in candidates) < len(candidates)
-    fastest = best(setting, p, 4)
-    assert fastest.fits and fastest.step_time <= 1.01 * min(plan.step_time for plan in candidates if plan.fits)
-
-
-def test_numbers_that_are_given_stay():
-    best = found({**AUTO, 'num_partitions': 2, 'recompute': 'stage'}, None)
-    assert (best.schedule.num_devices, best.recompute) == (2, 'stage')
 
 
 def test_without_a_number_of_devices_the_fewest_that_fit_are_taken():
@@ -75,12 +64,6 @@ def test_a_cut_that_memory_asked_for_is_the_one_that_the_pipeline_makes():
     pipe.build_from_specs(stacks.specs())
     assert [len(part.layer_names) for part in pipe.partitions] == [4, 4] != [
         len(part.layer_names) for part in free.partitions]
-
-
-def test_wrong_fields_are_refused_though_others_are_auto():
-    with pytest.raises(ValueError, match='num_micro_batches=0 is not possible'):
-        resolution.validate(stacks.body(num_partitions='auto', num_micro_batches=0))
-    resolution.validate(stacks.body(**AUTO))
 
 
 def test_more_replicas_than_devices_are_refused():
@@ -128,7 +111,7 @@ def test_an_order_of_ones_own_that_goes_with_no_number_is_refused():
 
 @pytest.mark.parametrize('fields, num_devices', [
     ({'schedule': [['0F0', '1F0', '1B0', '0B0'], ['2F0', '2B0']]}, 2), ({'partition_by': [3, 6, 8]}, 3),
-    ({'partition_by': 't|(t|)*2t*5'}, 4), ({'schedule': 'interleaved_1f1b', 'num_virtual_stages': 2}, 1)])
+    ({'schedule': 'interleaved_1f1b', 'num_virtual_stages': 2}, 1)])
 def test_other_numbers_of_devices_than_an_order_or_cut_has_are_left_out(fields, num_devices):
     setting = stacks.setting(accelerator=IDEAL, memory_limit=10**9, sizes=(stacks.BATCH, stacks.BATCH))
     p = stacks.body(**{'num_partitions': num_devices, 'num_micro_batches': 1, **fields})
@@ -167,16 +150,6 @@ def test_auto_decides_everything_together(limit):
     assert all(plan.step_time >= chosen.step_time / 1.01 for plan in others if plan.fits)
 
 
-def test_all_that_was_open_is_resolved():
-    chosen = search.find_plans(settings(4), stacks.body(**EVERYTHING), 4)[0]
-    p = resolution.resolved(stacks.body(**EVERYTHING), chosen)
-    assert not resolution.is_open(p)
-    assert (p.num_partitions, p.num_replicas, p.schedule, p.num_virtual_stages, p.partition_by) == (
-        chosen.schedule.num_devices, chosen.setting.num_replicas, chosen.schedule.name,
-        chosen.schedule.num_virtual_stages, chosen.ends)
-    resolution.validate(p)
-
-
 def test_a_micro_batch_is_measured_once_for_all_plans(monkeypatch):
     measured = []
 
@@ -212,6 +185,43 @@ def test_the_table_says_why_the_others_lost():
     assert 'slower: it waits' in inspection.reason(waits, turns)
 
 
-def test_a_plan_refuses_what_it_cannot_estimate():
-    with pytest.raises(ValueError, match=r"recompute='selective' has no plan: .* Plan with these two, then set"):
-        resolution.make_setting(stacks.body(num_partitions=2, recompute='selective'), tf.TensorSpec([8, 4]))
+def test_sizes_between_those_that_were_traced_are_what_a_trace_gives():
+    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu'), layers.KerasParams(
+        keras.layers.BatchNormalization)]
+    specs = tf.TensorSpec([12, 5, 6])
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(params), specs, [1, 12])
+    for size in (1, 3, 4, 12):
+        first, last = layer_memory.layer_memories(params, tf.TensorSpec([size, 5, 6]))
+        expected = [
+            first, last._replace(internals=last.internals + last.outputs, recomputed=last.recomputed + last.outputs)]
+        for found, memory in zip(stack.memories(size), expected):
+            assert found[:-2] == memory[:-2]
+            np.testing.assert_allclose(found[-2:], memory[-2:], rtol=0.05)  # fullest moments are not quite on a line
+
+
+def test_sizes_of_a_batch_of_a_billion_rows_are_in_proportion():
+    params = [layers.KerasParams(keras.layers.Dense, units=8, activation='gelu')]
+    stack = resolution.LayerStack(layer_sources.LayersOfParams(params), tf.TensorSpec([10**9, 6]), [1, 10**9])
+    memory, larger = stack.memories(10**8)[0], stack.memories(10**9)[0]
+    assert memory.outputs == 4 * 8 * 10**8 and memory.internals == pytest.approx(larger.internals / 10)
+
+
+def test_equal_layers_are_looked_at_once(monkeypatch):
+    traced = []
+    trace = tf.function
+    monkeypatch.setattr(tf, 'function', lambda *args, **kwargs: traced.append(1) or trace(*args, **kwargs))
+    stack = stacks.setting(num_layers=500, sizes=[4]).stack
+    stack.memories(4)
+    assert len(stack) == 500 and len(traced) == 2  # once for operations, once for memory
+
+
+def test_a_large_product_is_bound_by_arithmetic_and_a_small_one_by_memory():
+    fast_memory = accelerators.Accelerator('x', 0, 1e9, 1e9, 1e15, 1e9)
+    slow_memory = accelerators.Accelerator('x', 0, 1e15, 1e15, 1e3, 1e9)
+    stack = stacks.setting().stack
+    size = 4
+    operations = size * (2 * stacks.WIDTH * stacks.WIDTH + stacks.WIDTH)
+    np.testing.assert_allclose(
+        stack.least_times(size, fast_memory, 'float32')[0], np.array([1, 2, 1]) * operations / 1e9)
+    moved = stacks.WEIGHTS + 2 * size * stacks.ROW
+    assert stack.least_times(size, slow_memory, 'float32')[0].forward_seconds == pytest.approx(moved / 1e3)

@@ -83,7 +83,7 @@ class Bytes(base_model_params.SingleTaskModelParams):
         return self._input('test[:5%]')
 
     def Task(self):
-        p = language_model.LanguageModel.Params().Set(name='bytes', n_gram_order=1)
+        p = language_model.LanguageModel.Params().Set(name='bytes')
         p.body.Set(num_micro_batches=self.NUM_MICRO_BATCHES, layers=transformer.transformer_lm_layers(
             num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, positions='rotary'))
         p.train.Set(learning_rate=0.1, optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9),

@@ -1,3 +1,4 @@
+import pathlib
 import re
 
 import hypothesis
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from lingpipe import schedules
+from lingpipe.schedules import files
 
 
 def refused(rows):
@@ -40,16 +42,9 @@ def test_a_backward_pass_is_split_where_it_has_its_w():
     assert not schedule.forward_then_backward().splits_backward
 
 
-def test_stages_may_lie_on_devices_in_any_way():
-    """Down and up again: the placement of ZB-V (arXiv 2401.10241, section 6)."""
-    schedule = schedules.from_lists([['0F0', '3F0', '3B0', '0B0'], ['1F0', '2F0', '2B0', '1B0']])
-    assert [schedule.device_of(stage) for stage in range(4)] == [0, 1, 1, 0]
-    assert schedule.simulate(schedules.StageCosts(1, 1, 1, transfer=1)).step_time == 4 * 3 + 4
-
-
 @pytest.mark.parametrize('rows, message', [
     ([['F0', 'B0'], ['F0', 'X0']],
-     "Schedule 'mine', device 1, position 1: 'X0' is no action. Write a stage (or leave it out, for stage 1), one of "
+     "Schedule 'mine', device 1, position 1: 'X0' is not an action. Write a stage (or leave it out, for stage 1), one of "
      "the letters 'F', 'B', 'I' and 'W', and a micro-batch, such as '1F0'."),
     ([['F0', 'F0', 'B0']],
      "Schedule 'mine', device 0, position 1: 0F0 is already on device 0 at position 0. Remove one of them."),
@@ -90,11 +85,6 @@ def test_an_order_says_itself_how_many_stages_each_device_has():
         schedules.make_schedule(rows, 2, 1, 2)
 
 
-def test_equal_numbers_of_stages_may_be_given_or_not():
-    rows = [['0F0', '3F0', '3B0', '0B0'], ['1F0', '2F0', '2B0', '1B0']]
-    assert schedules.make_schedule(rows, 2, 1) == schedules.make_schedule(rows, 2, 1, 2)
-
-
 def test_devices_that_wait_for_each_other_in_a_circle_never_end():
     assert refused([['F0', 'B0', 'F1', 'B1'], ['F0', 'F1', 'B1', 'B0']]) == (
         "Schedule 'mine' never ends: device 0 waits at position 1, 0B0, for 1B0, which device 1 runs at position 3; "
@@ -125,7 +115,7 @@ def test_a_schedule_made_by_hand_that_lacks_an_action_says_which():
 
 
 @pytest.mark.parametrize('sizes, message', [
-    ((3, 1), "Schedule 'own' is for 2 devices, one a row, not for 3. Use 2 devices, or give an order for 3."),
+    ((3, 1), "Schedule 'own' is for 2 devices, one per row, not for 3. Use 2 devices, or give an order for 3."),
     ((2, 4), "Schedule 'own' is for 1 micro-batches, not for 4. Set num_micro_batches=1, or give an order for 4."),
     ((2, 1, 2), "Schedule 'own' has [1, 1] stages on its devices, not num_virtual_stages=2 on each. Leave "
                 'num_virtual_stages at 1: the order says itself where its stages are.'),
@@ -136,15 +126,9 @@ def test_an_order_for_other_sizes_is_refused(sizes, message):
     assert str(error.value) == message
 
 
-def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="schedule='nowhere.csv' cannot be read: .*No such file or directory.* Give "
-                                         "the path"):
-        schedules.make_schedule('nowhere.csv', 2, 2)
-
-
 @pytest.mark.parametrize('content, message', [
     (b'\xff\xfe', "'utf-8' codec can't decode"),
-    (b'"' + b'F0,' * 10**5, 'field larger than field limit'), (b'0F' + b'9' * 5000, 'is no action')])
+    (b'"' + b'F0,' * 10**5, 'field larger than field limit'), (b'0F' + b'9' * 5000, 'is not an action')])
 def test_a_file_that_is_no_table_is_refused(tmp_path, content, message):
     (tmp_path / 'own.csv').write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
@@ -155,3 +139,67 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, content, message):
 def test_an_order_of_ones_own_cannot_have_the_name_of_a_schedule():
     with pytest.raises(ValueError, match="name='zb_v' is that of a schedule of LingPipe.*Choose another name"):
         schedules.from_lists([['0F0', '0B0']], name='zb_v')
+
+
+# Two whole files that torch.distributed.pipelining 2.13 wrote, by `_dump_csv` of its ScheduleZBVZeroBubble (with
+# communication) and ScheduleDualPipeV (without), for two ranks with two stages each and four micro-batches.
+FILES = pathlib.Path(__file__).parent / 'torch'
+
+
+def spelled_as_pytorch_does(schedule):
+    return [' '.join(f'{stage}{"I" if kind == "B" and schedule.is_split(action) else kind}{micro_batch}'
+                     for action in row for kind, stage, micro_batch in [action])
+            for row in schedule.device_actions]
+
+
+@pytest.mark.parametrize('text, found', [
+    ('F2', '7F2'), (' 1I0 ', '1I0'), ('0W10', '0W10'), ('3BW1', '3B1'), ('(0F1;1B2)OVERLAP_F_B', '0F1 1B2'),
+    ('( 0F1 ; 1I2 )OVERLAP_F_B', '0F1 1I2'), ('10SEND_F3', '10SEND_F3'), ('1RECV_B0', '1RECV_B0'), ('0UNSHARD', '0UNSHARD'),
+    ('4RESHARD', '4RESHARD'), ('0REDUCE_GRAD', '0REDUCE_GRAD'),
+    *[(text, '') for text in ('X0', 'F', '0F', 'F-1', '0f1', 'SEND_F1', '0SEND_F', '0UNSHARD1', '0SEND_W1', '0F1;1B2',
+                              '(0F1;1B2)', '(0F1;)OVERLAP_F_B', '()OVERLAP_F_B', '0F1 1B2')]])
+def test_a_cell_is_read_or_means_nothing(text, found):
+    assert ' '.join(map(str, files.parse_cell(text, device=7))) == found
+
+
+def test_a_file_with_communication_is_the_order_of_its_actions():
+    schedule = schedules.make_schedule(str(FILES / 'zbv_comms.csv'), num_devices=2, num_micro_batches=4)
+    assert schedule.stage_devices == (0, 1, 1, 0)
+    assert spelled_as_pytorch_does(schedule) == [
+        '0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 0W2 0I3 0W3',
+        '1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2 2W2 1I2 2I3 1I3 1W2 2W3 1W3']
+
+
+def test_a_file_with_overlap_runs_its_actions_one_after_the_other():
+    schedule = schedules.make_schedule(str(FILES / 'dualpipev.csv'), num_devices=2, num_micro_batches=4)
+    assert schedule.stage_devices == (0, 1, 1, 0)
+    assert spelled_as_pytorch_does(schedule) == [
+        '0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3',
+        '1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 2B2 1B2 2I3 1I3 2W3 1W3']
+
+
+def test_sends_and_receives_do_not_change_the_order():
+    """However they lie, or if some are missing: data dependencies alone rule."""
+    plain = schedules.from_lists([['0F0', '0F1', '0B0', '0B1'], ['1F0', '1F1', '1B0', '1B1']])
+    rows = [['0F0', '0F1', '0SEND_F1', '0RECV_B0', '0B0', '0B1', '0SEND_F0'],
+            ['1F0', '1RECV_F0', '1F1', '1UNSHARD', '1B0', '1B1', '1SEND_B0', '1REDUCE_GRAD', '1RESHARD']]
+    assert schedules.from_lists(rows) == plain
+
+
+@pytest.mark.parametrize('cell', ['0SEND_F0', '2RECV_F0', '1RECV_F1', '0UNSHARD', '2REDUCE_GRAD'])
+def test_what_accompanies_no_action_is_refused(cell):
+    with pytest.raises(ValueError) as error:
+        schedules.from_lists([['0F0', '0B0'], ['1F0', '1B0', cell]], name='mine')
+    assert str(error.value) == (
+        f"Schedule 'mine', device 1: {cell} goes with no action there. It must name a stage of device 1 and one of 1 "
+        'micro-batches. Correct it, or leave it out: only actions count here.')
+
+
+def test_a_file_with_communication_that_cannot_end_says_what_is_stuck(tmp_path):
+    text = (FILES / 'zbv_comms.csv').read_text()
+    path = tmp_path / 'stuck.csv'
+    path.write_text(text.replace('2F0,2SEND_F0,', '').replace('2W3,', '2W3,2SEND_F0,2F0,'))
+    with pytest.raises(ValueError, match=(
+            r'stuck\.csv.* never ends: device 1 waits at position 3, 2B0, for 2F0, which device 1 runs at position 22\. '
+            r'Move 2F0 ahead of 2B0 on device 1, for instance\.')):
+        schedules.from_csv(path)

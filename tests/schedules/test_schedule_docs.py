@@ -23,7 +23,7 @@ for arguments in json.loads(sys.argv[1]):
 
 def test_the_tables_and_drawings_are_what_the_commands_print():
     blocks = re.findall(r'```\n\$ python -m benchmarks\.speed\.schedules (.*)\n([^`]*)\n```', PAGE)
-    assert len(blocks) == 6
+    assert len(blocks) == 5
     arguments = json.dumps([command.split() for command, _ in blocks])
     finished = subprocess.run([sys.executable, '-c', RUN_COMMANDS, arguments], cwd=ROOT, check=True,
                               capture_output=True, text=True)
@@ -37,5 +37,5 @@ def test_the_programs_run_as_pasted(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert '0F0,0F1,0B0,0W0,0F2,0B1,0W1,0B2,0W2' in printed
     assert 'Move 1F0 ahead of' in printed
-    shown = re.findall(r'<!-- run -->\n```python\n[^`]*```\n\n```\n(.*?)```', PAGE, re.DOTALL)
-    assert len(shown) == 2 and all(each in printed for each in shown)
+    shown, = re.findall(r'<!-- run -->\n```python\n[^`]*```\n\n```\n(.*?)```', PAGE, re.DOTALL)
+    assert shown in printed

@@ -149,14 +149,3 @@ def test_zb_h1_waits_what_the_paper_says(num_devices, more, forward, backward, w
     timeline = schedules.zb_h1(num_devices, num_devices + more).simulate(costs)
     assert timeline.bubble_time == pytest.approx(
         (num_devices - 1) * (forward + backward - min(forward, backward, weight_gradient)))
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(any_schedule())
-def test_a_drawing_shows_every_action_in_order(schedule):
-    timeline = schedule.simulate()
-    for line, row in zip(timeline.draw(num_columns=5000).splitlines(), schedule.device_actions):
-        drawn = line.split('  ', 1)[1].replace('-', '').replace('.', '')
-        names = [
-            str(action) if schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}' for action in row]
-        assert drawn == ''.join(names)

@@ -52,12 +52,6 @@ def test_the_order_follows_the_costs_of_the_stages():
     assert max(suited.peak_memory()) <= 4
 
 
-@pytest.mark.parametrize('name', ['gpipe', '1f1b', 'zb_h1'])
-def test_the_order_of_other_schedules_does_not_depend_on_costs(name):
-    schedule = schedules.make_schedule(name, 2, 4)
-    assert schedules.for_costs(schedule, costs(1, 1.0, 2.0, 3.0)) is schedule
-
-
 def test_an_order_chosen_for_costs_is_chosen_again_for_others():
     """A plan first has the costs of an even cut, then those of its final one."""
     one_way, other_way = ([schedules.StageCosts(forward, forward, forward) for forward in times]

@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 _STEPS = 'train.max_steps=60; train.steps_per_loop=1; train.save_interval_seconds=0; train.save_max_to_keep=100'
@@ -110,3 +113,14 @@ def test_a_pipeline_continues_without_a_node_that_went_down(slurm, data_dir):
     slurm.command('scancel', job)
     with contextlib.suppress(subprocess.CalledProcessError):
         slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')
+
+
+def test_an_own_script_has_the_bits_of_one_machine(slurm, tmp_path):
+    script, found = pathlib.Path(__file__).parents[1] / 'programs/fit_script.py', {}
+    for where, words in {'tasks': ['srun', '--nodes=3', '--ntasks=3'], 'alone': []}.items():
+        (tmp_path / where).mkdir()
+        slurm.command(*words, sys.executable, script, tmp_path / where, *['--alone'] * (where == 'alone'))
+        with np.load(tmp_path / where / 'found.npz') as arrays:
+            found[where] = dict(arrays)
+    for name, array in found['alone'].items():
+        np.testing.assert_array_equal(found['tasks'][name], array, err_msg=name)

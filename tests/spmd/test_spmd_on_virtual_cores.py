@@ -14,7 +14,7 @@ from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from tests import needs, spmd_values
 
 pytestmark = needs.tpu_compiler
@@ -35,7 +35,7 @@ def make_pipe(num_rounds=1, **fields):
 
 
 def make_step(pipe, is_partitioned, num_rounds=1):
-    run = stage_map.longest_run(pipe._source.params, [SPEC, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(pipe._untracked.source.params, [SPEC, *[each.outputs for each in pipe.analyses]])
     pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, NUM_STAGES, NUM_MICRO_BATCHES, 'stage', is_partitioned,
                                           num_rounds)
     metrics = losses.as_metrics(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -69,7 +69,7 @@ def test_four_devices_compute_what_one_does(num_rounds, tmp_path, assert_close):
         [sys.executable, '-m', 'tests.programs.run_partitioned', *paths, str(NUM_STAGES)], check=True, cwd=root)
     with np.load(paths[2]) as results:
         assert_close([results[f'arr_{index}'] for index in range(len(results))], tf.nest.flatten(expected))
-    assert hand_on_activations_only(hlo_text.collectives(paths[3].read_text(encoding='utf-8')))
+    assert hand_on_activations_only(stable_hlo.collectives(paths[3].read_text(encoding='utf-8')))
 
 
 @pytest.mark.parametrize('num_rounds, topology', [(1, 'v5e:2x2'), (2, 'v5e:2x2'), (2, 'v6e:2x4')])

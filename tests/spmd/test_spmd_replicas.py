@@ -1,71 +1,64 @@
 """A step on replicas of partitioned cores: run on two replicas of two CPU devices, and compiled for as many cores of a
 TPU."""
 
+import collections
+import re
 
-import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from lingpipe.layers.keras_params import KerasParams
-from lingpipe.pipeline import gpipe_layer
-from lingpipe.spmd import spmd_pipeline, spmd_step
-from lingpipe.stages import losses
 from lingpipe.tools.tpu_compile import stable_hlo
-from tests import compiled_replicas, needs, spmd_values, xla_replicas
+from tests import compiled_replicas, needs, plain_stack, spmd_conv_norm, spmd_values, xla_replicas
 
 pytestmark = needs.tpu_compiler
 
-NUM_REPLICAS, NUM_STAGES, NUM_MICRO_BATCHES, BATCH_SIZE, UNITS = 2, 2, 2, 8, 128
-SPEC = tf.TensorSpec([BATCH_SIZE // NUM_REPLICAS, UNITS], tf.float32)
+NUM_STAGES, NUM_MICRO_BATCHES, ROWS = 2, 2, 4
 
 
-def make_pipe(**fields):
-    dense = KerasParams(keras.layers.Dense, units=UNITS, activation='tanh')
-    layers = [KerasParams(keras.layers.Dense, units=UNITS, activation='relu'), dense, dense]
-    keras.utils.set_random_seed(0)
-    pipe = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=0, **fields).Instantiate()
-    pipe.build_from_specs(tf.TensorSpec([BATCH_SIZE, UNITS]))
-    return pipe
+def lowered(num_replicas, group_size, num_rounds=1, on_cores=lambda step: step):
+    """Returns a pipeline for all rows, the `SpmdPipeline` and the step of a replica, and the program as text."""
+    pipe = spmd_conv_norm.make_pipe(
+        spmd_conv_norm.layer_params(NUM_STAGES * num_rounds, group_size=group_size), ROWS, num_partitions=NUM_STAGES,
+        num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES, num_virtual_stages=num_rounds,
+        schedule='circular' if num_rounds > 1 else 'gpipe')
+    replicas = xla_replicas.XlaReplicas(num_replicas)
+    pipeline, step = spmd_conv_norm.make_step(pipe, ROWS, True, replicas=replicas)
+    x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(ROWS))
+    with replicas.active():
+        return pipe, pipeline, step, stable_hlo.lower(on_cores(step), step.state_specs(), x, (y,))
 
 
-def make_step(pipe):
-    pipeline = spmd_pipeline.of_layer(pipe, SPEC, is_partitioned=True)
-    metrics = losses.as_metrics(keras.losses.MeanSquaredError())
-    return pipeline, spmd_step.SpmdStep(
-        pipeline, lambda targets, outputs: metrics(*targets, outputs), keras.optimizers.SGD(0.1, momentum=0.9),
-        clip_gradient_norm_to_value=0.01, replicas=xla_replicas.XlaReplicas(NUM_REPLICAS))
+def of_groups(array, group_size):
+    """Returns rows `[R, rows, ...]` such that those which share statistics, over a group and a micro-batch, follow."""
+    parts = array.reshape(-1, group_size, NUM_MICRO_BATCHES, ROWS // NUM_MICRO_BATCHES, *array.shape[2:])
+    return parts.swapaxes(1, 2).reshape(-1, *array.shape[2:])
 
 
-def test_replicas_take_the_step_of_one_device_on_all_of_their_rows(tmp_path, assert_close):
-    pipe = make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES)
-    pipeline, step = make_step(pipe)
-    specs, state = step.state_specs(), spmd_values.initial_state(step, pipeline)
-    x, y = np.random.default_rng(0).normal(size=(2, BATCH_SIZE, UNITS)).astype(np.float32)
-    rows = [each.reshape(NUM_REPLICAS, -1, UNITS) for each in (x, y)]
-    program = stable_hlo.lower(xla_replicas.on_all_cores(step), specs, SPEC, (SPEC,))
-    arguments = [*(np.stack([each] * NUM_REPLICAS) for each in tf.nest.flatten(state)), *rows]
-    results = compiled_replicas.run(program, arguments, NUM_REPLICAS, NUM_STAGES, tmp_path)
-    for result in results:
-        np.testing.assert_array_equal(result[0], result[1])
-    new, metrics = tf.nest.pack_sequence_as((state, {'loss': 0, 'gradient_norm': 0}), [result[0] for result in results])
-
-    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
-    gradients, norm = tf.clip_by_global_norm(out.gradients, 0.01)
-    expected = {id(variable): variable.numpy() - 0.1 * gradient for variable, gradient in zip(
-        pipe.trainable_variables, gradients)}
-    assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, norm))
+@pytest.mark.parametrize('num_replicas, group_size, num_rounds', [(2, 1, 2), (2, 2, 1), (4, 2, 1)])
+def test_moving_averages_follow_the_rows_of_all_replicas(num_replicas, group_size, num_rounds, tmp_path, assert_close):
+    pipe, pipeline, step, program = lowered(num_replicas, group_size, num_rounds, xla_replicas.on_all_cores)
+    state = spmd_values.initial_state(step, pipeline)
+    x, y = (each.reshape(num_replicas, ROWS, *each.shape[1:])
+            for each in spmd_conv_norm.make_batch(num_replicas * ROWS))
+    arguments = [*(np.stack([each] * num_replicas) for each in tf.nest.flatten(state)), x, y]
+    results = compiled_replicas.run(program, arguments, num_replicas, NUM_STAGES, tmp_path)
+    new, metrics = tf.nest.pack_sequence_as((state, {'loss': 0, 'gradient_norm': 0}), [each[0] for each in results])
     found = spmd_values.found_values(pipeline, new.values)
-    assert set(found) == set(expected)
-    for key, value in found.items():
-        assert_close(value, np.asarray(expected[key]))
+
+    whole, plain = [of_groups(each, group_size) for each in (x, y)], plain_stack.PlainStack(pipe, x[0])
+    loss, gradients, _ = plain.value_and_grad(
+        spmd_conv_norm.loss_fn(), *whole, NUM_MICRO_BATCHES * num_replicas // group_size)
+    spmd_conv_norm.make_optimizer().apply(gradients, plain.trainable_variables)
+    assert_close(metrics['loss'], loss)
+    variables = [variable for layer in pipe.stack for variable in layer.weights]
+    assert_close([found[id(variable)] for variable in variables], [each.numpy() for each in plain.weights], 1e-4)
 
 
-def test_cores_of_a_tpu_add_up_their_own_slices_over_the_replicas(tmp_path):
-    _, step = make_step(make_pipe(num_partitions=NUM_STAGES, num_micro_batches=NUM_MICRO_BATCHES,
-                                  devices=['CPU:0'] * NUM_STAGES))
-    program = stable_hlo.lower(step, step.state_specs(), SPEC, (SPEC,))
-    lines = compiled_replicas.hlo_of_tpu(program, 'v5e:2x2', NUM_REPLICAS, tmp_path).splitlines()
-    slices, = (line for line in lines
-               if ' all-reduce(' in line and 'channel_id' not in line)  # with one it is within a replica
-    assert f'f32[1,1,{UNITS},{UNITS}]' in slices and 'replica_groups={{0,1}}' in slices
-    assert not [line for line in lines if ' all-gather(' in line and f'[{NUM_STAGES},1,{UNITS},{UNITS}]' in line]
+def test_cores_of_a_tpu_share_statistics_and_gather_no_weights(tmp_path):
+    lines = compiled_replicas.hlo_of_tpu(lowered(4, 2)[-1], 'v5e:2x4', 4, tmp_path).splitlines()
+    sums = [line for line in lines if ' all-reduce(' in line and 'channel_id' not in line]  # with one: in a replica
+    groups = collections.Counter(re.search(r'replica_groups=(\{\{.*?\}\})', line)[1] for line in sums)
+    assert groups['{{0,1},{2,3}}'] >= 2 * 4  # forward and backward
+    assert groups['{{0,1,2,3}}'] and len(groups) == 2
+    assert not [line for line in lines if ' all-gather(' in line and '3,3,4,4]' in line]

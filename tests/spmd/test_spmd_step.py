@@ -21,7 +21,7 @@ def build():
     spec = tf.TensorSpec([BATCH_SIZE, UNITS], tf.float32)
     pipe = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers, random_seed=0).Instantiate()
     pipe.build_from_specs(spec)
-    run = stage_map.longest_run(pipe._source.params, [spec, *[each.outputs for each in pipe.analyses]])
+    run = stage_map.longest_run(pipe._untracked.source.params, [spec, *[each.outputs for each in pipe.analyses]])
     return pipe, spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
 
 

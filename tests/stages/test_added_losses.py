@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import lingpipe
-from lingpipe.stages.rows import added_losses, forms
+from lingpipe.stages.rows import dependence, forms
 from tests.plain_stack import loss_and_gradients
 
 _SUMS = {
@@ -45,7 +45,7 @@ def test_sums_and_means_are_known_from_other_losses(name):
             traces.append((x, {**_SUMS, **_MEANS, **_OTHERS}[name](x)))
     (x, loss), (other_x, other) = traces
     wanted = True if name in _SUMS else False if name in _MEANS else None
-    assert added_losses.are_sums([loss], [(x, other_x)], [], other.graph) == [wanted]
+    assert dependence.are_sums([loss], [(x, other_x)], [], other.graph) == [wanted]
 
 
 class LossyLayer(layers.Layer):
@@ -75,22 +75,41 @@ def _make():
     return keras.Model(inputs, LossyLayer()(layers.Dense(2)(hidden)))
 
 
+def _squared_error(y_true, outputs):
+    return tf.reduce_mean(tf.square(outputs - y_true))
+
+
 @pytest.mark.parametrize('num_rows, num_replicas', [(8, 1), (7, 1), (8, 2)])
 def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_close):
     random = np.random.default_rng(0)
     x, y = (random.normal(size=[num_rows, size]).astype('float32') for size in (4, 2))
 
-    def error(y_true, outputs):
-        return tf.reduce_mean(tf.square(outputs - y_true))
-
-    expected = loss_and_gradients(_make(), error, x, y)
+    expected = loss_and_gradients(_make(), _squared_error, x, y)
     pipe = lingpipe.GPipeLayer.from_keras(
         _make(), num_partitions=2, num_micro_batches=4 // num_replicas, num_replicas=num_replicas, schedule='1f1b')
-    found = pipe.value_and_grad(error, x, y)
+    found = pipe.value_and_grad(_squared_error, x, y)
     assert_close((found.loss, found.gradients), expected)
     with tf.GradientTape() as tape:
-        loss = error(y, pipe(x, training=True)) + sum(pipe.losses)
+        loss = _squared_error(y, pipe(x, training=True)) + sum(pipe.losses)
     assert_close((loss, tape.gradient(loss, [variable.value for variable in pipe.trainable_variables])), expected)
+
+
+def test_micro_batches_without_rows_add_nothing(assert_close):
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=[3, size]).astype('float32') for size in (4, 2))
+    expected = loss_and_gradients(_make(), _squared_error, x, y)
+    pipe = lingpipe.GPipeLayer.from_keras(_make(), num_partitions=2, num_micro_batches=6, schedule='1f1b')
+    weights = [variable.value for variable in pipe.trainable_variables]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4]), tf.TensorSpec([None, 2])])
+    def both(x, y):
+        found = pipe.value_and_grad(_squared_error, x, y)
+        with tf.GradientTape() as tape:
+            loss = _squared_error(y, pipe(x, training=True)) + sum(pipe.losses)
+        return (found.loss, found.gradients), (loss, tape.gradient(loss, weights))
+
+    for found in both(x, y):
+        assert_close(found, expected)
 
 
 @pytest.mark.parametrize('make', [

@@ -1,8 +1,12 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingpipe.layers.keras_params import KerasParams
 from lingpipe.stages import graph_pieces
+from tests.pipeline import small_stacks
+from tests.plain_stack import make_pipe
 
 
 class Cut:
@@ -41,12 +45,6 @@ def test_a_piece_takes_needed_feeds_only_and_passes_fed_outputs():
     cut = Cut(function, SPEC, SPEC, SPEC)
     assert len(cut.piece.feeds) == 1 and len(cut.piece.outputs) == 1
     np.testing.assert_array_equal(cut(X, 2 * X, 3 * X), [X + 1, 2 * X])
-
-
-def test_a_piece_with_nothing_to_compute_calls_nothing():
-    cut = Cut(lambda x: ([x], [x]), SPEC)
-    np.testing.assert_array_equal(cut(X), [X])
-    assert not [operation for operation in cut.caller.graph.get_operations() if 'PartitionedCall' in operation.type]
 
 
 def test_a_piece_goes_no_further_back_than_its_feeds():
@@ -112,8 +110,28 @@ def test_a_piece_is_called_by_a_stateless_operation_and_never_inlined():
     assert cut.piece._function.function_def.attr['_noinline'].b
 
 
-def test_outputs_of_a_piece_without_side_effects_are_not_copied():
-    cut = Cut(lambda x: ([x], [tf.sin(x), tf.cos(x)]), SPEC)
-    np.testing.assert_allclose(cut(X), [np.sin(X), np.cos(X)], rtol=1e-6)
-    kinds = {operation.type for operation in cut.piece._function.graph.get_operations()}
-    assert kinds == {'Placeholder', 'Sin', 'Cos'}
+def layers():
+    return [KerasParams(keras.layers.Conv2D, filters=4, kernel_size=3, padding='same', name='convolution'),
+            KerasParams(keras.layers.MaxPooling2D, pool_size=3, strides=1, padding='same', name='pool'),
+            KerasParams(keras.layers.BatchNormalization, name='norm'),
+            KerasParams(keras.layers.Flatten, name='flat'), small_stacks.dense(5, name='dense')]
+
+
+def operation_types(function_def):
+    return {node.op for node in function_def.node_def}
+
+
+@pytest.mark.parametrize('schedule', ['gpipe', '1f1b', 'zb_h1'])
+def test_the_pass_with_the_gradient_of_a_max_pooling_repeats_the_pooling(schedule):
+    images, labels = small_stacks.images_and_labels()
+    pipe = make_pipe(layers(), num_partitions=1, num_micro_batches=2, schedule=schedule, recompute='none')
+    pipe.build(images.shape)
+
+    @tf.function(autograph=False)
+    def gradients():
+        return pipe.value_and_grad(small_stacks.cross_entropy, images, labels).gradients
+
+    library = gradients.get_concrete_function().graph.as_graph_def().library
+    types = [operation_types(function) for function in library.function]
+    assert [found for found in types if 'MaxPoolGrad' in found]
+    assert all('MaxPool' in found for found in types if 'MaxPoolGrad' in found)

@@ -75,11 +75,6 @@ def test_a_dictionary_without_a_loss_is_refused():
         metrics(tf.ones([2]), tf.ones([2]))
 
 
-def test_the_mean_of_nothing_is_zero():
-    means = losses.means({'one': (tf.constant(6.0), tf.constant(4.0)), 'none': (tf.constant(0.0), tf.constant(0.0))})
-    assert {name: float(mean) for name, mean in means.items()} == {'one': 1.5, 'none': 0.0}
-
-
 def test_a_keras_loss_of_a_lambda_that_averages_itself_counts_by_rows():
     loss = keras.losses.MeanSquaredError()
     loss.call = lambda y_true, outputs: tf.reduce_mean(outputs - y_true)

@@ -8,17 +8,10 @@ import tensorflow as tf
 
 from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer
+from tests.plain_stack import mean_square, normal
 
 layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
-
-
-def normal(*shape, seed=0, mean=0.0, scale=1.0):
-    return np.random.default_rng(seed).normal(mean, scale, shape).astype('float32')
-
-
-def mean_square(y, outputs):
-    return tf.reduce_mean((outputs - y) ** 2)
 
 
 def fitted(make, x, y, steps=3, rate=0.0, **fields):
@@ -30,33 +23,6 @@ def fitted(make, x, y, steps=3, rate=0.0, **fields):
     model.compile(keras.optimizers.SGD(rate), 'mse')
     model.fit(x, y, batch_size=len(y), epochs=steps, shuffle=False, verbose=0)
     return source
-
-
-class InferenceNorm(layers.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.norm, self.unused = layers.BatchNormalization(momentum=0.9), layers.BatchNormalization(momentum=0.9)
-
-    def build(self, shape):
-        self.norm.build(shape)
-        self.unused.build(shape)
-
-    def call(self, inputs):
-        return self.norm(inputs, training=False)
-
-
-def test_norm_called_in_inference_mode_reads_its_averages_and_keeps_them(assert_close):
-    layer = InferenceNorm()
-    model = keras.Sequential([keras.Input([4]), layer, layers.Dense(1)])
-    for norm in (layer.norm, layer.unused):
-        norm.moving_mean.assign(np.full([4], 2.0))
-        norm.moving_variance.assign(np.full([4], 9.0))
-    x = normal(8, 4)
-    wanted = model(x, training=True)
-    out = from_keras(model, num_partitions=1, num_micro_batches=2).value_and_grad(
-        mean_square, x, normal(8, 1), return_outputs=True)
-    assert_close(out.outputs, wanted)
-    np.testing.assert_array_equal([layer.norm.moving_mean, layer.unused.moving_mean], np.full([2, 4], 2.0))
 
 
 def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
@@ -87,18 +53,6 @@ def test_weight_read_by_reference_is_cast_as_the_policy_says(read, assert_close)
     outputs = from_keras(model, num_partitions=2, num_micro_batches=2, partition_by=[1, 3])(x)
     assert outputs.dtype == wanted.dtype == tf.bfloat16
     assert_close(tf.cast(outputs, tf.float32), tf.cast(wanted, tf.float32), 1e-2)
-
-
-def test_a_shared_layer_adds_the_losses_of_all_its_calls():
-    x, shared = keras.Input([4]), layers.Dense(4, activity_regularizer='l2', name='shared')
-    model = keras.Model(x, shared(shared(shared(x))))
-    batch = normal(4, 4)
-    model(batch, training=True)
-    wanted = sum(map(float, model.losses))
-    for ends in ([3], [2, 3]):
-        pipe = from_keras(model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends)
-        out = pipe.value_and_grad(lambda y, outputs: 0.0 * mean_square(y, outputs), batch, batch)
-        np.testing.assert_allclose(out.loss, wanted, rtol=1e-5)
 
 
 class Noise(layers.Layer):
@@ -183,22 +137,3 @@ def test_a_weight_hidden_by_a_custom_gradient_is_refused_by_name():
     with pytest.raises(ValueError, match=r"recompute_grad.*reads \['recomputing/kernel'\].*Give it the weight as an "
                                          r"argument"):
         fitted(lambda: keras.Model(x, layers.Dense(1)(Recomputing()(x))), normal(4, 4), normal(4, 1), num_partitions=2)
-
-
-class Compiled(Recomputing):
-    @tf.function
-    def multiply(self, x):
-        return tf.tanh(x @ self.kernel)
-
-    def call(self, inputs):
-        return self.multiply(inputs)
-
-
-def test_weights_that_a_layer_reads_in_a_function_of_its_own_are_trained(assert_close):
-    def make():
-        x = keras.Input([4])
-        return keras.Model(x, Compiled()(layers.Dense(3)(Compiled()(x))))
-
-    x, y = normal(4, 4), normal(4, 2, seed=1)
-    expected, actual = fitted(make, x, y, rate=0.1), fitted(make, x, y, rate=0.1, num_partitions=2)
-    assert_close(actual.get_weights(), expected.get_weights())

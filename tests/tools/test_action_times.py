@@ -42,13 +42,13 @@ def record(pipe, observe=True):
 
     @tf.function(autograph=False)
     def step():
-        pipe.observer = action_times.ActionTimes() if observe else None
+        pipe.grid.observer = action_times.ActionTimes() if observe else None
         gradients = pipe.value_and_grad(squared_error, X, X, step=0).gradients
-        return gradients, pipe.observer.stamps() if observe else tf.zeros([0, 2])
+        return gradients, pipe.grid.observer.stamps() if observe else tf.zeros([0, 2])
 
     step()
     gradients, stamps = step()
-    spans = pipe.observer.spans(pipe.schedule, stamps.numpy()) if observe else ()
+    spans = pipe.grid.observer.spans(pipe.schedule, stamps.numpy()) if observe else ()
     times = timeline.StepTimes(pipe.schedule, spans, num_replicas=len(pipe.replicas))
     return gradients, times, step.get_concrete_function().graph.as_graph_def()
 
@@ -142,3 +142,35 @@ def test_without_an_observer_nothing_in_the_graph_reads_the_clock():
 
 def _operations(graph_def):
     return {node.op for function in graph_def.library.function for node in function.node_def}
+
+
+WORKER = '/job:worker/replica:0/task:1/device:'
+
+
+def test_the_fastest_answer_gives_the_offset():
+    asked = []
+
+    def ask(host):
+        """Half a minute ahead; only one answer is fast."""
+        asked.append(host)
+        seconds = 0.0 if len(asked) == 7 else 0.2
+        time.sleep(seconds)
+        return time.time() + 30
+
+    offset = action_times.Clocks(ask).offset(f'{WORKER}GPU:3')
+    assert offset == pytest.approx(30, abs=0.05)  # half of what a slow answer is off, on a busy machine too
+    assert set(asked) == {f'{WORKER}CPU:0'}
+
+
+@pytest.mark.parametrize(
+    'device', ['CPU:1', '/job:localhost/replica:0/task:0/device:GPU:0', '/job:chief/replica:0/task:0/device:CPU:0'])
+def test_devices_of_this_machine_are_not_asked(device):
+    assert action_times.Clocks(ask=None).offset(device) == 0
+
+
+def test_a_machine_is_measured_once():
+    asked = []
+    here = action_times.Clocks(lambda host: asked.append(host) or time.time())
+    for device in ('CPU:0', 'CPU:1'):
+        here.offset(WORKER + device)
+    assert len(asked) == 20

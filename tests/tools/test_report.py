@@ -2,7 +2,6 @@
 
 import base64
 import re
-import shlex
 import shutil
 from html import parser
 
@@ -10,7 +9,7 @@ import pytest
 
 from lingpipe.tools.report import report
 from lingpipe.tools.trace import trace
-from lingpipe.training import errors, logdir, planning, progress
+from lingpipe.training import logdir, planning, progress
 
 VOID = {'meta', 'img'}
 
@@ -68,12 +67,6 @@ def resumed(tiny, tmp_path_factory):
     return run
 
 
-def test_commands_of_the_page_can_be_pasted():
-    command = report.Command('lingpipe', 'my_model', "my run's")
-    words = ['lingpipe', 'plan', '--model=my_model', "--logdir=my run's", '--accelerator=v5e']
-    assert shlex.split(command.of('plan', '--accelerator=v5e')) == words
-
-
 @pytest.fixture(scope='module')
 def page(resumed, tiny):
     return page_of(resumed.logdir, with_test(tiny))
@@ -89,7 +82,8 @@ def test_a_page_needs_no_other_file_and_no_script(page):
 
 def test_curves_of_a_resumed_run_have_all_its_points(page, resumed, tiny):
     names = ['loss', 'accuracy', 'learning_rate', 'gradient_norm', 'images_per_second', 'bad_records']
-    assert page.images['Curves'] == names
+    assert page.images['Curves'] == names[:-1]  # a line of zeros is not drawn
+    assert re.search(r', trained from 20\d\d-\d\d-\d\d \d\d:\d\d to .* \(0:\d\d:\d\d h, pauses', ' '.join(page.sections['']))
     made = report.Report(with_test(tiny), report.Command('lingpipe', 'tiny_digits', str(resumed.logdir)))
     assert all([step for step, _ in made._training.scalars[name]] == [4, 8, 12] for name in names)
     test = made._evaluations['test'].scalars
@@ -113,15 +107,6 @@ def test_without_a_trace_the_step_is_simulated(page):
     assert any(text.startswith('lingpipe trace ') for text in page.sections['Timeline of a step'])
 
 
-def test_wrong_images_are_as_many_as_the_accuracy_says(page, resumed):
-    told, = (text for text in page.sections['Samples'] if ' images of Test ' in text)
-    num_wrong, num_images = map(int, re.findall(r'\d+', told)[:2])
-    assert 1 - num_wrong / num_images == pytest.approx(resumed.results['Test']['accuracy'])
-    captions = page.images['Samples'][0].split('; ')
-    assert len(captions) == min(num_wrong, 16) > 0
-    assert all(len(set(caption.split(', classified as '))) == 2 for caption in captions)
-
-
 def test_configuration_and_versions_are_those_of_the_run(page, resumed):
     text = (resumed.logdir / 'control/params.txt').read_text()
     assert page.has('Configuration', text, f'{len(text.splitlines())} params of this run')
@@ -141,7 +126,7 @@ def test_a_traced_step_is_shown_as_its_trace_shows_it(tiny, tmp_path):
 def test_an_empty_folder_says_which_commands_fill_it(tiny, tmp_path):
     found = page_of(tmp_path, tiny.params())
     for section, mode in {'Curves': 'train', 'Partitions': 'train', 'Memory': 'plan', 'Timeline of a step': 'trace',
-                          'Samples': 'train', 'Configuration': 'train'}.items():
+                          'Configuration': 'train'}.items():
         assert any(text.startswith(f'lingpipe {mode} --model=tiny_digits --logdir={tmp_path}')
                    for text in found.sections[section]), section
     assert found.has('Configuration', tiny.params().ToText())
@@ -172,17 +157,6 @@ def test_a_model_that_has_changed_since_is_told(resumed, tiny, tmp_path):
     texts = page_of(folder, with_test(tiny)).sections['Configuration']
     assert texts[0].startswith('The model has changed since: ') and 'no_such_field' in texts[0]
     assert 'task.no_such_field : 1\n' in texts
-
-
-def test_the_page_is_written_into_the_log_directory(tiny, tmp_path, capsys):
-    path = report.Report(tiny.params(), report.Command('lingpipe', 'tiny_digits', str(tmp_path))).write()
-    assert path == f'{tmp_path}/report.html' == capsys.readouterr().out.strip()
-    assert (tmp_path / 'report.html').read_text('utf-8').startswith('<!DOCTYPE html>\n<html lang="en">')
-
-
-def test_a_folder_that_is_not_there_is_refused(tiny, tmp_path):
-    with pytest.raises(errors.TrainingError, match='There is no folder --logdir='):
-        report.Report(tiny.params(), report.Command('lingpipe', 'tiny_digits', str(tmp_path / 'typo')))
 
 
 def test_texts_that_a_model_wrote_are_shown_newest_first(tiny, tmp_path):

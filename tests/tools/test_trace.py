@@ -6,6 +6,7 @@ import json
 import pytest
 from PIL import Image
 
+from lingpipe.input import image_input
 from lingpipe.schedules.timeline import RECOMPUTE
 from lingpipe.tools.trace import trace
 from lingpipe.training import errors
@@ -71,21 +72,16 @@ def test_a_traced_step_trains_as_any_other(tiny, tmp_path, finished):
         assert variable.numpy() == pytest.approx(expected.numpy(), rel=1e-5, abs=1e-6)
 
 
-def test_a_loss_that_is_not_finite_is_reported(tiny, tmp_path):
-    params = tiny.params('PoisonedDigits')
-    with pytest.raises(errors.TrainingError, match='The loss or a gradient is not finite. Lower the learning rate'):
-        trace.Trace(params, tmp_path / 'logs').run(6)
-
-
-def test_an_unwritable_folder_is_reported_before_building(tiny, tmp_path):
-    (tmp_path / 'file').touch()
-    with pytest.raises(errors.TrainingError, match='cannot be written to .* Choose a folder of yours'):
-        trace.Trace(tiny.params(), str(tmp_path / 'file/logs'))
-
-
 def test_a_step_with_a_scaled_loss_is_traced_too(tiny, tmp_path):
     params = tiny.params()
     params.task.dtype_policy = 'mixed_float16'
     step, = trace.Trace(params, tmp_path / 'logs').run(1)
     assert len(step.updates) == 2
     assert all(step.actions_end <= begin <= end for begin, end in step.updates)
+
+
+def test_an_input_that_ends_is_reported(tiny, tmp_path, monkeypatch):
+    endless = image_input.ImageInput.training_dataset
+    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', lambda *args: endless(*args).take(1))
+    with pytest.raises(errors.TrainingError, match='^The input of training, ImageInput.* has ended. .* fewer --steps'):
+        trace.Trace(tiny.params(), tmp_path).run(3)

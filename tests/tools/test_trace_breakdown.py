@@ -52,10 +52,6 @@ def test_a_split_backward_pass_is_no_measure_for_a_whole_one():
     assert trace_breakdown.mean_durations([step, step]) == [pytest.approx(seconds)]
 
 
-def test_what_follows_the_last_action_is_update():
-    assert percentages(step_of(update=(1.0, 1.5)))['update'] == pytest.approx(20)
-
-
 def test_recomputation_is_apart_from_computation():
     schedule = schedules.make_schedule('gpipe', 1, 2)
     kinds = ['F', 'F', RECOMPUTE, 'B', RECOMPUTE, 'B']
@@ -77,14 +73,6 @@ def test_percentages_add_up_to_100_and_none_is_negative(name):
     assert min(mean) >= 0
 
 
-def test_mean_durations_are_taken_over_micro_batches_and_steps_of_a_stage():
-    steps = [
-        step_of(seconds_of=lambda action, step=step: action.micro_batch + action.stage + step) for step in (1.0, 2.0)]
-    durations, = trace_breakdown.mean_durations(steps)
-    assert durations[schedules.Action('F', 0, 0)] == durations[schedules.Action('B', 0, 3)] == 3.0
-    assert durations[schedules.Action('F', 1, 2)] == 4.0
-
-
 def test_a_replica_that_waits_for_a_slower_one_is_imbalance():
     # replica 0  FB......     8 units, of which the devices work (2 + 8) / 2 = 5. With equal replicas none would wait.
     # replica 1  FFFBBBBB
@@ -95,3 +83,74 @@ def test_a_replica_that_waits_for_a_slower_one_is_imbalance():
     assert percentages(step) == pytest.approx(
         {'compute': 1000 / 16, 'recompute': 0, 'bubble': 0, 'imbalance': 600 / 16, 'transfer': 0, 'update': 0},
         abs=1e-9)
+
+
+def advice(schedule=None, batch_size=64, num_cores=None, recompute=0.0, update=(0.0, 0.0), num_replicas=1,
+           seconds_of=lambda action: 1.0):
+    schedule = schedule or schedules.make_schedule('gpipe', 2, 16)
+    durations = {action: seconds_of(action) for action in schedule.execution_order()}
+    if recompute:
+        durations.update({action._replace(kind=RECOMPUTE): recompute for action in schedule.backwards()})
+    return trace_breakdown.advice(
+        [simulation.replay(schedule, [durations] * num_replicas, update)], batch_size, num_cores)
+
+
+def test_a_balanced_step_with_a_small_bubble_needs_none():
+    assert advice() == ['Nothing stands out: no part of the waiting is large.']
+
+
+def test_the_bubble_of_more_micro_batches_is_predicted():
+    # K=2: (K - 1) / (M + K - 1) is 1/5 for M=4 and 1/17 for M=16.
+    assert advice(schedules.make_schedule('gpipe', 2, 4)) == ['M=4 leaves 20 % bubble: M=16 leaves 6 %.']
+
+
+def test_no_more_micro_batches_than_examples_are_proposed():
+    assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=8) == ['M=4 leaves 20 % bubble: M=8 leaves 11 %.']
+    assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=16, num_replicas=2) == [
+        'M=4 leaves 20 % bubble: M=8 leaves 11 %.']
+    text, = advice(schedules.make_schedule('gpipe', 2, 4), batch_size=4)
+    assert text == 'M=4 leaves 20 % bubble: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.'
+
+
+def test_the_partition_that_costs_most_is_named():
+    texts = advice(
+        schedules.make_schedule('gpipe', 3, 32), seconds_of=lambda action: 1.75 if action.stage == 2 else 1.0)
+    assert texts[0].startswith("Partition 2 is 1.4x the mean: give some of its layers to others, with "
+                               "partition_by='time' or ")
+
+
+@pytest.mark.parametrize('changes, start', [
+    ({'recompute': 1.0}, "Recomputation takes 33 % of the step: where memory allows, recompute='none' saves it."),
+    ({'update': (0.0, 34.0 / 3)}, 'The update takes 25 % of the step: a larger batch needs fewer of them.'),
+])
+def test_what_is_large_is_named(changes, start):
+    assert advice(schedules.make_schedule('gpipe', 1, 17), **changes)[0] == start
+
+
+def test_devices_that_share_cores_are_pointed_out():
+    assert advice(num_cores=2) == advice(num_cores=None)
+    text, *_ = advice(num_cores=1)
+    assert text.startswith('2 virtual devices share 1 processor core, with 1.9 actions in flight on average: ')
+    text, *_ = advice(num_cores=2, num_replicas=2)
+    assert text.startswith('4 virtual devices share 2 processor cores, with 3.8 actions in flight on average: ')
+
+
+def steps_that_waited(*waits, num_micro_batches=16):
+    """Steps of 34 s on two devices, of which each was waited for so many seconds before."""
+    schedule = schedules.make_schedule('gpipe', 2, num_micro_batches)
+    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
+    return [dataclasses.replace(step, input_wait=(-wait - 1.0, -1.0)) for wait in waits]
+
+
+def test_the_share_is_the_mean_of_the_steps():
+    first, second = steps_that_waited(34.0, 0.0)
+    assert (first.seconds, first.input_seconds, first.asked) == (34.0, 34.0, -35.0)
+    assert trace_breakdown.input_percent([first, second]) == pytest.approx(25)
+
+
+def test_only_a_large_wait_for_input_brings_advice():
+    told = trace_breakdown.input_advice(steps_that_waited(34.0))
+    assert told.startswith('Devices wait for input in 50 % of the step: ')
+    for field in ('prefetch', 'cache', 'multi_worker'):
+        assert field in told
+    assert trace_breakdown.input_advice(steps_that_waited(0.5)) is None

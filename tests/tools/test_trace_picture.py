@@ -12,15 +12,6 @@ FORWARD, BACKWARD, UPDATE, WAIT, INPUT = (
     (0x7f, 0xb2, 0xe5), (0x6c, 0xc0, 0x8b), (0x9a, 0x9a, 0x9a), (0xee, 0xee, 0xee), (0xe5, 0x8b, 0x8b))
 
 
-def test_each_device_has_a_row_coloured_by_what_it_does():
-    schedule = schedules.make_schedule('gpipe', 2, 1)
-    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
-    image = Image.open(io.BytesIO(trace_picture.png({'measured': step}, ['device 0', 'device 1']))).convert('RGB')
-    rows = [colours_of_blocks(image, y) for y in range(image.height)]
-    assert [FORWARD, WAIT, BACKWARD, UPDATE] in rows
-    assert [WAIT, FORWARD, BACKWARD, WAIT, UPDATE] in rows
-
-
 def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
     schedule = schedules.make_schedule('gpipe', 1, 1)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
@@ -42,25 +33,6 @@ def colours_of_blocks(image, y):
             colours.append(colour)
             widths.append(1)
     return [colour for colour, width in zip(colours, widths) if width > 20]
-
-
-def test_a_picture_is_small_and_has_a_block_per_action():
-    schedule = schedules.make_schedule('1f1b', 4, 16)
-    step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
-    names = [f'device {index}' for index in range(4)]
-    assert len(trace_picture.png({'measured': step, 'simulated': step}, names)) < 120_000
-    axis, = trace_picture.figure({'measured': step}, names).axes
-    assert {found.get_label(): len(found.get_paths()) for found in axis.collections} == {
-        'wait': 4, 'forward': 64, 'backward': 64, 'update': 4}
-    assert [label.get_text() for label in axis.get_yticklabels()] == names
-
-
-def test_a_block_says_its_stage_where_a_device_has_several():
-    for virtual, label in ((1, '3'), (2, '1·3')):
-        schedule = schedules.make_schedule('gpipe' if virtual == 1 else 'interleaved_1f1b', 2, 4, virtual)
-        step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)])
-        axis, = trace_picture.figure({'measured': step}, ['a', 'b']).axes
-        assert label in {text.get_text() for text in axis.texts}
 
 
 def test_a_trace_file_has_the_documented_fields():

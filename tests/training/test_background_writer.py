@@ -1,7 +1,5 @@
 """Checkpoints that are written while training continues."""
 
-import os
-import signal
 import threading
 
 import numpy as np
@@ -71,28 +69,6 @@ def test_copies_keep_their_values_while_steps_change_variables():
         assert copies[device].device.endswith('/device:CPU:0')
 
 
-def test_work_begins_when_the_work_before_it_has_ended():
-    writer, order, go_on = background_writer.BackgroundWriter(), [], threading.Event()
-    writer.begin(lambda: order.append(go_on.wait(60)))
-    writer.check()
-    threading.Timer(0.1, go_on.set).start()
-    writer.begin(lambda: order.append('second'))
-    writer.wait()
-    assert order == [True, 'second']
-
-
-@pytest.mark.parametrize('ask', ['check', 'wait', 'begin'])
-def test_an_error_of_the_work_is_raised_once(ask):
-    writer, ran = background_writer.BackgroundWriter(), []
-    writer.begin(lambda: 1 / 0)
-    while not writer._work.done():
-        pass
-    with pytest.raises(ZeroDivisionError):
-        getattr(writer, ask)(*[lambda: ran.append(True)] * (ask == 'begin'))
-    writer.wait()
-    assert not ran
-
-
 def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_writes, stored):
     checkpointer, listed = checkpointing.Checkpointer(tmp_path, program), []
     values = {f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE': variable.numpy()
@@ -111,22 +87,6 @@ def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_w
         np.testing.assert_array_equal(stored(tmp_path / 'ckpt-1')[name], value + 1)
 
 
-def test_files_are_whole_before_the_list_names_them(program, tmp_path, monkeypatch, stored):
-    """Whoever looks, or is killed, at that moment finds the checkpoints from before."""
-    found, add = [], checkpoints.add
-
-    def looking_add(path):
-        found.append((checkpoints.complete(tmp_path), stored(path).keys()))
-        add(path)
-
-    monkeypatch.setattr(checkpoints, 'add', looking_add)
-    checkpointer = checkpointing.Checkpointer(tmp_path, program)
-    first = checkpointer.save()
-    program.global_step.assign(1)
-    checkpointer.save()
-    assert found == [([], stored(first).keys()), ([first], stored(first).keys())]
-
-
 def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
         tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
     with monkeypatch.context() as patch:
@@ -137,21 +97,6 @@ def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
     tiny.only_train(tmp_path)
     assert checkpoints.complete(tmp_path / 'train') == [str(tmp_path / 'train/ckpt-12')]
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
-def test_what_was_never_listed_is_removed_by_the_next_run(program, tmp_path, monkeypatch):
-    checkpointer = checkpointing.Checkpointer(tmp_path, program)
-    first = checkpointer.save()
-    program.global_step.assign(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, 'add', lambda path: 1 / 0)  # as where it is killed
-        with pytest.raises(ZeroDivisionError):
-            checkpointer.save()
-    assert (tmp_path / 'ckpt-1.index').exists()
-    program.global_step.assign(2)
-    second = checkpointing.Checkpointer(tmp_path, program).save()
-    assert checkpoints.complete(tmp_path) == [second, first]
-    assert {path.name.partition('.')[0] for path in tmp_path.iterdir()} == {'checkpoint', 'ckpt-0', 'ckpt-2'}
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
@@ -189,18 +134,6 @@ def test_an_error_of_the_thread_ends_training_at_the_next_step(
     assert checkpoints.complete(tmp_path / 'train') == []
     tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
-def test_a_signal_waits_for_the_checkpoint_under_way_and_its_own(
-        tiny, tmp_path, held_writes, at_step_12, capsys):
-    def ask_to_stop():
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Timer(0.1, held_writes.set).start()
-
-    at_step_12(ask_to_stop)
-    tiny.only_train(tmp_path, train__max_steps=13, **SAVES_AT_1_AND_12)
-    assert f'Stopped by SIGTERM at step 12; checkpoint {tmp_path}/train/ckpt-12. Run the' in capsys.readouterr().out
-    assert checkpoints.complete(tmp_path / 'train') == [f'{tmp_path}/train/ckpt-{step}' for step in (12, 1)]
 
 
 def test_another_error_leaves_the_checkpoint_under_way_whole(

@@ -1,9 +1,11 @@
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import background_writer, checkpointing, checkpoints, errors, experiment, train_program
+from lingpipe.devices import device_kinds
+from lingpipe.training import checkpointing, checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -15,20 +17,6 @@ def make_program(tiny):
         return train_program.TrainProgram(experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])), params.train)
 
     return make
-
-
-@pytest.mark.parametrize('num_partitions', [1, 2, 3])
-def test_names_and_values_do_not_depend_on_partitions(make_program, finished, tmp_path, stored, num_partitions):
-    program = make_program(task__body__num_partitions=num_partitions)
-    source = finished.logdir / 'train/ckpt-12'
-    checkpointer = checkpointing.Checkpointer(tmp_path, program)
-    checkpointer.restore(source)
-    assert int(program.global_step) == 12
-    assert checkpointer.latest() is None
-    copy, original = stored(checkpointer.save()), stored(source)
-    assert copy.keys() == original.keys()
-    for name in original:
-        np.testing.assert_array_equal(copy[name], original[name], err_msg=name)
 
 
 def test_every_variable_is_named_by_its_layer(finished, stored):
@@ -165,7 +153,7 @@ def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied,
 
 @pytest.fixture
 def devices_are_hosts(monkeypatch):
-    monkeypatch.setattr(background_writer, 'host_of', lambda device: device)
+    monkeypatch.setattr(device_kinds, 'host_of', lambda device: device)
 
 
 def test_each_machine_writes_its_shard_where_all_see_the_folder(devices_are_hosts, tmp_path):
@@ -181,9 +169,19 @@ def test_one_machine_writes_all_where_another_does_not_see_it(devices_are_hosts,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_file_is_not_seen(tmp_path):
-    assert checkpointing._read_on('CPU:0', str(tmp_path / 'nothing')) is None
+def test_a_folder_that_was_deleted_meanwhile_gets_a_checkpoint_again(make_program, tmp_path):
+    checkpointer = checkpointing.Checkpointer(tmp_path / 'train', make_program())
+    for _ in range(2):  # the second time of the same step
+        path = checkpointer.save()
+        assert checkpoints.complete(tmp_path / 'train') == [path]
+        shutil.rmtree(tmp_path / 'train')
 
 
-def test_one_machine_needs_no_question(tmp_path):
-    assert checkpointing.checkpoint_options(tmp_path / 'nothing', ['CPU:0']).experimental_io_device == 'CPU:0'
+def test_a_checkpoint_with_the_name_of_another_step_is_refused(make_program, copied, contents):
+    for file in copied.glob('train/ckpt-12.*'):
+        file.rename(copied / 'train' / file.name.replace('12', '20'))
+    (copied / 'train/checkpoint').write_text('model_checkpoint_path: "ckpt-20"\n')
+    before = contents(copied)
+    with pytest.raises(errors.TrainingError, match='ckpt-20 has the state of step 12: it was renamed or copied. Give'):
+        checkpointing.Checkpointer(copied / 'train', make_program()).restore_newest()
+    assert contents(copied) == before

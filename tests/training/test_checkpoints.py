@@ -6,16 +6,6 @@ import tensorflow as tf
 from lingpipe.training import checkpoints, errors
 
 
-def test_a_list_of_ten_thousand_names_lists_its_folder_once(tmp_path, monkeypatch):
-    (tmp_path / 'checkpoint').write_text('model_checkpoint_path: "ckpt-1"\n' + ''.join(
-        f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in range(10_000)))
-    tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / 'ckpt-1'))
-    listed, listdir = [], tf.io.gfile.listdir
-    monkeypatch.setattr(tf.io.gfile, 'listdir', lambda path: listed.append(path) or listdir(path))
-    assert checkpoints.complete(str(tmp_path)) == [str(tmp_path / 'ckpt-1')]
-    assert len(listed) == 1
-
-
 def test_a_checkpoint_that_is_being_deleted_does_not_count(tmp_path):
     """A process was killed between two files, before it wrote the list without the checkpoint."""
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=tf.Variable(1)), str(tmp_path), 3, checkpoint_name='ckpt')
@@ -24,6 +14,21 @@ def test_a_checkpoint_that_is_being_deleted_does_not_count(tmp_path):
     assert checkpoints.complete(str(tmp_path)) == [newest, middle]
     pathlib.Path(f'{newest}.index').unlink()  # damaged, and named as such when it is read
     assert checkpoints.complete(str(tmp_path)) == [newest, middle]
+
+
+def test_a_checkpoint_that_is_replaced_meanwhile_is_no_damage(tmp_path, monkeypatch):
+    """Training with save_max_to_keep=1 writes the next checkpoint between the reader's two looks."""
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(step=tf.Variable(1)), str(tmp_path), 1, checkpoint_name='ckpt')
+    manager.save(checkpoint_number=1)
+    listdir, steps = tf.io.gfile.listdir, iter([2])
+
+    def replaced(path):
+        for step in steps:
+            manager.save(checkpoint_number=step)
+        return listdir(path)
+
+    monkeypatch.setattr(tf.io.gfile, 'listdir', replaced)
+    assert checkpoints.complete(str(tmp_path)) == [str(tmp_path / 'ckpt-2')]
 
 
 @pytest.fixture
@@ -70,3 +75,20 @@ def test_a_list_names_a_step_for_each_checkpoint(tmp_path, name):
     (tmp_path / 'checkpoint').write_text(f'model_checkpoint_path: "{name}"\n')
     with pytest.raises(errors.TrainingError, match='which does not end in -STEP'):
         checkpoints.complete(str(tmp_path))
+
+
+def test_a_checkpoint_that_is_deleted_before_it_is_read_is_passed_over(tmp_path):
+    def write(name):
+        for ending in ('index', 'data-00000-of-00001'):
+            (tmp_path / f'{name}.{ending}').touch()
+        (tmp_path / 'checkpoint').write_text(f'model_checkpoint_path: "{name}"\n')
+
+    def read(path):
+        if path.endswith('ckpt-1'):
+            for file in tmp_path.glob('ckpt-1.*'):
+                file.unlink()
+            write('ckpt-2')
+            raise errors.TrainingError('There is no checkpoint.')
+
+    write('ckpt-1')
+    assert checkpoints.read_newest(str(tmp_path), read) == (str(tmp_path / 'ckpt-2'), [])

@@ -48,10 +48,6 @@ def test_the_cause_is_one_line_without_what_surrounds_it(function, expected):
     assert errors.cause(failure(function)) == expected
 
 
-def test_an_error_without_a_message_is_called_by_its_class():
-    assert errors.cause(ValueError()) == 'ValueError'
-
-
 def words(error, **body):
     return errors.in_words(error, gpipe_layer.GPipeLayer.Params().Set(num_partitions=3, num_micro_batches=8, **body))
 

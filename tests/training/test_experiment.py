@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.partition import layer_profile, partition_summary
+from lingpipe.partition import layer_profile
 from lingpipe.training import experiment
 
 SPEC = tf.TensorSpec([32, 8, 8, 1])
@@ -35,27 +35,11 @@ def test_measuring_leaves_the_initial_weights_as_they_are(by_time, tiny):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_a_folder_and_a_number_of_slots_of_the_params_own_are_kept(tiny, tmp_path):
-    params = tiny.params(
-        task__body__profile_dir=str(tmp_path), task__body__memory_limit=1e9, task__body__num_optimizer_slots=7)
-    body = experiment.build_task(params, SPEC, logdir='elsewhere').body
-    assert (body.params.profile_dir, body.params.num_optimizer_slots) == (str(tmp_path), 7)
-
-
 def test_a_memory_limit_counts_slots_and_the_moving_average(tiny):
     params = tiny.params(task__body__memory_limit=1e9)
     assert experiment.body_params(params).num_optimizer_slots == 2  # momentum, and ema_decay
     assert params.task.body.num_optimizer_slots is None
     assert experiment.body_params(tiny.params()).num_optimizer_slots is None
-
-
-def test_the_table_shows_measured_times_and_estimated_memory(by_time):
-    body = by_time[1].body
-    header, _, *rows = partition_summary.table(body.partitions).splitlines()
-    assert header.endswith('MFLOPs  of mean  ms a micro-batch  of mean  MB by estimate')
-    for row, part in zip(rows, body.partitions, strict=True):
-        *_, milliseconds, _, megabytes = row.split()
-        assert (milliseconds, megabytes) == (f'{1e3 * part.seconds:,.1f}', f'{part.memory / 1e6:,.1f}')
 
 
 def test_evaluation_measures_nothing_and_needs_no_room_for_training(tiny):

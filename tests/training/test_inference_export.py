@@ -1,3 +1,5 @@
+import json
+import pathlib
 import subprocess
 import sys
 
@@ -26,9 +28,10 @@ def images(shape=(3, 8, 8, 1)):
 def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copied, tiny, tmp_path, capsys):
     """All layers of this model are Keras's own; it takes plain pixels."""
     pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
-    keras_path, saved_model_path = inference.Exporter(tiny.params(), str(copied)).run()
+    keras_path, saved_model_path, classes_path = inference.Exporter(tiny.params(), str(copied)).run()
     assert 'step 12: ' in (printed := capsys.readouterr().out)
     assert 'loads with Keras alone' in printed and printed.endswith('; both models take pixels from 0 to 255\n')
+    assert json.loads(pathlib.Path(classes_path).read_text('utf-8')) == list('0123456789')
     np.save(tmp_path / 'x.npy', pixels)
     subprocess.run(
         [sys.executable, '-c', LOAD_WITHOUT_LINGPIPE, keras_path, tmp_path / 'y.npy', tmp_path / 'x.npy'], check=True)
@@ -50,13 +53,29 @@ def test_amoebanet_with_its_two_tensors_between_layers_is_one_keras_model(tiny, 
     layers = [*stem[:2], head]
     params = tiny.params(task__body__layers=layers, train__max_steps=1, input__image_size=16)
     tiny.only_train(tmp_path, task__body__layers=layers, train__max_steps=1, input__image_size=16)
-    keras_path, _ = inference.Exporter(params, str(tmp_path)).run()
+    keras_path, *_ = inference.Exporter(params, str(tmp_path)).run()
     loaded = keras.saving.load_model(keras_path)
     assert loaded(images((2, 16, 16, 1))).shape == (2, 10)
 
 
-def test_without_a_checkpoint_it_says_so(tiny, tmp_path):
-    with pytest.raises(errors.TrainingError, match='There is no checkpoint in .*Train first'):
-        inference.Exporter(tiny.params(), str(tmp_path)).run()
-    with pytest.raises(errors.TrainingError, match='There is no folder'):
-        inference.Exporter(tiny.params(), str(tmp_path / 'none'))
+def test_an_export_that_cannot_be_written_leaves_the_earlier_one(copied, tiny, full_disk, contents):
+    exporter = inference.Exporter(tiny.params(), str(copied))
+    exporter.run()
+    before = contents(copied)
+    with full_disk(), pytest.raises(errors.TrainingError, match=f'{copied}/export could not be written .*as before'):
+        exporter.run()
+    assert contents(copied) == before
+
+
+def test_a_file_where_the_export_belongs_is_named(copied, tiny):
+    (copied / 'export').write_text('This is not a folder.')
+    with pytest.raises(errors.TrainingError, match=f'--logdir={copied} cannot be written to .*export is not a directory'):
+        inference.Exporter(tiny.params(), str(copied)).run()
+
+
+def test_a_command_with_another_model_than_the_run_says_so(copied, tiny, caplog):
+    inference.Exporter(tiny.params(task__body__num_partitions=1, train__max_steps=5), str(copied))
+    assert 'another model' not in caplog.text
+    inference.Exporter(tiny.params(**{'task__body__layers[1]__activation': 'tanh'}), str(copied))
+    assert "another model than the training run in" in caplog.text
+    assert "task.body.layers[1].activation : 'relu' -> 'tanh'. Give it" in caplog.text

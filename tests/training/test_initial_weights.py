@@ -1,10 +1,7 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import hyperparams
-from lingpipe.layers.keras_params import KerasParams
 from lingpipe.training import checkpoint_contents, errors, experiment, initial_weights
 
 ALL = [('(.*)', '%s')]
@@ -104,12 +101,3 @@ def test_what_is_of_another_model_altogether_is_refused(load, source):
         load(units=3, init_from_checkpoint=path)
     with pytest.raises(ValueError, match='were both given. Give one of them'):
         load(init_from_checkpoint=path, init_from_checkpoint_rules={path: (ALL, [])})
-
-
-def test_rules_are_written_on_the_command_line(tiny):
-    params = tiny.params()
-    params.task.body.layers.append(KerasParams(keras.layers.Activation, activation='relu'))
-    hyperparams.ApplyOverrides(params, "train.init_from_checkpoint_rules={'logs/a-1': ([('(.*);', '%s')], ['head/'])}; "
-                                       "train.max_steps=5")
-    assert params.train.init_from_checkpoint_rules == {'logs/a-1': ([('(.*);', '%s')], ['head/'])}
-    assert params.Copy().FromText(params.ToText()).train.init_from_checkpoint_rules == params.train.init_from_checkpoint_rules

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe import model_registry
 from lingpipe.input import hub_tokenizer, instruction_input
-from lingpipe.training import inference, trainer
+from lingpipe.training import trainer
 from tests import needs
 from tests.input import hub_presets
 
@@ -63,13 +63,3 @@ def test_training_resumes_and_tells_what_it_left_out(whole, tmp_path, capsys):
     resumed, _ = run(params_of(folder, 3), tmp_path)
     for found, expected in zip(resumed._task.body.model.weights, training._task.body.model.weights):
         np.testing.assert_array_equal(found, expected)
-
-
-def test_the_exported_preset_has_the_tokenizer_of_the_first(whole):
-    import keras_hub
-    folder, training, _ = whole
-    *_, preset = inference.Exporter(params_of(folder, 3), str(folder / 'whole')).run()
-    plain = keras_hub.models.CausalLM.from_preset(preset)
-    inputs, *_ = plain.preprocessor(['a b'])
-    assert inputs['token_ids'].shape == (1, 8)
-    np.testing.assert_allclose(plain(inputs), training._task.body.model(inputs), rtol=1e-4, atol=1e-5)

@@ -38,16 +38,6 @@ def test_the_callback_runs_while_the_main_thread_is_in_tensorflow():
         assert interrupted.reason == 'SIGTERM'
 
 
-def test_other_signals_stop_nothing():
-    before, called = signal.signal(signal.SIGUSR2, lambda number, frame: None), []
-    try:
-        with interruption.catch_signals(lambda: called.append(True)) as interrupted:
-            os.kill(os.getpid(), signal.SIGUSR2)
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    assert not interrupted and not called
-
-
 def test_an_ignored_signal_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -57,24 +47,6 @@ def test_an_ignored_signal_stays_ignored():
     finally:
         signal.signal(signal.SIGHUP, before)
     assert not interrupted
-
-
-@pytest.fixture
-def usual_handler(monkeypatch):
-    """Python's own, even where the tests run in the background, which ignores SIGINT."""
-    monkeypatch.setattr(interruption, '_SECONDS_OF_ONE_REQUEST', 0)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures('usual_handler')
-def test_a_second_one_calls_the_handler_from_before():
-    with interruption.catch_signals() as interrupted:
-        os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert interrupted.reason == 'SIGINT'
 
 
 @pytest.mark.parametrize('signalled', [False, True])

@@ -37,11 +37,6 @@ def test_training_draws_those_of_its_batches(measured):
     assert len(curve(measured.logdir / 'train', 'average_precision')) == 2
 
 
-def test_progress_shows_them(tiny, tmp_path, capsys):
-    tiny.only_train(tmp_path, **{**SETTINGS, 'eval__best_metric': None, 'train__max_steps': 2})
-    assert ', average_precision 0.' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize('metric, said, message', [
     ('loss', True, 'best_is_largest=True would keep the worst .* whose best is the smallest. Set it to None'),
     ('accuracy', False, 'whose best is the largest'), ('average_precision', False, 'whose best is the largest'),

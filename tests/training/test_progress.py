@@ -94,50 +94,6 @@ def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monk
     assert all(len(frame) <= (columns or 80) for frame in shown)
 
 
-def test_a_terminal_shows_what_takes_time_beside_steps(monkeypatch):
-    monkeypatch.delenv('COLUMNS', raising=False)
-    with terminal(140) as (stream, written):
-        shown = progress.Progress(200, 0, 8, 'images', stream=stream)
-        shown.update(50, {'loss': 1.0}, 50, 1.0, {'steps': 0.9, 'input': 0.06, 'saving': 0.036, 'evaluation': 0.004})
-        shown.close()
-        stream.flush()
-        last = frames(written())[-1]
-    assert last.endswith(' left, input 6 %, saving 4 %')  # what takes less than 1 % is left out
-
-
-def test_plain_lines_have_no_shares_of_time():
-    stream = io.StringIO()
-    shown = progress.Progress(200, 0, 8, 'images', interval_seconds=0.0, stream=stream)
-    shown.update(50, {'loss': 1.0}, 50, 1.0, {'steps': 0.9, 'input': 0.1})
-    assert stream.getvalue().endswith(' left\n')
-
-
-def test_the_time_of_a_run_is_told_with_all_shares():
-    spent = progress.TimeSpent()
-    assert progress.time_text(spent) == ''
-    spent.add(progress.EVALUATION, 30.0)
-    assert progress.time_text(spent) == ''  # a finished run that is evaluated again
-    spent.add(progress.STEPS, 90.0)
-    assert progress.time_text(spent) == (
-        'Time 2:00 after the first step: steps 75 %, input 0 %, saving 0 %, evaluation 25 %')
-
-
-def test_the_bar_moves_with_every_update(monkeypatch):
-    monkeypatch.setattr('tqdm.std.time', iter(range(100)).__next__)
-    with terminal(100) as (stream, written):
-        shown = progress.Progress(4, 1, 8, 'images', stream=stream)
-        for step in (2, 3, 4):
-            shown.update(step, {'loss': step}, 1, 1.0)
-        shown.close()
-        stream.flush()
-        found = [frame.split()[1] for frame in frames(written())]
-    assert list(dict.fromkeys(found)) == ['1/4', '2/4', '3/4', '4/4']
-
-
-def test_only_accuracies_are_shown_in_per_cent():
-    assert progress.metrics_text({'accuracy': 0.5, 'loss': 0.00004}) == 'accuracy 50.00 %, loss 0.0000'
-
-
 def test_a_scope_inside_of_another_counts_once(clock):
     spent = progress.TimeSpent()
     with spent.of(progress.EVALUATION):
@@ -147,15 +103,3 @@ def test_a_scope_inside_of_another_counts_once(clock):
         clock.now += 4
     assert spent.total == 9
     assert spent.shares() == pytest.approx({'steps': 0, 'input': 0, 'saving': 3 / 9, 'evaluation': 6 / 9})
-
-
-def test_a_scope_that_fails_is_counted(clock):
-    spent = progress.TimeSpent()
-    with pytest.raises(KeyError), spent.of(progress.SAVING):
-        clock.now += 5
-        raise KeyError
-    assert spent.total == 5
-
-
-def test_before_any_time_there_are_no_shares():
-    assert progress.TimeSpent().shares() == {}

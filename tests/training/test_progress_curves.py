@@ -1,10 +1,7 @@
-import errno
-import os
-
 import keras
 import pytest
 
-from lingpipe.training import errors, progress
+from lingpipe.training import errors
 from tests.curves import read
 from tests.programs import tiny_digits
 
@@ -32,26 +29,6 @@ def test_evaluation_curves_lie_in_a_folder_of_their_own(finished):
     curves = read(finished.logdir / 'eval_test')
     assert [step for step, _ in curves['accuracy']] == [4, 8, 12]
     assert curves['loss'][-1][1] == pytest.approx(finished.results['Test']['loss'])
-
-
-def test_what_was_flushed_can_be_read_while_the_writer_lives(tmp_path):
-    writer = progress.SummaryWriter(tmp_path)
-    writer.scalars(3, {'a': 1.5, 'b': 2})
-    writer.text('told', 'one\n  two')
-    writer.flush()
-    curves = read(tmp_path)
-    assert (curves['a'], curves['b']) == ([(3, 1.5)], [(3, 2.0)])
-    assert curves['told'][0][1].item() == b'    one\n      two'
-
-
-def test_a_full_disk_is_reported_in_one_sentence(tmp_path, full_disk):
-    writer = progress.SummaryWriter(tmp_path)
-    with full_disk(), pytest.raises(errors.TrainingError) as caught:
-        for step in range(100):
-            writer.scalars(step, {'loss': 1.0})
-    assert str(caught.value).startswith(f'The curves could not be written to {tmp_path} (')
-    assert os.strerror(errno.EFBIG) in str(caught.value)
-    assert str(caught.value).endswith('then run the same command again.')
 
 
 def test_a_stopped_run_has_its_last_curves(tiny, tmp_path):

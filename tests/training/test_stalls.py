@@ -14,7 +14,6 @@ from lingpipe.input import image_input
 from lingpipe.models import image_classifier
 from lingpipe.training import (
     checkpointing,
-    evaluation,
     experiment,
     interruption,
     logdir,
@@ -126,15 +125,6 @@ def test_the_input_of_an_evaluation_that_blocks_is_named(tiny, stall, monkeypatc
     assert stall.sentence()
 
 
-def test_the_input_of_a_checkpoints_evaluation_that_blocks_is_named(tiny, stall, monkeypatch, copied, finished):
-    stall.expected = sentence('test')
-    stall_input(stall, monkeypatch, 'evaluation_dataset')
-    params = tiny.params(train__input_timeout_seconds=1.0)
-    results = evaluation.CheckpointEvaluation(params, tiny.evaluation_inputs(), copied).once()
-    assert results == finished.results
-    assert stall.sentence()
-
-
 def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monkeypatch):
     step = train_program.TrainProgram._step
     positions = []
@@ -223,21 +213,6 @@ def test_a_checkpoint_that_training_cannot_read_is_named(tiny, unread, copied):
     assert unread.sentence()
 
 
-def test_a_checkpoint_that_evaluation_cannot_read_is_named(tiny, unread, copied, finished):
-    unread.expected = f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim'
-    params = tiny.params(train__checkpoint_timeout_seconds=1.0)
-    evaluated = evaluation.CheckpointEvaluation(params, tiny.evaluation_inputs(), copied)
-    assert evaluated.once() == finished.results
-    assert unread.sentence()
-
-
-def test_initial_weights_that_cannot_be_read_are_named(tiny, unread, finished, tmp_path):
-    path = f'{finished.logdir}/train/ckpt-12'
-    unread.expected = f'Waited 1 s for checkpoint {path} to be read (train.checkpo'
-    tiny.only_train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__init_from_checkpoint=path)
-    assert unread.sentence()
-
-
 @pytest.mark.parametrize('owner, name, what', [
     (logdir.LogDir, 'create', 'log directory {} ('),
     (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
@@ -246,8 +221,7 @@ def test_initial_weights_that_cannot_be_read_are_named(tiny, unread, finished, t
     (trackers.Trackers, 'log', 'curves of {}/train to be written'),
     (train_program.TrainProgram, 'before_save', 'the newest weights'),
     (progress.SummaryWriter, 'flush', 'curves of {}/eval_test to be written'),
-    (image_classifier.ImageClassifier, 'sample', 'a sample of the model'),
-    (image_classifier.ImageClassifier, 'report', 'the report of the task')])
+    (image_classifier.ImageClassifier, 'sample', 'a sample of the model')])
 def test_work_between_steps_that_hangs_is_named(owner, name, what, tiny, stall, monkeypatch, tmp_path):
     stall.expected = f'Waited 1 s for {what.format(tmp_path)}'
     monkeypatch.setattr(trainer, '_SECONDS_OF_A_SAMPLE', 1.)

@@ -8,14 +8,14 @@ from lingpipe import base_model_params, layers
 from lingpipe.input import text_input
 from lingpipe.layers import transformer
 from lingpipe.models import language_model, sampling
-from lingpipe.training import errors, evaluation, inference, trainer
+from lingpipe.training import inference, trainer
 from tests.curves import read
 
 
 def make_params(data_dir, num_partitions=2):
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):
-            p = language_model.LanguageModel.Params().Set(name='tiny_text', n_gram_order=2)
+            p = language_model.LanguageModel.Params().Set(name='tiny_text')
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=transformer.transformer_lm_layers(
                 num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, is_tied=True))
             p.eval.Set(interval_steps=3)
@@ -34,16 +34,6 @@ def trained(tmp_path_factory):
     """Data directory, log directory and results of six steps with two partitions."""
     data_dir, logdir = (str(tmp_path_factory.mktemp(name)) for name in ('data', 'logs'))
     return data_dir, logdir, trainer.Trainer(*make_params(data_dir), logdir).run()
-
-
-def test_a_checkpoint_evaluates_with_other_partitions(trained, capsys):
-    """The n-gram model is printed for comparison."""
-    data_dir, logdir, results = trained
-    again = evaluation.CheckpointEvaluation(*make_params(data_dir, num_partitions=1), logdir).once()
-    assert again['Test'] == pytest.approx(results['Test'], rel=1e-5)
-    assert set(again['Test']) == {'loss', 'bits_per_byte', 'accuracy'}
-    assert 4 < again['Test']['bits_per_byte'] < 8
-    assert 'For comparison, Test: 2-gram model bits_per_byte ' in capsys.readouterr().out
 
 
 def test_an_exported_model_with_a_shared_table_gives_its_logits(trained):
@@ -84,9 +74,3 @@ def test_a_checkpoint_generates_as_at_the_end_of_training(trained, capsys):
     greedy = inference.CheckpointGeneration(params, logdir, sampling.Sampling(temperature=0.0))
     assert greedy.run(['def'], 5) == greedy.run(['def'], 5)
     assert capsys.readouterr().out.startswith('def')
-
-
-def test_only_language_models_write(tiny, tmp_path):
-    with pytest.raises(errors.TrainingError, match='needs a LanguageModel, but the task of this model is '
-                                                   'ImageClassifier'):
-        inference.CheckpointGeneration(tiny.params(), str(tmp_path), sampling.Sampling())

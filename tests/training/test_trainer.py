@@ -1,4 +1,3 @@
-import errno
 import json
 import os
 import shutil
@@ -11,32 +10,16 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
+from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
 from lingpipe.training import (
     checkpoints,
     errors,
     evaluation,
-    experiment,
     logdir,
-    placement,
     train_program,
     trainer,
 )
-
-
-@pytest.fixture
-def rewound(copied):
-    """Function that makes a copied run one that ended at an earlier step; returns its folder."""
-
-    def rewind(step):
-        for file in copied.glob('train/ckpt-*'):
-            if checkpoints.step_of(file.stem) > step:
-                file.unlink()
-        known = ''.join(f'all_model_checkpoint_paths: "{path.stem}"\n' for path in copied.glob('train/*.index'))
-        (copied / 'train/checkpoint').write_text(f'model_checkpoint_path: "ckpt-{step}"\n{known}')
-        return copied
-
-    return rewind
 
 
 def test_training_resumes_before_a_truncated_checkpoint(
@@ -65,34 +48,6 @@ def test_a_resumed_run_with_other_batches_goes_on_where_it_was(tiny, tmp_path, c
         tiny.only_train(tmp_path, train__max_steps=max_steps, input__batch_size=batch_size)
     assert positions == [0, 4 * 32, 4 * 32 + 2 * 16, 4 * 32 + 3 * 16]
     assert 'Changed since the last start: input.batch_size : 16 -> 8; train.max_steps : 7 -> 8\n' in capsys.readouterr().out
-
-
-@pytest.fixture
-def signal_in_first_evaluation(monkeypatch):
-    def evaluation_dataset(self):
-        monkeypatch.undo()
-        os.kill(os.getpid(), signal.SIGTERM)
-        return self.evaluation_dataset()
-
-    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', evaluation_dataset)
-
-
-@pytest.mark.usefixtures('signal_in_first_evaluation')
-def test_a_signal_ends_an_evaluation_and_keeps_no_half_result(tiny, finished, tmp_path, assert_same_checkpoint):
-    assert tiny.train(tmp_path, eval__interval_steps=4).results == {}
-    assert {path.stem for path in tmp_path.glob('train/*.index')} == {'ckpt-4'}
-    assert not (tmp_path / 'best').exists()
-    assert tiny.train(tmp_path, eval__interval_steps=4).results == finished.results
-    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
-@pytest.mark.usefixtures('signal_in_first_evaluation')
-def test_a_final_evaluation_ended_by_a_signal_can_be_repeated(tiny, finished, tmp_path, capsys):
-    assert tiny.train(tmp_path).results == {}
-    assert capsys.readouterr().out.endswith(
-        f'Stopped by SIGTERM in the final evaluation; checkpoint {tmp_path}/train/ckpt-12. Run the same command again '
-        'for it.\n')
-    assert tiny.train(tmp_path).results == finished.results
 
 
 def test_a_run_in_a_remote_folder_is_that_in_a_local_one(tiny, finished, signal_at, capsys, assert_same_checkpoint):
@@ -133,13 +88,6 @@ def test_no_input_stays_open_after_a_run(tiny, tmp_path, monkeypatch):
     assert [reference() for reference in opened] == [None]
 
 
-def test_the_devices_in_use_are_not_written_into_the_params(tiny, tmp_path):
-    params = tiny.params()
-    made = trainer.Trainer(params, tiny.evaluation_inputs(), tmp_path, placement.Placement(['CPU:5', 'CPU:3']))
-    assert [part.device for part in made._task.body.partitions] == ['CPU:5', 'CPU:3']
-    assert params == tiny.params()
-
-
 def test_a_run_resumes_with_other_partitions_and_replicas(tiny, finished, tmp_path, stored):
     tiny.only_train(tmp_path, train__max_steps=4, task__body__num_replicas=2, task__body__num_micro_batches=1)
     for max_steps, num_partitions in ((8, 3), (12, 1)):
@@ -147,15 +95,6 @@ def test_a_run_resumes_with_other_partitions_and_replicas(tiny, finished, tmp_pa
     expected = stored(finished.logdir / 'train/ckpt-12')
     for name, value in stored(tmp_path / 'train/ckpt-12').items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_a_finished_run_is_only_evaluated_again(tiny, finished, copied, capsys):
-    again = tiny.train(copied)
-    printed = capsys.readouterr().out
-    assert 'resuming from step 12 of 12' in printed
-    assert 'Nothing is left to train: step 12 has reached train.max_steps=12. To continue, raise' in printed
-    assert again.results == finished.results
-    assert {path.stem for path in copied.glob('train/*.index')} == {'ckpt-1', 'ckpt-4', 'ckpt-8', 'ckpt-12'}
 
 
 def test_a_non_finite_loss_stops_before_the_weights_are_touched(tiny, tmp_path, contents, stored):
@@ -178,7 +117,7 @@ def test_a_checkpoint_that_leads_to_a_loss_that_is_not_finite_is_named(tiny, tmp
     overrides = {'train__lr_schedule': None, 'train__clip_gradient_norm_to_value': 0.0}
     tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
     with pytest.raises(errors.TrainingError) as caught:
-        tiny.only_train(tmp_path, train__learning_rate=float('inf'), train__save_interval_seconds=0.0, **overrides)
+        tiny.only_train(tmp_path, train__learning_rate=1e38, train__save_interval_seconds=0.0, **overrides)
     assert (f'{tmp_path}/train/ckpt-5, has the weights of this very loss: they may have grown too large. If it happens '
             f'again, delete the files {tmp_path}/train/ckpt-5.*, and training resumes from {tmp_path}/train/ckpt-4. '
             ) in str(caught.value)
@@ -191,37 +130,6 @@ def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, mon
                                                    'train.max_steps is 12.*repeat'):
         tiny.only_train(tmp_path)
     assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 3
-
-
-def test_a_second_training_run_in_a_folder_is_refused(
-        tiny, copied, contents, monkeypatch):
-    """It is refused before anything is built or written."""
-    before = contents(copied)
-    with logdir.LogDir(copied).lock():
-        before[copied / 'control/lock'] = (copied / 'control/lock').read_bytes()
-        monkeypatch.setattr(experiment, 'build_task', None)
-        with pytest.raises(errors.TrainingError, match=f'--logdir={copied} is in use by another training run .process'):
-            tiny.trainer(copied)
-    assert contents(copied) == before
-
-
-def test_a_full_disk_is_reported_and_loses_no_checkpoint(
-        tiny, finished, rewound, monkeypatch, full_disk, assert_same_checkpoint):
-    folder, save = rewound(4), tf.train.Checkpoint.write
-
-    def save_to_full_disk(*args, **kwargs):
-        with full_disk():
-            return save(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tf.train.Checkpoint, 'write', save_to_full_disk)
-        with pytest.raises(errors.TrainingError) as caught:
-            tiny.only_train(folder)
-    assert f'step 12 could not be written to {folder}/train (' in str(caught.value)
-    assert os.strerror(errno.EFBIG) in str(caught.value) and '{{' not in str(caught.value)
-    assert f'The newest complete one is {folder}/train/ckpt-4. Free some space' in str(caught.value)
-    tiny.only_train(folder)
-    assert_same_checkpoint(folder / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
 CHANGES = {
@@ -282,6 +190,28 @@ def test_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_p
     assert not list(tmp_path.rglob('ckpt-*'))
 
 
+@pytest.mark.parametrize('dataset, words', [
+    (lambda self: tf.data.Dataset.range(0), r'^Test\(\) has no examples'),
+    (lambda self: tf.data.Dataset.from_tensors('no number').map(tf.strings.to_number), 'no number')],
+    ids=['nothing', 'an error'])
+def test_an_evaluation_that_cannot_work_is_refused_before_the_first_step(
+        tiny, tmp_path, monkeypatch, contents, dataset, words):
+    made = tiny.trainer(tmp_path / 'logs')
+    monkeypatch.setattr(image_input.ImageInput, 'evaluation_dataset', dataset)
+    before = contents(tmp_path)
+    with pytest.raises((ValueError, tf.errors.OpError), match=words):
+        made.run()
+    assert contents(tmp_path) == before
+
+
+def test_a_dry_run_ends_before_the_first_step(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    modes._dry_run(tiny.params(), tiny.evaluation_inputs(), None)
+    text = capsys.readouterr().out
+    assert 'every input gives a batch: nothing is wrong.' in text and 'Needs ' in text and 'First step' not in text
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_path, assert_same_checkpoint):
     """Training has begun again in a folder, with a better rate."""
     values = []
@@ -333,8 +263,66 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
     ('train.max_steps', -1), ('train.max_steps', 1e6), ('train.steps_per_loop', 0), ('train.save_max_to_keep', 0),
     ('train.summary_interval_steps', -1), ('train.save_interval_seconds', -1.0), ('train.ema_decay', 1.0),
     ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True), ('train.save_async', 1),
-    ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None)])
+    ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None), ('train.learning_rate', -0.1),
+    ('train.learning_rate', float('nan')), ('train.random_seed', 2**32), ('train.ema_decay', '0.9'),
+    ('train.init_from_checkpoint', 3)])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
-    with pytest.raises(ValueError, match=f'^{field}={value}.* must be .*Set it to'):
-        tiny.trainer(tmp_path / 'logs', **{field.replace('.', '__'): value})
+    with pytest.raises(ValueError, match=f'^{field}={value!r} is not possible: .* must be .*Set it to'):
+        tiny.trainer(tmp_path / 'logs', train__lr_schedule=None, **{field.replace('.', '__'): value})
     assert not (tmp_path / 'logs').exists()
+
+
+def test_an_input_that_fails_is_named_and_its_steps_are_saved(tiny, tmp_path, monkeypatch):
+    endless = image_input.ImageInput.training_dataset
+
+    def look(number):
+        return number if number < 3 else {}['my key']
+
+    def failing(*args):
+        batches = endless(*args)
+        numbers = tf.data.Dataset.range(9).map(lambda number: tf.numpy_function(look, [number], tf.int64))
+        return tf.data.Dataset.zip(batches, numbers).map(lambda batch, number: batch)
+
+    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', failing)
+    with pytest.raises(errors.TrainingError, match=r"ImageInput\(.*, failed after step 3: .*KeyError: 'my key'.* Repair it"
+                       ) as caught:
+        tiny.only_train(tmp_path)
+    assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 3
+    place = command._place_in_words(str(caught.value.__cause__))
+    assert place.startswith(__file__) and place.endswith("return number if number < 3 else {}['my key']")
+
+
+def test_an_error_between_steps_ends_a_run_that_is_saved(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation.Evaluator, 'run', lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tiny.train(tmp_path, eval__interval_steps=4)
+    assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 4
+
+
+def test_a_best_value_without_its_checkpoint_does_not_count(tiny, copied, caplog):
+    shutil.rmtree(copied / 'best')
+    (copied / 'best').mkdir()
+    (copied / 'best/best.json').write_text('{"step": 4, "metric": "accuracy", "value": 1.0}')
+    tiny.train(copied, train__max_steps=13)
+    assert json.loads((copied / 'best/best.json').read_text())['step'] == 13
+    assert f'{copied}/best has no checkpoint of step 4' in caplog.text and (copied / 'best/ckpt-13.index').exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_before_training(tiny, tmp_path):
+    (tmp_path / 'best').write_text('This is not a folder.')
+    with pytest.raises(errors.TrainingError, match=f'--logdir={tmp_path} cannot be written to .*best is not a directory'):
+        tiny.trainer(tmp_path)
+
+
+def test_initial_weights_that_no_resumed_run_would_read_are_refused(tiny, finished, copied):
+    weights = str(finished.logdir / 'train/ckpt-4')
+    with pytest.raises(ValueError, match='^train.init_from_checkpoint=.* is for a new training run, and this one resumes '
+                                         'from step 12. Leave it as it was'):
+        tiny.only_train(copied, train__init_from_checkpoint=weights, train__max_steps=13)
+
+
+def test_a_dry_run_names_an_input_without_a_batch(tiny, tmp_path, monkeypatch):
+    endless = image_input.ImageInput.training_dataset
+    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', lambda *args: endless(*args).take(0))
+    with pytest.raises(errors.TrainingError, match='^The input of training, ImageInput.* has no batch'):
+        modes._dry_run(tiny.params(), {}, None)

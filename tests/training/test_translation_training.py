@@ -1,7 +1,6 @@
 """Training a translation model whose tables are one, and evaluating it by whole translations."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
@@ -70,12 +69,3 @@ def test_a_checkpoint_translates_only_text_of_a_valid_length(trained, capsys):
     for text, count in (('', 0), ('aaa', 3)):
         with pytest.raises(ValueError, match=f'has {count} tokens.* Give one of 1 to 2'):
             translation_of.run(text)
-
-
-def test_the_exported_model_gives_the_same_logits(trained):
-    data_dir, logdir, _ = trained
-    params, _ = make_params(data_dir)
-    exporter = inference.Exporter(params, logdir)
-    path, _ = exporter.run()
-    batch = {'source': np.array([[97, 0], [98, 98]]), 'target': np.array([[0, 97, 0], [0, 98, 97]])}
-    np.testing.assert_allclose(keras.saving.load_model(path)(batch), exporter._model(batch), atol=1e-6)

@@ -133,7 +133,7 @@ _ELEMENT_WISE = (
     'LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod NextAfter NotEqual OnesLike Pow '
     'Real Reciprocal Relu Relu6 RightShift LeftShift Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh '
     'Softplus Softsign Sqrt Square SquaredDifference Tan Tanh TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ZerosLike '
-    'BiasAdd StringLower StringUpper StringLength StringToHashBucketFast').split()
+    'BiasAdd Bitcast StringLower StringUpper StringLength StringToHashBucketFast').split()
 _LAST = {'FFT2D': 2, 'IFFT2D': 2, 'RFFT2D': 2, 'FFT3D': 3, 'MatrixInverse': 2, 'Cholesky': 2, 'MatrixDeterminant': 2,
          'SelfAdjointEigV2': 2, 'Svd': 2, 'MatrixDiagPartV3': 2, 'MatrixBandPart': 2, 'Qr': 2}
 

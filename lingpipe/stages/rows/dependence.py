@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.stages import control_flow
+from lingpipe.stages import control_flow, graph_pieces
 from lingpipe.stages.rows import arithmetic, movement
-from lingpipe.stages.rows.forms import CONSTANT, MIXED, NUM_ROWS, ROWS, Dependence, Form, Node, of_numbers
+from lingpipe.stages.rows.forms import CONSTANT, MEAN, MIXED, NUM_ROWS, ROWS, TOTAL, Dependence, Form, Node, of_numbers
 
 _UNKNOWN_SIZE = 3  # of dimensions other than the batch
 _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
@@ -23,7 +23,6 @@ class Value:
     """An argument or a result of a function.
 
     Attributes:
-        dependence: its `Dependence`.
         specs: its `tf.TensorSpec` for each of two batches, which have `NUM_ROWS` rows.
     """
 
@@ -106,16 +105,16 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     return found
 
 
-def _trace(function, arguments, place):
+def _trace(function: Callable, arguments: Any, place: int) -> Any:
     specs = tf.nest.map_structure(lambda value: value.specs[place], arguments)
     return control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *specs).graph
 
 
-def _spec_of(tensor):
+def _spec_of(tensor: tf.Tensor) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _size_of(tensor):
+def _size_of(tensor: tf.Tensor) -> Any:
     return tensor.shape.as_list() if tensor.shape.is_fully_defined() else None
 
 
@@ -136,7 +135,7 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
     return {one.ref(): _checked(value, one, two) for value, (one, two) in zip(values, pairs)}
 
 
-def _are_known(tensors):
+def _are_known(tensors: list) -> bool:
     return all(tf.get_static_value(tensor) is not None for tensor in tensors)
 
 
@@ -150,7 +149,7 @@ def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
         return CONSTANT
     if first.ndim == second.ndim == 0:
         return of_numbers(first, second)
-    is_uniform = all(value.ndim and value.size and (value == value[:1]).all() for value in (first, second))
+    is_uniform = all(value.ndim and value.size and (value == first[:1]).all() for value in (first, second))
     return ROWS if is_uniform else MIXED
 
 
@@ -165,3 +164,56 @@ def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
         return MIXED
     grown, size = others.pop(value.axis), sizes.pop(value.axis)
     return value if sizes == others and size * NUM_ROWS[1] == grown * NUM_ROWS[0] else MIXED
+
+
+_ARE_SUMS = {MEAN: False, CONSTANT: False, TOTAL: True}
+
+
+def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
+             other: tf.Graph) -> list[bool | None]:
+    """Returns, for each loss, whether it is a sum over the rows, a mean (False), or neither for certain (None).
+
+    Operations of layers that have no rule count as row by row, as all layers do in a pipeline.
+
+    Args:
+        losses: scalars of the graph of a stage that was traced with `forms.NUM_ROWS[0]` rows.
+        inputs: pairs of the stage's inputs, there and in the other trace.
+        constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
+        other: graph of the trace with `forms.NUM_ROWS[1]` rows.
+    """
+    given = {one.ref(): ROWS if _grown(one, two) else CONSTANT for one, two in inputs}
+    given.update({tensor.ref(): CONSTANT for tensor in constants})
+    needed = graph_pieces.ancestors(losses)
+    operations = [each for each in losses[0].graph.get_operations() if each in needed] if losses else []
+    found = of_graph(operations, other, given, _row_by_row)
+    return [_ARE_SUMS.get(found[loss.ref()]) for loss in losses]
+
+
+def _row_by_row(node: Node) -> list[Dependence] | Dependence:
+    """Results that have a row for each row of the inputs, if these are rows and constants."""
+    if not all(each in (CONSTANT, ROWS._replace(axis=each.axis)) or _is_known(tensor)
+               for each, tensor in zip(node.given, node.operation.inputs)):
+        return MIXED
+    return [_of_result(one, two) for one, two in zip(node.operation.outputs, node.other.outputs)]
+
+
+def _is_known(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is constant in each trace, as the shape of another one is."""
+    return tf.get_static_value(tensor) is not None
+
+
+def _of_result(one: tf.Tensor, two: tf.Tensor) -> Dependence:
+    """Returns what the shapes show; a number could be a sum over the rows, or anything else."""
+    if one.dtype == tf.variant:
+        return ROWS
+    grown = _grown(one, two)
+    if not grown and (one.dtype.is_integer or one.dtype.is_bool):
+        return CONSTANT
+    return ROWS._replace(axis=grown[0]) if grown and len(grown) == 1 else MIXED
+
+
+def _grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
+    """Returns the dimensions that differ between the two traces; None if they are not known."""
+    if one.shape.rank is None or one.shape.rank != two.shape.rank:
+        return None
+    return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]

@@ -30,7 +30,6 @@ class Dependence(NamedTuple):
         MIXED       anything else                                              x - reduce_mean(x); max(x)
 
     Attributes:
-        form: `Form`.
         power: of the number of rows.
         axis: for ROWS, the dimension that counts the rows. Each row may have several places there, one after the other,
             as in the result of `reshape(x, [-1, 3])`.

@@ -25,7 +25,7 @@ from lingpipe.stages.rows.forms import (
 
 
 def _reshaped(node: Node) -> Dependence:
-    """The order of all elements stays, so that those of a row stay together if the first dimension counts rows."""
+    """All elements stay in order, so the elements of a row stay together if the first dimension counts rows."""
     value = node.given[0]
     if value.form is not Form.ROWS:
         return value
@@ -66,11 +66,11 @@ def _sliced(node: Node) -> Dependence:
         return _number_of_rows(node)
     if value.form is not Form.ROWS:
         return value if value.form is Form.SUM else MIXED
-    axis: int | None = value.axis
-    if node.operation.type == 'StridedSlice':
-        axis = _axis_after_strides(node)
+    axis = _axis_after_strides(node) if node.operation.type == 'StridedSlice' else value.axis
+    if axis is None:
+        return MIXED
     sizes = node.operation.outputs[0].shape.as_list()
-    takes_all = axis is not None and axis < len(sizes) and sizes[axis] == node.sizes(0)[value.axis]
+    takes_all = axis < len(sizes) and sizes[axis] == node.sizes(0)[value.axis]
     return value._replace(axis=axis) if takes_all else MIXED
 
 

@@ -13,34 +13,27 @@ _NUM_SHOWN = 200
 
 
 class Written(NamedTuple):
-    """The contents of a folder's event files; if several runs have written a step, the last one counts.
+    """The contents of a folder's event files; if several runs have written a step, the last one counts."""
 
-    Attributes:
-        scalars: dictionary from name to the list of pairs (step, value), by step.
-        texts: dictionary from name to the list of pairs (step, text), by step.
-    """
-
-    scalars: dict[str, list[tuple[int, float]]]
-    texts: dict[str, list[tuple[int, str]]]
+    scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
+    texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
+    times: tuple[float, ...] = ()  # when the first and the last event were written, in seconds since 1970
 
 
 def read(folder: str) -> Written:
-    """Reads all event files of a folder; a run that was resumed has several.
-
-    Args:
-        folder: its path; a missing folder counts as empty.
+    """Reads all event files of a folder, which may be missing; a run that was resumed has several.
 
     Raises:
-        TrainingError: a file is damaged.
+        TrainingError: a file is corrupt.
     """
     if not tf.io.gfile.isdir(folder):
         return Written({}, {})
     try:
         return _read(folder)
-    except Exception as error:  # a damaged event can raise any error in TensorBoard
+    except Exception as error:  # a corrupt event can raise any error in TensorBoard
         reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
         raise errors.TrainingError(f'The curves in {folder} cannot be read ({reason}). Delete the event file that is '
-                                   'damaged, or choose another --logdir.') from error
+                                   'corrupt, or choose another --logdir.') from error
 
 
 def _read(folder):
@@ -53,7 +46,8 @@ def _read(folder):
             found.texts[name] = [(step, _without_margin(text)) for step, text in _values(accumulator, name)]
         elif kind == _SCALARS:
             found.scalars[name] = [(step, float(value)) for step, value in _values(accumulator, name)]
-    return found
+    written = [event.wall_time for name in accumulator.Tags()['tensors'] for event in accumulator.Tensors(name)]
+    return found._replace(times=(min(written), max(written)) if written else ())
 
 
 def _values(accumulator, name):

@@ -5,6 +5,8 @@ import html
 import string
 from collections.abc import Mapping, Sequence
 
+from lingpipe import drawing
+
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -33,31 +35,21 @@ $sections
 """)
 
 
-def paragraph(text: str) -> str:
-    """Returns a paragraph."""
-    return f'<p>{html.escape(text)}</p>'
-
-
-def heading(text: str) -> str:
-    """Returns a heading inside a section."""
-    return f'<h3>{html.escape(text)}</h3>'
-
-
-def preformatted(text: str) -> str:
-    """Returns a text whose lines stay as they are, and are wrapped where they are too long."""
-    return f'<pre>{html.escape(text)}</pre>'
+def element(tag: str, text: str, kind: str | None = None) -> str:
+    """Returns an element of a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
+    attribute = f' class="{kind}"' if kind else ''
+    return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 
 
 def table(text: str) -> str:
-    """Returns a table that `text_tables.table` laid out, which scrolls if it is wider than the page."""
-    return f'<pre class="table">{html.escape(text)}</pre>'
+    """Returns a table that `text_tables.table` formatted."""
+    return element('pre', text, 'table')
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Returns a paragraph in place of a missing part.
+    """Returns a paragraph instead of a missing part.
 
     Args:
-        reason: a sentence with the reason.
         command: the command that would add the part, or None.
     """
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
@@ -70,23 +62,20 @@ def folded(summary: str, content: str) -> str:
 
 
 def image(content: bytes, media_type: str, description: str) -> str:
-    """Returns a picture that is embedded in the page.
-
-    Args:
-        content: bytes of the file.
-        media_type: 'image/png' or 'image/svg+xml'.
-        description: its description, for screen readers.
-    """
+    """Returns a picture of a media type that is embedded in the page, with a description for screen readers."""
     data = base64.b64encode(content).decode('ascii')
     return f'<img src="data:{media_type};base64,{data}" alt="{html.escape(description)}">'
+
+
+def figure(drawn: drawing.Figure, description: str) -> str:
+    """Returns a picture that matplotlib has drawn, with a description for screen readers."""
+    return image(drawing.svg(drawn), 'image/svg+xml', description)
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
     """Returns the page.
 
     Args:
-        title: its title.
-        introduction: HTML before the first section.
         sections: dictionary from the heading of a section to its HTML.
     """
     anchors = {name: name.lower().replace(' ', '-') for name in sections}

@@ -10,6 +10,7 @@
 If a run has not written something, the page names the command that writes it.
 """
 
+import datetime
 import functools
 import shlex
 from typing import NamedTuple
@@ -19,9 +20,9 @@ import tensorflow as tf
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools.report import curves, page, wrong_images
+from lingpipe.tools.report import curves, page
 from lingpipe.tools.trace import trace_picture
-from lingpipe.training import checkpoints, errors, planning, progress
+from lingpipe.training import checkpoints, planning, progress
 from lingpipe.training import logdir as logdirs
 
 FILE = 'report.html'
@@ -29,13 +30,7 @@ _NUM_SAMPLES = 5
 
 
 class Command(NamedTuple):
-    """The command line of the report, from which the page makes other commands.
-
-    Attributes:
-        program: its name, such as 'lingpipe'.
-        model: --model.
-        logdir: --logdir.
-    """
+    """The command line of the report, from which the page makes other commands."""
 
     program: str
     model: str
@@ -49,11 +44,6 @@ class Command(NamedTuple):
 
 class Report:
     """The report of a run.
-
-    Args:
-        params: the experiment's Params, including those of evaluation inputs. Params that the run has written replace
-            them.
-        command: `Command`.
 
     Raises:
         TrainingError: there is no such log directory.
@@ -70,9 +60,6 @@ class Report:
 
     def write(self) -> str:
         """Writes the page, and replaces an earlier one.
-
-        Returns:
-            Its path.
 
         Raises:
             TrainingError: it cannot be written.
@@ -95,25 +82,31 @@ class Report:
         max_steps = self._params.train.max_steps
         state = (f'{checkpoints.step_of(newest[0]):,} of {max_steps:,} steps' if newest
                  else f'no checkpoint yet, {max_steps:,} steps are planned')
-        facts = f'model {self._command.model}, log directory {self._logdir.path}, {state}'
+        facts = f'model {self._command.model}, log directory {self._logdir.path}, {state}{self._dates()}'
         last = {name: {metric: points[-1] for metric, points in written.scalars.items()}
                 for name, written in self._evaluations.items() if written.scalars}
         rows = [[name, max(step for step, _ in metrics.values()),
                  progress.metrics_text({metric: value for metric, (_, value) in metrics.items()})]
                 for name, metrics in last.items()]
         table = [page.table(text_tables.table(['evaluation', 'step', 'metrics'], rows))] if rows else []
-        return [page.paragraph(facts), *table]
+        return [page.element('p', facts), *table]
+
+    def _dates(self):
+        if not self._training.times:
+            return ''
+        begin, end = (datetime.datetime.fromtimestamp(round(time)).astimezone() for time in self._training.times)
+        return f', trained from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M %Z} ({end - begin} h, pauses included)'
 
     def _curves(self):
         train = self._command.of('train')
         series: dict[str, dict] = {}
         for run, written in {'training': self._training, **self._evaluations}.items():
             for name, points in written.scalars.items():
-                if not name.startswith('partitions/'):
+                if not name.startswith('partitions/') and any(value for _, value in points):  # not a line of zeros
                     series.setdefault(name, {})[run] = points
         if not series:
             return [page.missing('This log directory has no curves.', train)]
-        drawn = [_embedded(drawing.curves(name, by_run), name) for name, by_run in series.items()]
+        drawn = [page.figure(drawing.curves(name, by_run), name) for name, by_run in series.items()]
         if not self._training.scalars:
             drawn.append(page.missing('There are no curves of training.', train))
         if not any(written.scalars for written in self._evaluations.values()):
@@ -143,7 +136,7 @@ class Report:
         if isinstance(self._plan, str):
             return [page.missing(f'No plan can be made: {self._plan}'), told]
         drawn = picture.figure(self._plan.plan, 'Memory of each device')
-        return [_embedded(drawn, 'Memory of each device'), page.table(str(self._plan)), told]
+        return [page.figure(drawn, 'Memory of each device'), page.table(str(self._plan)), told]
 
     def _timeline(self):
         path = tf.io.gfile.join(self._logdir.path, 'trace', 'timeline.png')
@@ -153,47 +146,27 @@ class Report:
         advice = page.missing('No step was traced.', self._command.of('trace'))
         if isinstance(self._plan, str):
             return [page.missing(f'No step can be simulated: {self._plan}'), advice]
-        return [_embedded(_simulated_step(self._plan.plan), 'A simulated step'), advice]
+        return [page.figure(_simulated_step(self._plan.plan), 'A simulated step'), advice]
 
     def _samples(self):
         samples = self._training.texts.get('sample', [])[-_NUM_SAMPLES:]
         if samples:
             return [part for step, text in reversed(samples)
-                    for part in (page.heading(f'Step {step:,}'), page.preformatted(text))]
-        if wrong_images.shows_images(self._params):
-            return self._wrong_images()
+                    for part in (page.element('h3', f'Step {step:,}'), page.element('pre', text))]
         return [page.missing('This run has no samples: language models and translation models write one with each '
-                             'evaluation of training.',
-                             self._command.of('train', "--model_params_override='eval.interval_steps=100'"))]
-
-    def _wrong_images(self):
-        if not checkpoints.complete(self._logdir.train):
-            return [page.missing('There is no checkpoint to classify images with.', self._command.of('train'))]
-        name = next((name for name in ('Test', 'Dev') if name.lower() in self._params), None)
-        if name is None or isinstance(self._plan, str):
-            return [page.missing('The model has no images for a test: it defines neither Test() nor Dev().'
-                                 if name is None else f'The model cannot be analysed: {self._plan}')]
-        flops = sum(part.flops for part in self._plan.plan.partitions)
-        if wrong_images.too_expensive(flops):
-            return [page.missing(f'Misclassified images are not shown: an image takes {flops / 1e9:,.1f} GFLOPs, too '
-                                 'many for the processor that makes this page.')]
-        try:
-            found = wrong_images.find(self._params, self._params.Get(name.lower()), self._logdir, flops)
-        except (errors.TrainingError, ValueError, LookupError, RuntimeError, OSError) as error:
-            return [page.missing(f'Misclassified images could not be found: {error}')]
-        return _shown(found, name)
+                             'evaluation of training (eval.interval_steps).')]
 
     def _configuration(self):
         if self._params_text is None:
             return [page.missing('Nothing was trained here yet.', self._command.of('train')),
-                    page.folded('Params of the model', page.preformatted(self._params.ToText()))]
+                    page.folded('Params of the model', page.element('pre', self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
         told = [page.missing(f'The model has changed since: {self._unread} The plan and the simulation above are for '
                              'the current model.')] if self._unread else []
-        return [*told, page.folded(f'{num_fields} params of this run', page.preformatted(self._params_text))]
+        return [*told, page.folded(f'{num_fields} params of this run', page.element('pre', self._params_text))]
 
     def _versions(self):
-        trained, here = self._logdir.read_versions(), logdirs.parsed_versions(logdirs.versions_text())
+        trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
         return [page.table(text_tables.table(['package', 'of the run', 'of this page'], rows))]
 
@@ -208,23 +181,9 @@ def _params_of_run(params, text):
         return params, str(error)
 
 
-def _embedded(figure, description):
-    return page.image(drawing.svg(figure), 'image/svg+xml', description)
-
-
 def _simulated_step(plan):
     timeline = plan.timeline
     end = max(span.end for span in timeline.spans)
     step = StepTimes(timeline.schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates))
     return trace_picture.figure({'A simulated step, from the operations and bytes of layers': step},
                                 [f'device {device}' for device in range(timeline.num_devices)])
-
-
-def _shown(found, name):
-    told = page.paragraph(f'{found.num_wrong} of {found.num_examples} images of {name} were misclassified by the '
-                          f'checkpoint of step {found.step:,}.')
-    if not found.shown:
-        return [told]
-    titles = [f'{label}, classified as {prediction}' for _, label, prediction in found.shown]
-    drawn = drawing.images([(title, pixels) for title, (pixels, _, _) in zip(titles, found.shown)])
-    return [told, _embedded(drawn, '; '.join(titles))]

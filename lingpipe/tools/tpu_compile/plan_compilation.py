@@ -16,7 +16,7 @@ from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses, micro_batches
-from lingpipe.tools.tpu_compile import hlo_text, stable_hlo, topologies, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
 from lingpipe.training import experiment, planning
 
 _MIB = 2**20
@@ -25,31 +25,19 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device at the peak of its step; sizes in bytes, padded as a TPU stores tensors.
-
-    Attributes:
-        weights: weights, and other variables.
-        slots: tensors of the optimizer in addition to the weights.
-        gradients: sums of weight gradients.
-        waiting: tensors that are kept for later calls.
-        at_work: arguments and outputs of the current call, without weights and sums.
-        temporaries: other memory of its program.
-        limit: memory that the compiler lets programs use.
-        moment: the call, such as '0B3 backward'.
-        refused: whether the compiler found that a single program does not fit.
-        programs: for each function, the pair of the name of its first call, such as '0F0 forward', and its
-            `CompiledProgram`, or `OutOfTpuMemory`.
-    """
+    """A device at the peak of its step; sizes in bytes, padded as a TPU stores tensors."""
 
     weights: int
-    slots: int
-    gradients: int
-    waiting: int
-    at_work: int
-    temporaries: int
-    limit: int
-    moment: str
-    refused: bool
+    slots: int  # tensors of the optimizer in addition to the weights
+    gradients: int  # sums of weight gradients
+    waiting: int  # tensors that are kept for later calls
+    at_work: int  # arguments and outputs of the current call, without weights and sums
+    temporaries: int  # other memory of its program
+    limit: int  # memory that the compiler lets programs use
+    moment: str  # the call, such as '0B3 backward'
+    refused: bool  # whether the compiler found that a single program does not fit
+    # for each function, the pair of the name of its first call, such as '0F0 forward', and its `CompiledProgram`, or
+    # `OutOfTpuMemory`
     programs: list
 
     @property
@@ -66,13 +54,6 @@ class CompiledDevice(NamedTuple):
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
     """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
-
-    Args:
-        step: the calls of the step.
-        num_slots: number of tensors that the optimizer keeps for each weight.
-        compiler: runs the compiler.
-        topology: see `TpuCompiler.compile`.
-        fast: see `TpuCompiler.compile`.
 
     Raises:
         TpuCompileError: the compiler refused a program for another reason than memory.
@@ -119,7 +100,7 @@ def _sizes(calls, programs):
         if isinstance(program, tpu_compiler.OutOfTpuMemory):
             padded = [_plain_size(tensor) for tensor in tensors]
         else:
-            padded = list(itertools.chain(*hlo_text.entry_sizes(program.hlo)))
+            padded = list(itertools.chain(*stable_hlo.entry_sizes(program.hlo)))
         if len(padded) != len(tensors):
             raise tpu_compiler.TpuCompileError(
                 f'The compiled program of {_name(call)} has {len(padded)} arguments and outputs, and the function has '
@@ -205,14 +186,7 @@ def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, ta
                optimizer: Any, clip_gradient_norm_to_value: float = 0.0, ema_decay: float = 0.0) -> str:
     """Translates the step for all cores of one pipeline, see `stable_hlo.lower`; one partition is for one device.
 
-    Args:
-        body_params: `GPipeLayer.Params()`; K, M and recomputation are those of the program.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
-        loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
-        optimizer: a Keras optimizer without slots.
-        clip_gradient_norm_to_value: see `spmd_step.SpmdStep`.
-        ema_decay: decay of moving averages of the weights; 0 keeps none.
+    The arguments are as in `spmd_step.SpmdStep`, and `loss` as tasks have it.
 
     Raises:
         ValueError: there are too few equal layers; the message says what to do.
@@ -240,7 +214,6 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     of a training run on a system of that topology. The one program is that of a single replica, with the whole batch.
 
     Args:
-        planned: plan of the params of an experiment.
         topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
         cache_dir: folder in which compiled programs are cached, or None.
 
@@ -277,7 +250,7 @@ def _route(params, topology):
     else:
         chosen = tpu_system.resolved(params, 'train', mesh)
     if chosen.task.body.tpu_route == tpu_system.LOGICAL_CORES:
-        return params, (f"{sentence[:-1]}: its program is not compiled here. The figures are those of "
+        return params, (f"{sentence[:-1]}: its program is not compiled here. The figures are for "
                         "tpu_route='stage_programs'.")
     return chosen, sentence
 

@@ -1,4 +1,4 @@
-"""Translating functions to StableHLO, which the TPU compiler reads."""
+"""Programs as text: functions as StableHLO, which the TPU compiler reads, and the HLO of what it has compiled."""
 
 import math
 import re
@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import tpu_compiler
-
 _LOCATION = re.compile(r' loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*"|\([^()]*\))*\))*\)')
 _LOCATION_LINE = re.compile(r'^#loc.*\n', re.MULTILINE)
 _MODULE_NAME = re.compile(r'^module @\S+', re.MULTILINE)
 _FUNCTION_NAME = re.compile(r'func\.func private @([\w.$-]+)')
 _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
+COLLECTIVES = ('all-gather', 'all-reduce', 'all-to-all', 'collective-permute', 'reduce-scatter')
+_COLLECTIVE = re.compile(rf'^[^=\n]*= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(', re.MULTILINE)
+# The TPU compiler writes most matrix products as convolutions.
+_PRODUCT = re.compile(r' (?:convolution|dot)\(')
+_TENSOR = re.compile(
+    r'\b([a-z]{1,9})(\d{0,4})\w{0,20}\[([\d,]{0,200})\](?:\{([\d,]{0,200})(?::([^}]{0,200}))?\})?')
+_END_OF_LAYOUT = re.compile(r'\}(?:, \w{1,99}=|$)')
+_BITS = {'pred': 8, 'token': 0}
 
 
 def lower(function: Callable, *specs: Any) -> str:
@@ -30,7 +36,7 @@ def lower(function: Callable, *specs: Any) -> str:
 
     Raises:
         ValueError: a dimension is unknown.
-        TpuCompileError: this TensorFlow has no StableHLO.
+        RuntimeError: this TensorFlow has no StableHLO.
     """
     flat_specs = tf.nest.flatten(specs)
     open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
@@ -50,7 +56,7 @@ def lower(function: Callable, *specs: Any) -> str:
         except ValueError as error:
             if 'Invalid stage' not in str(error):
                 raise
-            raise tpu_compiler.TpuCompileError(
+            raise RuntimeError(
                 f'TensorFlow {tf.__version__} cannot translate programs to StableHLO. Install TensorFlow 2.20 or newer '
                 'to compile for TPUs.') from error
     text = _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
@@ -69,3 +75,45 @@ def _unpacked(match):
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()
+
+
+def collectives(text: str) -> dict:
+    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes."""
+    found = {kind: [] for kind in COLLECTIVES}
+    for shape, kind in _COLLECTIVE.findall(text):
+        found[kind].append(shape)
+    return found
+
+
+def num_products(text: str) -> int:
+    """Returns the number of matrix products and convolutions; one in the body of a loop counts once."""
+    return len(_PRODUCT.findall(text))
+
+
+def entry_sizes(text: str) -> tuple:
+    """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
+
+    A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
+
+    Raises:
+        ValueError: it is not such a text.
+    """
+    _, _, layout = text.split('\n', 1)[0].partition('entry_computation_layout={(')
+    arguments, arrow, rest = layout.partition(')->')
+    end = _END_OF_LAYOUT.search(rest)
+    if not arrow or not end:
+        raise ValueError('the HLO text does not say the layout of its arguments')
+    return tuple([_tensor_bytes(*match.groups()) for match in _TENSOR.finditer(part)]
+                 for part in (arguments, rest[:end.start()]))
+
+
+def _tensor_bytes(kind, width, dimensions, order, layout):
+    bits = _BITS.get(kind, int(width or 8))
+    sizes = [int(size) for size in dimensions.split(',') if size]
+    physical = [sizes[int(axis)] for axis in (order or '').split(',') if axis]  # the fastest axis first
+    tile = re.match(r'T\(([\d,]+)\)', layout or '')
+    for place, multiple in enumerate(reversed(tile[1].split(',')) if tile else ()):
+        if place == len(physical):
+            physical.append(1)
+        physical[place] = -(-physical[place] // int(multiple)) * int(multiple)
+    return math.prod(physical) * bits // 8

@@ -3,7 +3,7 @@
 import math
 
 from lingpipe import spelling
-from lingpipe.planner import accelerators
+from lingpipe.partition import accelerators
 
 # A chip of v4 is two devices for the compiler, but one for TensorFlow and the planner.
 _DEVICES_OF_AN_ACCELERATOR = {'v4': 2}
@@ -43,7 +43,6 @@ def check(topology: str, num_devices: int = 1) -> None:
 
     Args:
         topology: chips in each direction, such as 'v5e:2x2'. A chip of v2, v3 and v4 is two devices, others are one.
-        num_devices: number of devices wanted.
     """
     if topology not in _DEVICES:
         raise ValueError(
@@ -61,9 +60,7 @@ def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> Non
     """Raises ValueError if a topology is not known, or a pipeline would find no room in it.
 
     Args:
-        topology: see `check`.
         num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.
-        num_replicas: R.
     """
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from lingpipe.tools.tpu_compile import hlo_text, topologies
+from lingpipe.tools.tpu_compile import stable_hlo, topologies
 
 _PACKAGES = ('jaxlib', 'libtpu')
 _SECONDS_TO_DIE = 30
@@ -32,12 +32,7 @@ class TpuCompileError(RuntimeError):
 
 
 class OutOfTpuMemory(TpuCompileError):
-    """A program needs more memory than the device has.
-
-    Attributes:
-        needed: bytes that it needs.
-        limit: bytes that the device has.
-    """
+    """A program needs more memory than the device has."""
 
     def __init__(self, topology: str, needed: int, limit: int) -> None:
         super().__init__(
@@ -47,27 +42,16 @@ class OutOfTpuMemory(TpuCompileError):
 
 
 class CompiledProgram(NamedTuple):
-    """A compiled program; sizes in bytes, of one device.
+    """A compiled program; sizes in bytes, of one device."""
 
-    Attributes:
-        arguments: its arguments, padded as the device stores them.
-        outputs: its outputs.
-        aliased: outputs that reuse the memory of arguments.
-        temporaries: other memory at its peak.
-        generated_code: its instructions.
-        flops: floating-point operations; the body of a loop counts once.
-        seconds: how long it took to compile.
-        hlo: text of the program after all optimisations.
-    """
-
-    arguments: int
+    arguments: int  # its arguments, padded as the device stores them
     outputs: int
-    aliased: int
-    temporaries: int
+    aliased: int  # outputs that reuse the memory of arguments
+    temporaries: int  # other memory at its peak
     generated_code: int
-    flops: float
-    seconds: float
-    hlo: str
+    flops: float  # floating-point operations; the body of a loop counts once
+    seconds: float  # how long it took to compile
+    hlo: str  # text of the program after all optimisations
 
     @property
     def hbm(self) -> int:
@@ -76,13 +60,13 @@ class CompiledProgram(NamedTuple):
 
     @property
     def collectives(self) -> dict:
-        """Dictionary from each kind in `hlo_text.COLLECTIVES` to the list of the shapes of its results, as text."""
-        return hlo_text.collectives(self.hlo)
+        """Dictionary from each kind in `stable_hlo.COLLECTIVES` to the list of the shapes of its results, as text."""
+        return stable_hlo.collectives(self.hlo)
 
     @property
     def num_products(self) -> int:
         """Number of matrix products and convolutions in the optimised program."""
-        return hlo_text.num_products(self.hlo)
+        return stable_hlo.num_products(self.hlo)
 
 
 class TpuCompiler:
@@ -90,7 +74,6 @@ class TpuCompiler:
 
     Args:
         cache_dir: folder in which results are cached between runs, or None.
-        timeout_seconds: how long one program may take.
     """
 
     def __init__(self, cache_dir: str | None = None, timeout_seconds: int = 600) -> None:
@@ -136,10 +119,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Finds the devices of the replicas of a program that has one replica on each device of a topology.
-
-        Returns:
-            List of `(x, y, z, core of the chip)`, in the order of the replicas: host by host, not row by row.
+        """Returns `(x, y, z, core of the chip)` of each replica of a program, host by host, with one on every device.
 
         Raises:
             ValueError: the topology is unknown.
@@ -245,13 +225,13 @@ def _key(request):
 
 
 def _read(path):
-    """Returns the answer in a file; None if there is no file, or a damaged one."""
+    """Returns the answer in a file; None if there is no file, or a corrupt one."""
     try:
         return json.loads(gzip.decompress(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        logging.warning('%s is damaged (%s): the program is compiled again.', path, error)
+        logging.warning('%s is corrupt (%s): the program is compiled again.', path, error)
         return None
 
 

@@ -153,10 +153,6 @@ class ActionTimes:
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
         action without computation has no call: it takes no time, after the previous action on its device.
         Recomputations are separate actions.
-
-        Args:
-            schedule: the `Schedule` that each replica ran.
-            stamps: value of `stamps()`.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
                  for replica, times in self._times(stamps).items()

@@ -45,12 +45,12 @@ class TraceProgram(train_program.TrainProgram):
 
     def _traced_step(self, batch):
         body = self._task.body
-        self._times = body.observer = action_times.ActionTimes(self._clocks.offset)
+        self._times = body.grid.observer = action_times.ActionTimes(self._clocks.offset)
         try:
-            row = self._step(batch)
+            numbers = self._step(batch)
         finally:
-            body.observer = None
-        with tf.control_dependencies([row]):
+            body.grid.observer = None
+        with tf.control_dependencies(list(numbers.values())):
             return self._times.stamps(), self._update_stamps
 
     def _train_on(self, out, step):
@@ -102,11 +102,6 @@ class Trace:
 
     Neither checkpoints nor curves are read or written, because the time of a step does not depend on the weights.
 
-    Args:
-        params: the experiment's Params with `task`, `train`, `eval` and `input`.
-        logdir: folder of the run.
-        devices: list of device names, one per partition, for params that name none.
-
     Raises:
         ValueError: a field of `train` or `eval` cannot work.
         TrainingError: the log directory cannot be written to.
@@ -128,10 +123,8 @@ class Trace:
         """
         steps = self._record(num_steps)
         names = row_names(self._task.body)
-        typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
         files: dict[str, str | bytes] = {
-            'timeline.png': trace_picture.png(
-                {'measured': typical, 'simulated on the mean times': simulated(steps)}, names),
+            'timeline.png': picture(steps, names),
             'trace.json': trace_picture.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1)}
         paths = self._logdir.write_files('trace', files)
         print(report(steps, self._input.params.batch_size, num_shared_cores(self._task.body)))
@@ -144,6 +137,10 @@ class Trace:
             self._program.run_traced(self._iterator_at(0))
             iterator = self._iterator_at(1)
             steps = [self._program.run_traced(iterator) for _ in range(1, _NUM_STEPS_TO_WARM_UP + num_steps)]
+        except StopIteration:
+            raise errors.TrainingError(
+                f'The input of training, {self._input.source}, has ended. Let its training_dataset repeat, as by '
+                'dataset.repeat(), or give fewer --steps.') from None
         except tf.errors.InvalidArgumentError as error:
             if train_program.NON_FINITE not in str(error):
                 raise
@@ -154,6 +151,12 @@ class Trace:
 
     def _iterator_at(self, step):
         return iter(self._input.training_dataset(step * self._input.params.batch_size))
+
+
+def picture(steps: list[StepTimes], row_names: list[str]) -> bytes:
+    """Returns a PNG file: the step of median time, above one that is simulated on the mean times."""
+    typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
+    return trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, row_names)
 
 
 def simulated(steps: list[StepTimes]) -> StepTimes:
@@ -194,7 +197,7 @@ def _row_name(held, replica):
     return f'{device}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
 
 
-def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int:
+def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int | None:
     """Returns how many processor cores the devices of a pipeline share, or None if they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
     return len(os.sched_getaffinity(0)) if any(on_cpu) else None

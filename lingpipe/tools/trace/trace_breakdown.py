@@ -22,12 +22,7 @@ def input_percent(steps: list) -> float:
 
 
 def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the shares of a step in per cent, including waiting for input if that was measured; they add up to 100.
-
-    Args:
-        steps: the `StepTimes`.
-        parts: dictionary from name to share of the step without that waiting, in per cent.
-    """
+    """Returns shares of a step in per cent that add up to 100, with waiting for input if that was measured."""
     if not any(step.input_wait for step in steps):
         return parts
     waited = input_percent(steps)
@@ -40,7 +35,7 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
     if waited < _LARGE_PERCENT:
         return None
     return (f'Devices wait for input in {waited:.0f} % of the step: make batches ahead (prefetch at None), keep '
-            'the data in memory (cache=True), or share the work out (data_service, or --cluster=multi_worker).')
+            'the data in memory (cache=True), or share the work out (--cluster=multi_worker).')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,23 +43,16 @@ class Breakdown:
     """Shares of a step in per cent, which add up to 100: the mean over the devices.
 
     GPipe divides a step into these (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
-
-    Attributes:
-        compute: forward and backward passes, without recomputation.
-        recompute: recomputation of activations.
-        bubble: waiting that the schedule has even if all stages cost the same and transfers take no time.
-        imbalance: waiting that is added because actions differ in length, between stages, between replicas, or from one
-            to the next.
-        transfer: the rest of the waiting: tensors in transfer, and actions that were ready but had not started.
-        update: from the end of the last action to the end of the step: gradients summed over
-            replicas, averaged, clipped, and applied.
     """
 
-    compute: float
-    recompute: float
-    bubble: float
+    compute: float  # forward and backward passes, without recomputation
+    recompute: float  # recomputation of activations
+    bubble: float  # waiting that the schedule has even if all stages cost the same and transfers take no time
+    # waiting that is added because actions differ in length, between stages, between replicas, or from one to the next
     imbalance: float
-    transfer: float
+    transfer: float  # the rest of the waiting: tensors in transfer, and actions that were ready but had not started
+    # from the end of the last action to the end of the step: gradients summed over replicas, averaged, clipped, and
+    # applied
     update: float
 
 
@@ -97,14 +85,9 @@ def mean_durations(steps: list) -> list[dict]:
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Returns durations of a pipeline with the measured amount of work, and equal stages.
+    """Returns {`Action`: seconds} of a pipeline with the measured amount of work, and equal stages, for every replica.
 
-    Args:
-        schedule: `Schedule` to give durations for, perhaps with another number of micro-batches of the measured size.
-        steps: the measured `StepTimes`.
-
-    Returns:
-        Dictionary from `Action` to seconds, for every replica.
+    The schedule may have another number of micro-batches of the measured size.
     """
     measured = [durations for step in steps for durations in step.durations]
     kind_of = _kinds_of(steps[0].schedule)
@@ -132,10 +115,7 @@ def _means(measured, group_of):
 def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
     """Returns sentences about the largest costs, and what to do about them.
 
-    Args:
-        steps: measured `StepTimes` of one schedule.
-        batch_size: examples in a mini-batch, which bounds the number of micro-batches.
-        num_cores: processor cores that virtual CPU devices share; None if devices are accelerators.
+    There are no more micro-batches than examples. `num_cores` is None if devices are no virtual CPU devices.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),
@@ -202,7 +182,7 @@ def _smaller_bubble(steps, parts, batch_size):
 
 
 def _bubble_percent(steps, parts, num_micro_batches):
-    """Bubble of a step with the same mini-batch in more micro-batches, if nothing else changes."""
+    """Bubble of a step with the same batch in more micro-batches, if nothing else changes."""
     schedule = steps[0].schedule
     other = schedules.make_schedule(
         schedule.name, schedule.num_devices, num_micro_batches, schedule.num_virtual_stages)

@@ -23,7 +23,6 @@ def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Fig
 
     Args:
         panels: dictionary from the title of a step to its times in seconds.
-        row_names: for each device the name of its row.
     """
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
@@ -57,11 +56,6 @@ def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
     counted in its replica. Times are microseconds since the first batch was requested.
-
-    Args:
-        steps: the measured steps.
-        row_names: for each device the name of its row.
-        first_step: number of the first of these steps.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     for device, name in enumerate(row_names):

@@ -12,7 +12,3 @@ def test_a_row_has_both_optimizers_and_divergence_counts_as_chance(
     assert (batch, steps, sgd) == (40, 36, 10.0)
     assert 0 <= lars <= 100
     assert 'Machine: ' in text
-
-
-def test_several_seeds_give_mean_and_range(load_benchmark):
-    assert load_benchmark('accuracy.large_batch').mean_and_range([98.0, 99.0, 97.0]) == '98.00 (97.00 to 99.00)'

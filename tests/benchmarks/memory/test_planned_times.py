@@ -3,7 +3,6 @@
 import pytest
 
 from lingpipe.partition import layer_profile
-from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.stages import graph_pieces
 
 _TINY = ['--model=decoder', '--num_blocks=1', '--width=8', '--sequence_length=4', '--batch_size=4', '--num_steps=1',
@@ -21,12 +20,6 @@ def test_times_are_compared_over_those_of_the_first_row(planned_times):
     assert rows == [['gpipe', 1, 4, 'none', '200', '400', '1.00', '1.00', '1.00'],
                     ['1f1b', 2, 4, 'stage', '100', '300', '0.50', '0.75', '1.50']]
     assert ratios == pytest.approx([1.5])
-
-
-def test_the_fastest_of_several_measurements_of_a_layer_counts(planned_times):
-    assert planned_times.faster_layers(
-        [LayerTime(1, 5, 1), LayerTime(3, 4, 2)],
-        [LayerTime(2, 4, 2), LayerTime(2, 6, 1)]) == [LayerTime(1, 4, 1), LayerTime(2, 4, 1)]
 
 
 def _once(function):

@@ -41,12 +41,6 @@ def test_a_row_has_published_planned_and_compiled_figures(row):
     assert (cells['limit MiB'], cells['fits'], cells['seconds']) == ('15,000', 'yes', '20')
 
 
-def test_what_the_paper_does_not_count_can_be_left_out(row):
-    cells = row((1024, 2048, 1024, 100, 200, 212, 3500), '--leave_out=gradient_sums')
-    assert (cells['planned MiB'], cells['compiled MiB']) == (planned_mib(without_sums=True), '3,584')
-    assert cells['fits'] == 'no'
-
-
 @needs.xla_on_cpus
 @needs.stablehlo
 def test_the_model_before_gpipe_is_one_program(row, load_benchmark, short_amoebanet, monkeypatch):

@@ -21,28 +21,14 @@ def benchmark(load_benchmark, monkeypatch):
     return benchmark
 
 
-def row(benchmark, monkeypatch, compile_plan):
-    monkeypatch.setattr(plan_compilation, 'compile_plan', compile_plan)
-    cells, reason = benchmark._row(None, 'params.some', 'stage', 'v5e:2x2')
-    assert len(cells) == len(benchmark._HEADER)
-    return dict(zip(benchmark._HEADER, cells)), reason
-
-
 def test_the_fullest_device_is_shown_and_equal_programs_count_once(benchmark, monkeypatch):
     program = tpu_compiler.CompiledProgram(*[0] * 6, seconds=20.0, hlo='')
     devices = [plan_compilation.CompiledDevice(
         *(size * MIB for size in (1, 2, 3, 4, 5, temporaries, 100)), '1F3 forward', False, [('0F0 forward', program)])
         for temporaries in (6, 7)]
-    cells, reason = row(benchmark, monkeypatch, lambda *unused: devices)
+    monkeypatch.setattr(plan_compilation, 'compile_plan', lambda *unused: devices)
+    row, reason = benchmark._row(None, 'params.some', 'stage', 'v5e:2x2')
+    cells = dict(zip(benchmark._HEADER, row, strict=True))
     assert reason is None
     assert (cells['weights'], cells['activations'], cells['total']) == ('2.0 / 1.0', '18.0 / 16.0', '30.0 / 22.0')
     assert (cells['temporaries'], cells['fits'], cells['programs'], cells['seconds']) == ('7.0', 'yes', 1, '20')
-
-
-def test_a_model_that_is_not_compiled_has_a_row_and_a_reason(benchmark, monkeypatch):
-    def refuse(*unused):
-        raise tpu_compiler.TpuCompileError('The TPU compiler died: SIGABRT')
-
-    cells, reason = row(benchmark, monkeypatch, refuse)
-    assert (cells['model'], cells['K'], cells['M'], cells['total']) == ('some', 2, 4, '-')
-    assert reason == 'params.some, stage, v5e:2x2: The TPU compiler died: SIGABRT'

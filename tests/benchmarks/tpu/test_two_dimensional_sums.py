@@ -44,11 +44,6 @@ def test_what_the_model_does_not_count_is_refused(sums, hlo, message):
         sums.all_reduces(hlo, COORDINATES)
 
 
-def test_a_slice_of_three_axes_is_refused(sums):
-    with pytest.raises(ValueError, match='three axes'):
-        sums.all_reduces(HLO, [*COORDINATES, (0, 0, 1, 0)])
-
-
 @needs.xla_on_cpus
 @needs.stablehlo
 @needs.tpu_compiler

@@ -1,0 +1,112 @@
+"""Keras callbacks for `PipelineModel.fit`: the trace of a step and a page about the run, as the command has them."""
+
+import datetime
+import os
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe import drawing, text_tables
+from lingpipe.partition import partition_summary
+from lingpipe.planner import picture
+from lingpipe.tools.report import page
+from lingpipe.tools.trace import model_trace
+from lingpipe.training import logdir as logdirs
+from lingpipe.training import planning
+
+_VALIDATION, _MEMORY = 'val_', 'Memory of each device'
+
+
+class Trace(keras.callbacks.Callback):
+    """Measures some steps before training begins, prints where their time went, and writes the picture to a folder.
+
+    Args:
+        folder: folder of timeline.png, and of trace.json for ui.perfetto.dev.
+        x: nest of tensors `[batch, ...]`, one batch.
+        y: nest of tensors `[batch, ...]`, its targets.
+        sample_weight: tensor `[batch, ...]`, or None.
+        num_steps: how many steps to measure.
+    """
+
+    def __init__(self, folder: str, x: Any, y: Any = None, sample_weight: Any = None, num_steps: int = 3) -> None:
+        super().__init__()
+        self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Traces the model, which does not change it; what cannot be traced is refused before the first step."""
+        traced = model_trace.trace(self.model, *self._batch, num_steps=self._num_steps)
+        traced.write(self._folder)
+        print(traced, flush=True)
+
+
+class Report(keras.callbacks.Callback):
+    """Writes one page of HTML about a call of `fit`: curves, partitions, memory, the timeline of a step, versions.
+
+    Args:
+        path: path of the page, which is replaced.
+        x: nest of tensors `[batch, ...]`, one batch to trace and to plan for; None: the page shows neither.
+        y: nest of tensors `[batch, ...]`, its targets.
+        sample_weight: tensor `[batch, ...]`, or None.
+    """
+
+    def __init__(self, path: str = 'report.html', x: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        super().__init__()
+        self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Makes the folder of the page, so that no epoch is trained for one that cannot be written."""
+        tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
+        self._started, self._curves = time.time(), {}
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Records losses and metrics, each of validation beside the same of training."""
+        for name, value in (logs or {}).items():
+            by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
+            by_run.setdefault('validation' if name.startswith(_VALIDATION) else 'training', []).append(
+                (epoch + 1, float(value)))
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Writes the page."""
+        sections = {'Curves': self._drawn_curves(), 'Partitions': [page.table(str(self.model.pipe))],
+                    'Memory': self._memory(), 'Timeline of a step': self._timeline(),
+                    'Versions': [page.table(text_tables.table(['package', 'version'], [
+                        list(row) for row in logdirs.versions().items()]))]}
+        logdirs.replace_text(self._path, page.text(
+            f'{self.model.name} · LingPipe', [page.element('p', self._facts())], sections))
+        print(self._path, flush=True)
+
+    def _facts(self):
+        begin = datetime.datetime.fromtimestamp(self._started).astimezone()
+        devices = ', '.join(dict.fromkeys(
+            partition_summary.short_device(part.device) for part in self.model.pipe.partitions))
+        num_epochs = max((points[-1][0] for runs in self._curves.values() for points in runs.values()), default=0)
+        return (f'{num_epochs} epochs from {begin:%Y-%m-%d %H:%M %Z}, which took '
+                f'{datetime.timedelta(seconds=round(time.time() - self._started))} on {devices}')
+
+    def _drawn_curves(self):
+        if not self._curves:
+            return [page.missing('No epoch has ended.')]
+        return [page.figure(drawing.curves(name, by_run, 'epoch'), name) for name, by_run in self._curves.items()]
+
+    def _memory(self):
+        def plan(x, *unused):
+            planned = planning.plan(self.model, batch_size=len(keras.tree.flatten(x)[0]))
+            return [page.figure(picture.figure(planned.plan, _MEMORY), _MEMORY), page.table(str(planned))]
+        return self._of_batch(plan)
+
+    def _timeline(self):
+        def trace(*batch):
+            traced = model_trace.trace(self.model, *batch)
+            return [page.image(traced.png(), 'image/png', 'A measured step'), page.table(str(traced))]
+        return self._of_batch(trace)
+
+    def _of_batch(self, parts):
+        """Returns the parts of a section that needs a batch, or why it has none: training is over, and counts."""
+        if self._batch is None:
+            return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
+        try:
+            return parts(*self._batch)
+        except ValueError as error:
+            return [page.missing(str(error))]

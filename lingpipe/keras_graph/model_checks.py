@@ -1,0 +1,231 @@
+"""Checks that refuse models that mix the rows of a batch, which micro-batches change, or that do not fit an input."""
+
+import copy
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.keras_graph import model_units
+from lingpipe.stages.rows import dependence, forms
+
+_BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
+
+
+def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
+    """Raises ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
+
+    Layers may: each of them works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
+    with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
+    tensor with this first size counts as a batch.
+
+    Args:
+        graph: `keras_model.ModelGraph`.
+
+    Raises:
+        ValueError: the message names the layer.
+    """
+    specs = keras.tree.flatten(graph.input_structure)
+    if any(spec.shape.rank == 0 for spec in specs):
+        return
+    sizes = {spec.shape[0] for spec in specs} - {None}
+    units = [_of_any_batch(unit, sizes) for unit in graph.units]
+    try:
+        values = _values(units, specs, traces_sizes=False)
+    except _SizesDifferError:
+        values = _values(units, specs, traces_sizes=True)
+    for number in outputs:
+        if not values[number].is_rows:
+            name = next((unit.name for unit in graph.units if number in unit.outputs), graph.model.name)
+            raise ValueError(
+                f'The output of layer {name!r} has the shape {_shapes(values[number])}: its first dimension is not the '
+                'batch, so outputs of micro-batches cannot be put together. Set num_micro_batches=1, or put the batch '
+                'first.')
+
+
+def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
+    """Raises ValueError if a Lambda, or a layer with an axis of 0, mixes the rows of a batch; see `refuse_mixed_rows`.
+
+    Args:
+        layers: built layers, one after the other.
+        specs: for each, the nest of `tf.TensorSpec` `[batch, ...]` of its inputs.
+    """
+    for layer, nest in zip(layers, specs):
+        given = tf.nest.map_structure(lambda spec: None if spec is None else dependence.rows(spec), nest)
+        if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
+            for value in _traced(layer, given):
+                _refuse_mixed(layer, value)
+
+
+def _traced(layer: Any, given: Any) -> list[dependence.Value]:
+    try:
+        return dependence.of_function(lambda inputs: layer(inputs, training=False), given).values
+    except Exception:  # noqa: BLE001  a user's layer may raise anything for these sizes
+        return []
+
+
+def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
+    """Returns a unit whose specs do not have the sizes that the model gives the batch."""
+    opened = copy.copy(unit)
+    opened.specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes
+                    else spec for spec in unit.specs]
+    return opened
+
+
+class _SizesDifferError(Exception):
+    """An operation does not take the sizes that unknown dimensions were given."""
+
+
+def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
+    """Returns the values of a model by their numbers."""
+    values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
+    for unit in units:
+        given = [values[number] for number in unit.inputs]
+        values.update(zip(unit.outputs, _results(unit, given, traces_sizes)))
+    return values
+
+
+def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> list[dependence.Value]:
+    """Returns the values of a unit's outputs."""
+    is_checked = _works_on_the_batch(unit.layer, given)
+    if not is_checked:
+        _refuse_other_axis(unit, given)
+    is_open = any(None in (spec.shape[1:] if spec.shape.rank else ()) for spec in unit.specs)
+    if not (is_checked or is_open and traces_sizes or _loses_batch(unit) or _is_of_a_user(unit.layer)):
+        return _assumed(unit, given)
+    try:
+        found = dependence.of_function(_function_of(unit), given).values
+    except Exception as error:  # a user's layer may raise anything for these sizes
+        if is_checked and is_open and not traces_sizes:
+            raise _SizesDifferError from error
+        return _assumed(unit, given)
+    if len(found) != len(unit.specs):
+        return _assumed(unit, given)
+    for value, spec in zip(found, unit.specs):
+        if is_checked or _is_lost(spec):
+            _refuse_mixed(unit, value)
+        elif not value.grows_only_in_rows:
+            raise ValueError(f'Layer {unit.name!r} returns a tensor of shape {_shapes(value)}, so it compares the rows '
+                             f'of a batch, but would get only the rows of one micro-batch. {_BATCH_ONLY}')
+    return found if is_checked else [value if _is_lost(spec) else _with_rows(value)
+                                     for value, spec in zip(found, unit.specs)]
+
+
+def _shapes(value: dependence.Value) -> str:
+    one, other = (tuple(spec.shape) for spec in value.specs)
+    return f'{one} for a batch of {forms.NUM_ROWS[0]} rows and {other} for one of {forms.NUM_ROWS[1]}'
+
+
+def _function_of(unit: Any) -> Any:
+    """Returns a unit as a function of a list of tensors."""
+    variables = [variable for layer in unit.layers for variable in layer.variables]
+
+    def run(inputs):
+        zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in variables]
+        with keras.StatelessScope(state_mapping=zeros, initialize_variables=False):
+            return unit(list(inputs), training=False)
+
+    return run
+
+
+def _works_on_the_batch(layer: Any, given: list[dependence.Value]) -> bool:
+    """Whether a unit is an operation without weights that may work along the batch."""
+    if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
+        return True
+    rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
+    axes = tf.nest.flatten([getattr(layer, name, ()) for name in ('axis', 'axes')])
+    return not isinstance(layer, keras.layers.BatchNormalization) and any(
+        axis is None or isinstance(axis, int) and axis % rank == 0 for axis in axes)
+
+
+def _is_of_a_user(layer: Any) -> bool:
+    return type(layer).__module__.split('.')[0] not in ('keras', 'keras_hub', 'lingpipe')
+
+
+def _is_lost(spec: tf.TensorSpec) -> bool:
+    return spec.shape.is_fully_defined()
+
+
+def _loses_batch(unit: Any) -> bool:
+    return any(map(_is_lost, unit.specs))
+
+
+def _refuse_other_axis(unit: Any, given: list[dependence.Value]) -> None:
+    """Refuses a layer whose input has the batch in another dimension than the first."""
+    for value in given:
+        if value.dependence not in (forms.ROWS, forms.CONSTANT):
+            raise ValueError(
+                f'An input of layer {unit.name!r} has the batch in dimension {value.dependence.axis}, but layers take '
+                'micro-batches, which are parts of the first dimension. Transpose it first.')
+
+
+def _refuse_mixed(unit: Any, value: dependence.Value) -> None:
+    form, power = value.dependence.form, value.dependence.power
+    if form is forms.Form.SUM or _is_lost(value.specs[0]) and form is forms.Form.MIXED and (
+            value.specs[0].shape == value.specs[1].shape):
+        raise ValueError(
+            f'Layer {unit.name!r} makes a tensor of shape {tuple(value.specs[0].shape)} of all examples of a batch, '
+            f'but would get only the rows of one micro-batch. {_BATCH_ONLY}')
+    if form is forms.Form.MIXED or power:
+        raise ValueError(
+            f'Layer {unit.name!r} mixes the examples of a batch, but would see only the rows of one micro-batch; or '
+            f'its graph does not show that it keeps them apart. {_BATCH_ONLY} If it does keep them apart, make it a '
+            'keras.layers.Layer of your own.')
+
+
+def _assumed(unit: Any, given: list[dependence.Value]) -> list[dependence.Value]:
+    """Returns the values of outputs of a layer that is taken to keep the batch in the first dimension."""
+    places = max((value.specs[0].shape[0] // forms.NUM_ROWS[0] for value in given
+                  if value.dependence == forms.ROWS), default=1)
+    return [dependence.Value(forms.CONSTANT, (spec, spec)) if _is_lost(spec)
+            else dependence.rows(spec, places) for spec in unit.specs]
+
+
+def _with_rows(value: dependence.Value) -> dependence.Value:
+    return dependence.Value(forms.ROWS, value.specs)
+
+
+def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
+    """Raises ValueError if a model takes other sizes than an input makes.
+
+    Args:
+        functional: the graph that Keras holds for it.
+        given: nest of `tf.TensorSpec` `[batch, ...]` that the input makes, with all inputs of the model.
+    """
+    specs = model_units.flat_inputs(functional, given)
+    for tensor, spec in zip(functional.inputs, specs):
+        if spec is not None:  # an optional input
+            _refuse_shape(model, tensor, _sizes(spec))
+    refuse_long(model, functional, specs)
+
+
+def _refuse_shape(model, tensor, made):
+    """Refuses other sizes; if there is one dimension more or less, Keras tries to adapt it."""
+    taken = _sizes(tensor)
+    if len(taken) == len(made) and any(None not in sizes and len(set(sizes)) > 1 for sizes in zip(taken, made)):
+        raise ValueError(f'Model {model.name!r} takes examples of shape {taken} for {tensor.name!r}, but the input '
+                         f'makes {made}. Change one of them, such as image_shape in backbone_arguments, or the dataset '
+                         'and the image_size of the input.')
+
+
+def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
+    """Raises ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
+
+    Args:
+        functional: the graph that Keras holds for it.
+        tensors: list of objects with a shape `[batch, ...]`, one for each input of the graph, or None.
+    """
+    sizes = [layer.sequence_length for layer in model._flatten_layers()
+             if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
+    for symbol, tensor in zip(functional.inputs, tensors):
+        length = _sizes(tensor)[0] if symbol.name.endswith('token_ids') and tensor is not None else None
+        if sizes and length is not None and length > max(sizes):
+            raise ValueError(f'sequence_length={length} of {symbol.name!r} is too long for model '
+                             f'{model.name!r}, which knows {max(sizes)} positions. Set it to {max(sizes)} at most; a '
+                             'model without a preset has max_sequence_length in its backbone_arguments.')
+
+
+def _sizes(tensor):
+    """Returns the list of the sizes of an example; None if one is unknown."""
+    shape = tf.TensorShape(tensor.shape)
+    return [None] if shape.rank is None else shape.as_list()[1:]

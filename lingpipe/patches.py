@@ -1,0 +1,112 @@
+"""Every place where LingPipe changes what TensorFlow, Keras or Python does: why, and what would make it unnecessary."""
+
+import contextlib
+import ctypes
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.private_api import custom_gradient, function_context, stateless_scope
+
+_PRIORITY_OF_FUNCTIONS = 50  # of the variable creator of a tf.function
+_context_of_tensorflow = function_context.make_function_context
+
+
+@contextlib.contextmanager
+def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
+    """Calls `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
+
+    Stages run on tensors instead of variables, for which such functions hand out no gradients: this must be refused.
+    Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient; TensorFlow 2.21 does not.
+    """
+    decorator = custom_gradient._graph_mode_decorator
+
+    def checked(function, args, kwargs):
+        @functools.wraps(function)
+        def run(*arguments):
+            results, gradient = function(*arguments)
+            check(results, arguments)
+            return results, gradient
+
+        return decorator(run, args, kwargs)
+
+    custom_gradient._graph_mode_decorator = checked
+    try:
+        yield
+    finally:
+        custom_gradient._graph_mode_decorator = decorator
+
+
+@contextlib.contextmanager
+def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
+    """Calls `record(norm, inputs, mask, mean, variance)` for the moments that batch norms compute in the `with` block.
+
+    Moving averages change once a batch, by the moments of all micro-batches. Unnecessary once a
+    `keras.layers.BatchNormalization` returns its moments; Keras 3.15 has a private method for them.
+    """
+    keras_call = keras.layers.BatchNormalization.call.__code__
+
+    def moments(norm, inputs, mask):
+        mean, variance = type(norm)._moments(norm, inputs, mask)
+        if sys._getframe(1).f_code is keras_call:  # a subclass's own call may update its averages in another way
+            record(norm, inputs, mask, mean, variance)
+        return mean, variance
+
+    try:
+        for norm in norms:
+            vars(norm)['_moments'] = functools.partial(moments, norm)
+        yield
+    finally:
+        for norm in norms:
+            vars(norm).pop('_moments', None)
+
+
+@contextlib.contextmanager
+def creating_outside_functions() -> Iterator[None]:
+    """Creates variables in the `with` block as outside functions that are being traced.
+
+    A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
+    Unnecessary once `tf.init_scope` leaves the function's variable creator too; in TensorFlow 2.21 it stays.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    creators = graph._variable_creator_stack
+    graph._variable_creator_stack = [each for each in creators if each[0] != _PRIORITY_OF_FUNCTIONS]
+    try:
+        with tf.init_scope():
+            yield
+    finally:
+        graph._variable_creator_stack = creators
+
+
+def forget_traces() -> None:
+    """Makes every `tf.function` of this process trace again when it is called next, because variables have moved.
+
+    A trace reads each variable where it was, and TensorFlow looks traces up by types of arguments and by a context. So
+    the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
+    variables can be moved, and Keras's scopes are a part of the context.
+    """
+    function_context.make_function_context = functools.partial(_context, object())
+
+
+def _context(placement: object | None, scope_type: Any = None) -> Any:
+    made, scope = _context_of_tensorflow(scope_type), stateless_scope.get_stateless_scope()
+    # An old value lives as long as a trace reads it, so no id comes again.
+    values = None if scope is None else (weakref.ref(scope), tuple(map(id, scope.state_mapping.values())))
+    return made._replace(context=(made.context, placement, values))
+
+
+function_context.make_function_context = functools.partial(_context, None)
+
+
+def never_destroyed(coordinator: Any) -> Any:
+    """Returns a `tf.distribute.coordinator.ClusterCoordinator`, which Python does not destroy at exit.
+
+    Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without waiting.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
+    return coordinator

@@ -1,0 +1,108 @@
+"""`lingpipe.trace`: when each device computes what in a training step of a `PipelineModel`."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lingpipe.models import compiled_loss, pipeline_model
+from lingpipe.schedules.timeline import StepTimes
+from lingpipe.tools.trace import action_times, trace_picture
+from lingpipe.tools.trace import trace as training_trace
+
+_NUM_STEPS_TO_WARM_UP = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """Some measured steps; `print` shows where their time went, and advice.
+
+    Attributes:
+        steps: list of `StepTimes`.
+        batch_size: rows of the batch.
+        row_names: name of each device.
+        num_cores: processor cores that the devices share; None: they are accelerators.
+    """
+
+    steps: list[StepTimes]
+    batch_size: int
+    row_names: list[str]
+    num_cores: int | None
+
+    def __str__(self) -> str:
+        return training_trace.report(self.steps, self.batch_size, self.num_cores)
+
+    def png(self) -> bytes:
+        """Returns the picture of a typical step above the simulated one, as the bytes of a PNG file."""
+        return training_trace.picture(self.steps, self.row_names)
+
+    def write(self, folder: str) -> None:
+        """Writes timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
+        path = pathlib.Path(folder).expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        (path / 'timeline.png').write_bytes(self.png())
+        (path / 'trace.json').write_text(trace_picture.trace_text(self.steps, self.row_names))
+
+
+def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_weight: Any = None,
+          num_steps: int = 3) -> Traced:
+    """Measures the forward and backward passes of some training steps, and changes nothing in the model.
+
+    ::
+
+        traced = lingpipe.trace(model, x_batch, y_batch)
+        print(traced)                  # where the time went, and advice
+        traced.write('logs/trace')     # the picture, and a file for ui.perfetto.dev
+
+    Args:
+        model: a compiled `PipelineModel`.
+        x: nest of tensors `[batch, ...]`, one batch.
+        y: nest of tensors `[batch, ...]`, its targets.
+        sample_weight: tensor `[batch, ...]`, or None.
+        num_steps: how many steps to measure, after two for warm-up.
+
+    Raises:
+        TypeError: `model` is not a `PipelineModel`.
+        ValueError: its loss is computed on the whole batch, outside the pipeline; or a layer changes a variable of
+            TensorFlow.
+    """
+    if not isinstance(model, pipeline_model.PipelineModel):
+        raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
+    step = _Step(model, *keras.tree.map_structure(tf.convert_to_tensor, (x, y, sample_weight), none_is_leaf=False))
+    steps = [step.run() for _ in range(_NUM_STEPS_TO_WARM_UP + num_steps)][_NUM_STEPS_TO_WARM_UP:]
+    pipe = model.pipe
+    return Traced(steps, len(tf.nest.flatten(x)[0]), training_trace.row_names(pipe),
+                  training_trace.num_shared_cores(pipe))
+
+
+class _Step:
+    """The passes of a training step between time stamps, without its update."""
+
+    def __init__(self, model, x, y, sample_weight):
+        self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()
+        self._loss, self._targets = model.loss_and_targets(x, y, sample_weight)
+        self._function = tf.function(self._stamped, autograph=False)
+        try:
+            self._function.get_concrete_function(x, self._targets)
+        except compiled_loss.NotAdditive as error:
+            raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error
+        if any(stage.changes_outside_state for stage in self._pipe.stages):
+            raise ValueError('A layer changes a variable or table of TensorFlow, which the measured steps would change '
+                             'too. Make the variable by add_weight, or trace the model without this layer.')
+
+    def run(self):
+        """Returns the `StepTimes` of one step."""
+        stamps = self._function(self._x, self._targets).numpy()
+        schedule = self._pipe.schedule
+        return StepTimes(schedule, self._times.spans(schedule, stamps), num_replicas=len(self._pipe.replicas))
+
+    def _stamped(self, x, targets):
+        self._times = self._pipe.grid.observer = action_times.ActionTimes(self._clocks.offset)
+        try:
+            out = self._pipe.value_and_grad(self._loss, x, targets, step=0, assign_state=False)
+        finally:
+            self._pipe.grid.observer = None
+        with tf.control_dependencies([out.loss, out.squared_norm]):
+            return self._times.stamps()

@@ -1,0 +1,76 @@
+"""The mode `predict`: classes of files of images or texts by a trained model."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe import hyperparams
+from lingpipe.models import image_classifier
+from lingpipe.training import errors, inference
+from lingpipe.training import logdir as logdirs
+
+_NUM_DIGITS = 6
+
+
+class Prediction(inference.TrainedTask):
+    """Classifies files with a checkpoint of a run; only the description of its dataset is used.
+
+    ::
+
+        images/*.png ──> pixels as in evaluation ──> body ──> softmax ──> {"input": "images/a.png", "class": "7", ...}
+
+    Raises:
+        TrainingError: the task classifies nothing, or there is no such folder.
+    """
+
+    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
+        if not issubclass(params.task.cls, image_classifier.ImageClassifier):
+            raise errors.TrainingError(
+                f'--mode=predict needs an ImageClassifier, but the task of this model is {params.task.cls.__name__}. '
+                'Choose another --model, or use --mode=generate for texts.')
+        super().__init__(params, logdir, devices)
+        self._input, self._class_names = params.input, params.input.cls.ClassNames(params.input)
+
+    def run(self, files: str, output: str | None = None, path: str | None = None) -> list[dict[str, Any]]:
+        """Writes a line of JSON for each example, in the order of the files, and returns them.
+
+        Args:
+            files: path of a file or a folder, or a glob pattern.
+            output: path of the file of lines, which is replaced, in a folder that is made; None: they are printed.
+            path: checkpoint; None: the newest.
+
+        Raises:
+            TrainingError: there is no checkpoint, or it cannot be read.
+            ValueError: there are no such files, or the input reads none.
+        """
+        if output is not None:
+            tf.io.gfile.makedirs(os.path.dirname(output) or '.')
+        count, batches = self._input.cls.FileBatches(self._input, files)
+        step = self._reader.restore_chosen(path, self._logdir.train)
+        lines = [line for batch in batches for line in self._of_batch(*batch)]
+        text = ''.join(f'{json.dumps(line, ensure_ascii=False)}\n' for line in lines)
+        if output is None:
+            print(text, end='', flush=True)
+            return lines
+        logdirs.replace_text(output, text)
+        num_bad = sum('problem' in line for line in lines)
+        bad = f', {num_bad:,} of them not possible' if num_bad else ''
+        print(f'step {step}: {count:,} predictions in {output}{bad}', flush=True)
+        return lines
+
+    def _of_batch(self, inputs: Any, names: tf.Tensor, problems: tf.Tensor) -> Iterator[dict[str, Any]]:
+        logits = tf.nest.flatten(self._task.body(inputs, training=False))[0]
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+        for name, problem, row in zip(names.numpy(), problems.numpy(), probabilities.numpy()):
+            line = {'input': name.decode(errors='replace')}
+            number = int(np.argmax(row))
+            yield line | ({'problem': problem.decode(errors='replace')} if problem else {
+                'class': self._name_of(number), 'probability': round(float(row[number]), _NUM_DIGITS)})
+
+    def _name_of(self, number: int) -> str:
+        known = self._class_names
+        return known[number] if known and number < len(known) else str(number)

@@ -1,0 +1,68 @@
+"""What a model does not take is refused before anything is traced, and the message says what to change."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lingpipe
+from lingpipe.keras_graph import hub_model
+from tests import needs
+
+
+def spec(*shape, dtype=tf.int32):
+    return tf.TensorSpec(shape, dtype)
+
+
+def build(model, specs):
+    lingpipe.GPipeLayer.Params().Set(name='body', num_partitions=2, model=model).Instantiate().build_from_specs(specs)
+
+
+def sums():
+    """A model with two inputs by name."""
+    inputs = {name: keras.Input([4], name=name) for name in ('left', 'right')}
+    return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Dense(3)(keras.layers.Add()(list(inputs.values())))))
+
+
+def test_more_than_a_model_takes_is_left_out():
+    random = np.random.default_rng(0)
+    values = {name: random.normal(size=[2, 4]).astype('float32') for name in ('a_third', 'right', 'left')}
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(sums(), num_partitions=2))
+    expected = model.predict({name: values[name] for name in ('left', 'right')}, verbose=0)
+    p = lingpipe.GPipeLayer.Params().Set(name='body', num_partitions=2, model=lingpipe.KerasModelParams(sums))
+    pipe = p.Instantiate()
+    pipe.build_from_specs(tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape), values))
+    pipe.model.set_weights(model.source.get_weights())
+    np.testing.assert_allclose(pipe(values), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('specs, words', [
+    ({'left': spec(2, 4)}, r"takes the tensors \['left', 'right'\], but the input gives \['left'\]. Use"),
+    (spec(2, 4), r"takes the tensors \['left', 'right'\], but the input gives 1 without a name. Use"),
+    ({'left': spec(2, 4), 'right': spec(2, 5)}, r"shape \[4\] for 'right', but the input makes \[5\]. Change one")])
+def test_inputs_that_a_model_does_not_take_are_refused(specs, words):
+    with pytest.raises(ValueError, match=words):
+        build(lingpipe.KerasModelParams(sums), specs)
+
+
+GPT2 = {'vocabulary_size': 20, 'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16,
+        'max_sequence_length': 8}
+TOKENS = {'token_ids': spec(2, 8), 'padding_mask': spec(2, 8, dtype=tf.bool)}
+
+
+@needs.keras_hub
+@pytest.mark.parametrize('fields, specs, words', [
+    ({'backbone': 'BertBackbone', 'head': 'masked_lm'}, TOKENS, "Use MaskedLMInput, which goes with head='masked_lm'"),
+    ({'backbone': 'GPT2Backbone'}, TOKENS['token_ids'], 'gives 1 without a name. Use TextInput with has_padding_mask=True, or'),
+    ({'backbone': 'GPT2Backbone'}, {'token_ids': spec(2, 9), 'padding_mask': spec(2, 9, dtype=tf.bool)},
+     'sequence_length=9 .* which knows 8 positions. Set it to 8 at most')])
+def test_inputs_that_a_task_does_not_take_are_refused(fields, specs, words):
+    with pytest.raises(ValueError, match=words):
+        build(hub_model.KerasHubModel.Params().Set(backbone_arguments=GPT2, **fields), specs)
+
+
+@needs.keras_hub
+def test_rotary_positions_may_be_any():
+    arguments = {**GPT2, 'rotary_percentage': 0.5}
+    build(hub_model.KerasHubModel.Params().Set(backbone='GPTNeoXBackbone', backbone_arguments=arguments),
+          {'token_ids': spec(2, 9), 'padding_mask': spec(2, 9, dtype=tf.bool)})

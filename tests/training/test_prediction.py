@@ -1,0 +1,62 @@
+"""The mode `predict`: classes of files by a trained model."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lingpipe.input import image_augmentation
+from lingpipe.models import keras_task
+from lingpipe.training import errors, inference, prediction
+
+
+@pytest.fixture(name='files')
+def files_fixture(tmp_path):
+    """A folder of seven images in the size of the dataset, a larger one, and a file that is not an image."""
+    pixels, folder = np.random.default_rng(0).integers(0, 256, (7, 8, 8, 1), np.uint8), tmp_path / 'images'
+    (folder / 'inner').mkdir(parents=True)
+    for number, image in enumerate(pixels):
+        (folder / f'{number}.png').write_bytes(tf.io.encode_png(image).numpy())
+    (folder / '8.jpg').write_bytes(tf.io.encode_jpeg(np.zeros([50, 30, 3], np.uint8)).numpy())
+    (folder / '9.png').write_text('no image')
+    return folder, pixels
+
+
+def test_files_get_the_classes_of_the_exported_model(tiny, copied, files, tmp_path, capsys):
+    folder, pixels = files
+    exported, *_ = inference.Exporter(tiny.params(), str(copied)).run()
+    logits = keras.saving.load_model(exported)(pixels)
+    predictor = prediction.Prediction(tiny.params(), str(copied))
+    lines = predictor.run(str(folder), str(tmp_path / 'new/classes.jsonl'))
+    assert '9 predictions in ' in (printed := capsys.readouterr().out) and ', 1 of them not possible' in printed
+    assert [json.loads(line) for line in (tmp_path / 'new/classes.jsonl').read_text('utf-8').splitlines()] == lines
+    assert [line['class'] for line in lines[:7]] == [str(number) for number in np.argmax(logits, -1)]
+    np.testing.assert_allclose(
+        [line['probability'] for line in lines[:7]], np.max(tf.nn.softmax(logits), -1), rtol=1e-4, atol=1e-6)
+    assert lines[7]['input'].endswith('8.jpg') and 'class' in lines[7]
+    assert lines[8]['problem'] == 'is cut off, damaged or no image of the right size'
+
+
+def test_lines_are_printed_where_no_file_is_named(tiny, copied, files, capsys):
+    lines = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '[01].png'))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines and len(lines) == 2
+
+
+def test_images_are_resized_and_normalised_as_in_evaluation(tiny, files):
+    params = tiny.params().input.Set(image_size=16)
+    count, batches = params.cls.FileBatches(params, str(files[0] / '[0-6].png'))
+    images = tf.concat([images for images, *_ in batches], 0)
+    expected = image_augmentation.keep(image_augmentation.normalize(tf.constant(files[1]), 'digits'), None, 16)
+    np.testing.assert_allclose(images, expected, rtol=1e-5, atol=1e-5)
+    assert count == 7
+
+
+@pytest.mark.parametrize('change, files, error, message', [
+    ({}, '/', ValueError, "files: '/' holds no file"),
+    ({}, 'nowhere/*.png', ValueError, "files: 'nowhere/.*' is not there"),
+    ({'task': keras_task.KerasTask.Params()}, 'x', errors.TrainingError, 'needs an ImageClassifier')])
+def test_what_cannot_be_predicted_is_refused(tiny, copied, change, files, error, message):
+    with pytest.raises(error, match=message):
+        prediction.Prediction(tiny.params().Set(**change), str(copied)).run(files)
