@@ -60,7 +60,7 @@ class Machine(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report; returns the exit code."""
-    parser = argparse.ArgumentParser(prog='lingpipe doctor', description=__doc__.partition('\n')[0])
+    parser = argparse.ArgumentParser(prog='lingpipe doctor', description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--timeout_seconds', type=float, default=120,
                         help='how long TensorFlow may take to import and to find its devices')
     parser.add_argument('--answer', action='store_true', help=argparse.SUPPRESS)
@@ -79,21 +79,30 @@ def examine(timeout_seconds: float = 120) -> Machine:
     Args:
         timeout_seconds: how long TensorFlow may take to import and to find its devices.
     """
-    information = _read('/proc/cpuinfo')
-    name = re.search(r'^model name\s*: (.*)', information, re.MULTILINE)
-    flags = re.search(r'^flags\s*: (.*)', information, re.MULTILINE)
+    flags = re.search(r'^flags\s*: (.*)', _read('/proc/cpuinfo'), re.MULTILINE)
     known = (flags.group(1) if flags else '').split()
     driver = re.search(r'Kernel Module.*?\s(\d+\.[\d.]+)', _read(_NVIDIA_DRIVER))
     return Machine(
         system=f'{sys.platform} {platform.machine()}',
-        processor=name.group(1) if name else platform.processor() or 'unknown',
+        processor=processor_name(),
         instructions=[flag for flag in ('avx2', 'avx512f', 'amx_bf16') if flag in known],
-        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1,
+        num_cores=num_cores(),
         memory=os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'),
         packages=_installed(),
         nvidia_driver=driver.group(1) if driver else None,
         tpu_files=sorted(file for pattern in _TPU_FILES for file in glob.glob(pattern)),
         tensorflow=_ask_tensorflow(timeout_seconds))
+
+
+def processor_name() -> str:
+    """Returns the name of this machine's processor."""
+    name = re.search(r'^model name\s*: (.*)', _read('/proc/cpuinfo'), re.MULTILINE)
+    return name.group(1) if name else platform.processor() or platform.machine()
+
+
+def num_cores() -> int:
+    """Returns how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def report(machine: Machine) -> str:

@@ -256,7 +256,7 @@ def test_a_report_is_one_file_in_the_folder_of_a_run(outcomes, command_line):
     outcomes['first']()
     assert outcomes['report']() == (0, 'first/report.html\n', '')
     text = (command_line.folder / 'first/report.html').read_text('utf-8')
-    assert all(f'<h2>{section}</h2>' in text for section in ('Curves', 'Partitions', 'Samples', 'Versions'))
+    assert all(f'<h2>{section}</h2>' in text for section in ('Curves', 'Partitions', 'Samples', 'Hardware and versions'))
 
 
 def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):

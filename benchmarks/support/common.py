@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
+from lingpipe import doctor
 from lingpipe.cluster import child_process
 
 _LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
@@ -230,5 +231,4 @@ def mib_text(mib, digits=0):
 
 
 def _processor():
-    names = re.findall(r'^model name\s*: (.*)', pathlib.Path('/proc/cpuinfo').read_text(), re.MULTILINE)
-    return f'{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores'
+    return f'{doctor.processor_name()}, {doctor.num_cores()} cores'

@@ -157,7 +157,7 @@ def _parse(arguments):
     """Returns the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
-        description=__doc__.split('\n')[0])
+        description=(__doc__ or '').split('\n')[0])
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--ps', type=int, default=0, help='number of parameter servers')
     parser.add_argument('--no-isolated', dest='isolated', action='store_false', help=(

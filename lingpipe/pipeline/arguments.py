@@ -21,7 +21,7 @@ def with_fields(pipeline: Any) -> Any:
     for method in (pipeline.__init__, pipeline.from_keras.__func__, pipeline.from_preset.__func__):
         method.__signature__ = _signature(method, pipeline.Params(), described)
     lines = ''.join(f'        {name}: {description}\n' for name, description in described.items())
-    pipeline.__doc__ = f'{pipeline.__doc__.rstrip()}\n\n    Fields:\n{lines}'
+    pipeline.__doc__ = f'{(pipeline.__doc__ or "").rstrip()}\n\n    Fields:\n{lines}'
     return pipeline
 
 

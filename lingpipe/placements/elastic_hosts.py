@@ -175,6 +175,7 @@ class ElasticHosts:
         device_kinds.configure_graph_optimizer()
         device_kinds.use_virtual_devices(1)
         self._roster.gather()
+        pipeline_hosts.answer_each_operation()
         pipeline_hosts.connect(self._roster.config)
         self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)

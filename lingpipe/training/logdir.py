@@ -5,7 +5,7 @@
     control/lock                 held by the training run that writes here
     control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
-    control/versions.txt         the versions of packages, one per line
+    control/versions.txt         the processor, GPUs and versions of packages, one per line
     control/mlflow_run.txt       the run of a tracker, one file for each tracker
     control/left_out.json        the workers that are left out, and the number of devices of all workers
     layer_times.json             measured times of layers, if the cut balances time
@@ -33,6 +33,7 @@ from typing import Any, TextIO, TypeVar
 import tensorflow as tf
 from absl import logging
 
+from lingpipe import doctor
 from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
@@ -191,7 +192,7 @@ class LogDir:
         return _read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
-        """Writes the params, the analysis of the model, and the versions of packages."""
+        """Writes the params, the analysis of the model, and the versions of hardware and packages."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
         self.write_control_file('versions.txt', ''.join(f'{name} {version}\n' for name, version in versions().items()))
@@ -201,7 +202,7 @@ class LogDir:
         replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_versions(self) -> dict[str, str]:
-        """Returns the versions of packages by name, as `write_control` wrote them; empty if there are none."""
+        """Returns the `versions` that `write_control` wrote; empty if there are none."""
         return _parsed(tf.io.gfile.join(self._control, 'versions.txt'), _versions_of) or {}
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
@@ -244,8 +245,12 @@ class LogDir:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the installed packages that a run depends on."""
-    found = {'python': platform.python_version()}
+    """Returns what a run depends on, by name: the processor, GPUs, and versions of Python and packages."""
+    found = {'processor': f'{doctor.processor_name()}, {doctor.num_cores()} cores'}
+    gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
+    if gpus:
+        found['gpus'] = f'{len(gpus)} x {gpus[0].get("device_name", "unknown")}'
+    found['python'] = platform.python_version()
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

@@ -171,3 +171,21 @@ def test_layers_become_a_plain_model():
 def test_what_does_not_go_together_is_refused(fields, error, message):
     with pytest.raises(error, match=message):
         lingpipe.GPipeLayer(**fields).build([2, 3])
+
+
+def test_fields_are_described_where_python_drops_docstrings():
+    class WithoutDocstring:  # as of `python -OO`
+        Params = gpipe_layer.GPipeLayer.Params
+
+        def __init__(self, params=None, **fields):
+            pass
+
+        @classmethod
+        def from_keras(cls, model, **fields):
+            pass
+
+        @classmethod
+        def from_preset(cls, preset, **fields):
+            pass
+
+    assert '\n        schedule: ' in arguments.with_fields(WithoutDocstring).__doc__

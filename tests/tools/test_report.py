@@ -110,9 +110,9 @@ def test_without_a_trace_the_step_is_simulated(page):
 def test_configuration_and_versions_are_those_of_the_run(page, resumed):
     text = (resumed.logdir / 'control/params.txt').read_text()
     assert page.has('Configuration', text, f'{len(text.splitlines())} params of this run')
-    versions = dict(line.split() for line in (resumed.logdir / 'control/versions.txt').read_text().splitlines())
-    assert {'python', 'keras', 'numpy'} <= set(versions)
-    table, = page.sections['Versions']
+    versions = dict(line.split(' ', 1) for line in (resumed.logdir / 'control/versions.txt').read_text().splitlines())
+    assert {'processor', 'python', 'keras', 'numpy'} <= set(versions)
+    table, = page.sections['Hardware and versions']
     assert all(re.search(rf'^{name} +{re.escape(version)} ', table, re.MULTILINE) for name, version in versions.items())
 
 
@@ -144,7 +144,7 @@ def test_hostile_texts_are_shown_as_they_are(resumed, tiny, tmp_path):
         file.write('package<i> <b>1</b>\n')
     found = page_of(folder, params)
     assert not {'script', 'b', 'i'} & {tag for tag, _ in found.tags}
-    assert any(re.search('package<i> +<b>1</b>', text) for text in found.sections['Versions'])
+    assert any(re.search('package<i> +<b>1</b>', text) for text in found.sections['Hardware and versions'])
     assert all('onerror' not in attributes for _, attributes in found.tags)
     assert found.has('', f'{HOSTILE} · LingPipe'.replace('\ud800', '?'))
     assert any('</pre><script>alert(1)</script><img src=x' in text for text in found.sections['Configuration'])

@@ -74,7 +74,7 @@ class Report:
         sections = {
             'Curves': self._curves(), 'Partitions': self._partitions(), 'Memory': self._memory(),
             'Timeline of a step': self._timeline(), 'Samples': self._samples(), 'Configuration': self._configuration(),
-            'Versions': self._versions()}
+            'Hardware and versions': self._versions()}
         return page.text(f'{self._params.task.name or self._command.model} · LingPipe', self._introduction(), sections)
 
     def _introduction(self):
@@ -168,7 +168,7 @@ class Report:
     def _versions(self):
         trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
-        return [page.table(text_tables.table(['package', 'of the run', 'of this page'], rows))]
+        return [page.table(text_tables.table(['what', 'of the run', 'of this page'], rows))]
 
 
 def _params_of_run(params, text):
