@@ -177,7 +177,7 @@ _CHECKS = flags.DEFINE_list('checks', list(CHECKS), f'Checks to run, of {", ".jo
 
 
 def _devices(growing=False):
-    """Sets up K devices in this process, before TensorFlow does anything else, and returns their names."""
+    """Set up K devices in this process, before TensorFlow does anything else, and return their names."""
     count, gpus = _NUM_DEVICES.value, tf.config.list_physical_devices('GPU')
     if not gpus:
         device_kinds.use_virtual_devices(count)
@@ -192,12 +192,12 @@ def _devices(growing=False):
 
 
 def _is_cut(devices):
-    """Returns whether the devices are parts of one GPU."""
+    """Return whether the devices are parts of one GPU."""
     return 0 < len(tf.config.list_physical_devices('GPU')) < len(devices)
 
 
 def _replicas(devices):
-    """Returns the fields of replicas, each a pipeline over an equal part of the devices."""
+    """Return the fields of replicas, each a pipeline over an equal part of the devices."""
     num_partitions = len(devices) // _NUM_REPLICAS
     return {'num_replicas': _NUM_REPLICAS, 'num_partitions': num_partitions,
             'devices': devices[:_NUM_REPLICAS * num_partitions]}
@@ -268,7 +268,7 @@ def _median_seconds(function):
 
 
 def _peak_mib(device, function):
-    """Returns MiB, or None where the device does not count."""
+    """Return MiB, or None where the device does not count."""
     name = ':'.join(device.rsplit(':', 2)[-2:])
     try:
         tf.config.experimental.reset_memory_stats(name)
@@ -279,7 +279,7 @@ def _peak_mib(device, function):
 
 
 def _run(name):
-    """Prints the result of a check as soon as it is there, and returns its row of the table."""
+    """Print the result of a check as soon as it is there, and return its row of the table."""
     try:
         with common.Process(CHECKS[name]) as process:
             is_good, text = process.next()

@@ -75,7 +75,7 @@ class Row(NamedTuple):
 
 
 def read_rows(path):
-    """Returns the list of `Row` of a CSV file; columns that are not known are left out.
+    """Return the list of `Row` of a CSV file; columns that are not known are left out.
 
     Raises:
         ValueError: a column is missing, or sizes do not divide.
@@ -143,7 +143,7 @@ class _Recomputing(resolution.LayerStack):
 
 
 def make_plan(row, vocabulary):
-    """Plans a row on A100s, with equally many blocks on each device.
+    """Plan a row on A100s, with equally many blocks on each device.
 
     Args:
         row: `Row`.
@@ -165,13 +165,13 @@ def make_plan(row, vocabulary):
 
 
 def about(plan, achieved):
-    """Returns the milliseconds that a plan takes on A100s that reach other figures."""
+    """Return the milliseconds that a plan takes on A100s that reach other figures."""
     accelerator = plan.setting.accelerator._replace(achieved=achieved)
     return 1e3 * dataclasses.replace(plan, setting=dataclasses.replace(plan.setting, accelerator=accelerator)).about_time
 
 
 def fit(rows, row_plans, start):
-    """Fits figures so that the squared logarithms of predicted over measured get least, by Gauss's and Newton's method.
+    """Fit figures so that the squared logarithms of predicted over measured get least, by Gauss's and Newton's method.
 
     Args:
         rows: list of `Row`.
@@ -199,7 +199,7 @@ def fit(rows, row_plans, start):
 
 
 def errors(rows, row_plans, achieved):
-    """Returns the array of predicted over measured milliseconds, less 1."""
+    """Return the array of predicted over measured milliseconds, less 1."""
     return np.array([about(plan, achieved) / row.milliseconds - 1 for row, plan in zip(rows, row_plans)])
 
 
@@ -213,7 +213,7 @@ def _table(rows, row_plans, found):
 
 
 def _groups(rows, columns):
-    """Returns pairs of the values of some columns and the list of the indices of the rows that have them."""
+    """Return pairs of the values of some columns and the list of the indices of the rows that have them."""
     values = [tuple(getattr(row, column) for column in columns) for row in rows]
     return [(value, [index for index, each in enumerate(values) if each == value]) for value in sorted(set(values))]
 
@@ -229,7 +229,7 @@ def _summary(name, found):
 
 
 def _fitted(rows, row_plans, start):
-    """Returns figures that were fitted on one half, and paragraphs."""
+    """Return figures that were fitted on one half, and paragraphs."""
     halves = [[index for index, row in enumerate(rows) if row.is_fitted_on == is_fitted] for is_fitted in (True, False)]
     if not all(halves):
         raise app.UsageError(f'--fit: all {len(rows)} rows fall into one of two halves. Give more rows.')
@@ -243,7 +243,7 @@ def _fitted(rows, row_plans, start):
 
 
 def _left_out(rows, row_plans, columns, start):
-    """Returns a table of the errors on each value of some columns, by a fit on the rows of other values."""
+    """Return a table of the errors on each value of some columns, by a fit on the rows of other values."""
     cells = []
     for value, own in _groups(rows, columns):
         others = [index for index in range(len(rows)) if index not in own]

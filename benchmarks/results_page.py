@@ -20,14 +20,14 @@ _TABLE = re.compile(r'(<!-- (\w+\.csv)(?:: ([^\n]+))? -->\n).*?(?=<!-- end -->)'
 
 
 def read(path):
-    """Returns what is above the table of a CSV file, as a dictionary, and its rows, the names of the columns first."""
+    """Return what is above the table of a CSV file, as a dictionary, and its rows, the names of the columns first."""
     lines = path.read_text(encoding='utf-8').splitlines()
     about = dict(line[2:].split(': ', 1) for line in lines if line.startswith('# '))
     return about, list(csv.reader(lines[len(about):]))
 
 
 def built(page):
-    """Returns a page with the tables that its comments name."""
+    """Return a page with the tables that its comments name."""
     return _TABLE.sub(_section, page)
 
 
@@ -43,7 +43,7 @@ def _section(match):
 
 
 def _text(cell):
-    """Returns a cell with thousands separators, if it is a number."""
+    """Return a cell with thousands separators, if it is a number."""
     return re.sub(r'^\d{4,}', lambda match: f'{int(match[0]):,}', cell) if re.fullmatch(r'\d+(\.\d+)?', cell) else cell
 
 

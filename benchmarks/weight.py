@@ -40,7 +40,7 @@ class Module(NamedTuple):
 
 
 def measure(source):
-    """Returns the `Module` of the text of a Python file."""
+    """Return the `Module` of the text of a Python file."""
     nodes = list(ast.walk(ast.parse(source)))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return Module(
@@ -59,12 +59,12 @@ def _has_docstring(node):
 
 
 def _modules(folder):
-    """Returns the list of `Module`s below a folder."""
+    """Return the list of `Module`s below a folder."""
     return [measure(path.read_text(encoding='utf-8')) for path in sorted(folder.rglob('*.py'))]
 
 
 def _packages(folder):
-    """Returns a dictionary from the name of each package of a folder to its `Module`s; files beside them come first."""
+    """Return a dictionary from the name of each package of a folder to its `Module`s; files beside them come first."""
     beside = [measure(path.read_text(encoding='utf-8')) for path in sorted(folder.glob('*.py'))]
     packages = {f'{folder.name}/{child.name}': _modules(child) for child in sorted(folder.iterdir()) if child.is_dir()}
     return {f'{folder.name}/*.py': beside, **packages}
@@ -80,7 +80,7 @@ def _row(name, modules, aims=('', '')):
 
 
 def rows(root):
-    """Returns a row for each package of a project, and behind them their sum.
+    """Return a row for each package of a project, and behind them their sum.
 
     Args:
         root: `pathlib.Path` of the project.
@@ -94,7 +94,7 @@ def rows(root):
 
 
 def docs_line(root):
-    """Returns a sentence about the docs of a project; see `rows`."""
+    """Return a sentence about the docs of a project; see `rows`."""
     pages = [path.read_text(encoding='utf-8') for path in (root / 'docs').rglob('*.md')]
     words = sum(len(page.split()) for page in pages)
     return f'Docs: {words:,} words (at most {DOCS_AIM[0]:,}) on {len(pages)} pages (at most {DOCS_AIM[1]}).'

@@ -16,7 +16,7 @@ from lingpipe.input import hub_tokenizer, text_classification_input
 
 
 def main(arguments=None):
-    """Fine-tunes a classifier, saves it, and returns its class names and {name of a curve: its values by epoch}."""
+    """Fine-tune a classifier, save it, and return its class names and {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
     parser.add_argument('--train', required=True, help='file or folder of labelled texts')

@@ -16,7 +16,7 @@ from lingpipe.input import hub_tokenizer, instruction_input
 
 
 def main(arguments=None):
-    """Fine-tunes a language model, saves it, and returns {name of a curve: its values by epoch}."""
+    """Fine-tune a language model, save it, and return {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
     parser.add_argument('--files', required=True, help="'.jsonl', '.csv', or a pattern such as 'data/*.jsonl'")

@@ -17,7 +17,7 @@ import lingpipe
 
 
 def main(arguments=None):
-    """Fine-tunes a language model, saves it, and returns {name of a curve: its values by epoch}."""
+    """Fine-tune a language model, save it, and return {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
     parser.add_argument('--texts', required=True, help='file with a text a line')

@@ -17,7 +17,7 @@ from lingpipe.cluster import child_process
 
 
 def train(config):
-    """Runs the command in a process of its own, which ends with the worker.
+    """Run the command in a process of its own, which ends with the worker.
 
     Args:
         config: {'words': arguments of `lingpipe train`}.
@@ -32,7 +32,7 @@ def train(config):
 
 
 def main(arguments):
-    """Trains, and prints where Ray keeps its record of the run."""
+    """Train, and print where Ray keeps its record of the run."""
     parser = argparse.ArgumentParser(usage='%(prog)s [options] -- --model=... --logdir=...', description=__doc__)
     parser.add_argument('--workers', type=int, default=2, help='number of workers')
     parser.add_argument('--gpus', type=float, default=0, help='GPUs of each worker')

@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
 
 @wrapt.when_imported('keras')
 def _register_saved_classes(keras=None):
-    """Registers pipelines with `keras.saving.load_model`, unless it is a module of LingPipe that imports Keras."""
+    """Register pipelines with `keras.saving.load_model`, unless it is a module of LingPipe that imports Keras."""
     del keras
     ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
     if not any(getattr(module.__spec__, '_initializing', False) for module in ours):

@@ -7,7 +7,7 @@ from lingpipe.command_line import startup
 
 
 def run() -> None:
-    """Runs the command of `sys.argv`, and exits."""
+    """Run the command of `sys.argv`, and exit."""
     startup.open_missing()
     startup.allow_all_characters()
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -27,19 +27,19 @@ class SingleTaskModelParams:
     """
 
     def Train(self) -> hyperparams.Params:
-        """Returns the Params of the input to train on."""
+        """Return the Params of the input to train on."""
         raise self._MissingError('Train', 'the Params of the input to train on')
 
     def Dev(self) -> hyperparams.Params:
-        """Returns the Params of the input to evaluate on while the model is being developed."""
+        """Return the Params of the input to evaluate on while the model is being developed."""
         raise self._MissingError('Dev', 'the Params of an input')
 
     def Test(self) -> hyperparams.Params:
-        """Returns the Params of the input for the final evaluation."""
+        """Return the Params of the input for the final evaluation."""
         raise self._MissingError('Test', 'the Params of an input')
 
     def Task(self) -> hyperparams.Params:
-        """Returns the Params of the task: the model with its loss and metrics, and `train` and `eval` Params inside."""
+        """Return the Params of the task: the model with its loss and metrics, and `train` and `eval` Params inside."""
         raise self._MissingError('Task', "the Params of a task, such as a classifier's")
 
     def _MissingError(self, method, result):
@@ -55,7 +55,7 @@ class SingleTaskModelParams:
         return params
 
     def Model(self) -> hyperparams.Params:
-        """Returns the Params of the experiment: `task`, `train` and `eval`.
+        """Return the Params of the experiment: `task`, `train` and `eval`.
 
         `train` and `eval` move out of the task's Params, so that their text is `train.max_steps`, not
         `task.train.max_steps`.
@@ -74,11 +74,11 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Returns which of 'Train', 'Dev' and 'Test' this experiment defines."""
+        """Return which of 'Train', 'Dev' and 'Test' this experiment defines."""
         return [name for name in _DATASETS if getattr(type(self), name) is not getattr(SingleTaskModelParams, name)]
 
     def GetDatasetParams(self, name: str) -> hyperparams.Params:
-        """Returns the Params of the input called 'Train', 'Dev' or 'Test'.
+        """Return the Params of the input called 'Train', 'Dev' or 'Test'.
 
         Raises:
             LookupError: there is no dataset of that name.
@@ -90,5 +90,5 @@ class SingleTaskModelParams:
         return self._Made(name)
 
     def GetAllDatasetParams(self) -> dict[str, hyperparams.Params]:
-        """Returns {name: Params of the input} of every dataset that this experiment defines."""
+        """Return {name: Params of the input} of every dataset that this experiment defines."""
         return {name: self.GetDatasetParams(name) for name in self.GetDatasetNames()}

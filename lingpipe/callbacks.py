@@ -35,7 +35,7 @@ class Trace(keras.callbacks.Callback):
         self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Traces the model, which does not change it; what cannot be traced is refused before the first step."""
+        """Trace the model, which does not change it; what cannot be traced is refused before the first step."""
         traced = model_trace.trace(self.model, *self._batch, num_steps=self._num_steps)
         traced.write(self._folder)
         print(traced, flush=True)
@@ -56,19 +56,19 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Makes the folder of the page, so that no epoch is trained for one that cannot be written."""
+        """Make the folder of the page, so that no epoch is trained for one that cannot be written."""
         tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
         self._started, self._curves = time.time(), {}
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Records losses and metrics, each of validation beside the same of training."""
+        """Record losses and metrics, each of validation beside the same of training."""
         for name, value in (logs or {}).items():
             by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
             by_run.setdefault('validation' if name.startswith(_VALIDATION) else 'training', []).append(
                 (epoch + 1, float(value)))
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Writes the page."""
+        """Write the page."""
         sections = {'Curves': self._drawn_curves(), 'Partitions': [page.table(str(self.model.pipe))],
                     'Memory': self._memory(), 'Timeline of a step': self._timeline(),
                     'Hardware and versions': [page.table(text_tables.table(['what', 'version'], [
@@ -103,7 +103,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(trace)
 
     def _of_batch(self, parts):
-        """Returns the parts of a section that needs a batch, or why it has none: training is over, and counts."""
+        """Return the parts of a section that needs a batch, or why it has none: training is over, and counts."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

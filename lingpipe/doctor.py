@@ -59,7 +59,7 @@ class Machine(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the report; returns the exit code."""
+    """Print the report; return the exit code."""
     parser = argparse.ArgumentParser(prog='lingpipe doctor', description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--timeout_seconds', type=float, default=120,
                         help='how long TensorFlow may take to import and to find its devices')
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def examine(timeout_seconds: float = 120) -> Machine:
-    """Looks at this machine.
+    """Look at this machine.
 
     Args:
         timeout_seconds: how long TensorFlow may take to import and to find its devices.
@@ -95,18 +95,18 @@ def examine(timeout_seconds: float = 120) -> Machine:
 
 
 def processor_name() -> str:
-    """Returns the name of this machine's processor."""
+    """Return the name of this machine's processor."""
     name = re.search(r'^model name\s*: (.*)', _read('/proc/cpuinfo'), re.MULTILINE)
     return name.group(1) if name else platform.processor() or platform.machine()
 
 
 def num_cores() -> int:
-    """Returns how many processor cores this process may use."""
+    """Return how many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def report(machine: Machine) -> str:
-    """Returns the table of what was found, what LingPipe would use, and a sentence for each problem."""
+    """Return the table of what was found, what LingPipe would use, and a sentence for each problem."""
     found = text_tables.table(['what', 'found'], _rows(machine))
     wrong = problems(machine)
     verdict = '\n'.join(f'* {problem}' for problem in wrong) if wrong else 'Nothing is wrong.'
@@ -114,7 +114,7 @@ def report(machine: Machine) -> str:
 
 
 def would_use(machine: Machine) -> str:
-    """Describes which devices `run.py --device=auto` takes."""
+    """Describe which devices `run.py --device=auto` takes."""
     said = machine.tensorflow
     if 'error' in said:
         return 'nothing, before TensorFlow can be imported.'
@@ -127,7 +127,7 @@ def would_use(machine: Machine) -> str:
 
 
 def problems(machine: Machine) -> list[str]:
-    """Returns a sentence for each thing that is wrong, with what to do; an empty list if nothing is."""
+    """Return a sentence for each thing that is wrong, with what to do; an empty list if nothing is."""
     return [*_installation_problems(machine), *_tensorflow_problems(machine), *_accelerator_problems(machine)]
 
 
@@ -185,7 +185,7 @@ def _accelerator_problems(machine):
 
 
 def _oldest_driver(cuda):
-    """Returns the numbers of the oldest driver for a version of CUDA; of no CUDA and of unknown ones, any will do."""
+    """Return the numbers of the oldest driver for a version of CUDA; of no CUDA and of unknown ones, any will do."""
     numbers = _numbers(cuda or '')
     return NVIDIA_DRIVERS.get(numbers[0], ()) if numbers else ()
 
@@ -232,7 +232,7 @@ def _installed():
 
 
 def _ask_tensorflow(timeout_seconds):
-    """Imports TensorFlow in a child; returns what it said."""
+    """Import TensorFlow in a child; return what it said."""
     environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '0'}
     try:
         child = subprocess.run([sys.executable, '-m', 'lingpipe.doctor', '--answer'], env=environment, text=True,
@@ -250,7 +250,7 @@ def _ask_tensorflow(timeout_seconds):
 
 
 def _asked():
-    """Runs in the child."""
+    """Run in the child."""
     import keras
     import tensorflow as tf
     build = tf.sysconfig.get_build_info()

@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 @matplotlib.rc_context(_STYLE)
 def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: str,
          limit: float | None = None) -> Figure:
-    """Draws panels below each other, all on one scale that starts at 0.
+    """Draw panels below each other, all on one scale that starts at 0.
 
     Args:
         panels: the `Rows`.
@@ -89,7 +89,7 @@ def _draw_rows(axis, panel, legend, extent):
 
 @matplotlib.rc_context(_STYLE)
 def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str = 'step') -> Figure:
-    """Draws curves over steps; a curve has a gap where a value is not finite.
+    """Draw curves over steps; a curve has a gap where a value is not finite.
 
     Args:
         title: title of the chart.
@@ -108,12 +108,12 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Returns a figure as the bytes of a PNG file, of 1,210 pixels in width for `rows`."""
+    """Return a figure as the bytes of a PNG file, of 1,210 pixels in width for `rows`."""
     return _saved(figure, 'png')
 
 
 def svg(figure: Figure) -> bytes:
-    """Returns a figure as the bytes of an SVG file, in which texts are texts; equal figures give equal bytes."""
+    """Return a figure as the bytes of an SVG file, in which texts are texts; equal figures give equal bytes."""
     return _saved(figure, 'svg', metadata={'Date': None})
 
 

@@ -22,7 +22,7 @@ _SEE_ALL = 'print(params)'
 
 def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | None = None,
                  ignore_unknown_keys: bool = False) -> 'Params':
-    """Copies the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
+    """Copy the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
 
     Args:
         from_p: Params to copy from.
@@ -69,7 +69,7 @@ class Params:
         self.__dict__['_immutable'] = False
 
     def Define(self, name: str, default: Any, description: str) -> None:
-        """Adds a field.
+        """Add a field.
 
         Args:
             name: lower-case letters, digits and underscores, not beginning with a digit.
@@ -136,7 +136,7 @@ class Params:
         return copied
 
     def Copy(self) -> Self:
-        """Returns a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
+        """Return a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied.__dict__['_params'] = {}
@@ -145,11 +145,11 @@ class Params:
         return copied
 
     def Freeze(self) -> None:
-        """Makes these Params immutable: later changes raise TypeError; Params inside them are not frozen."""
+        """Make these Params immutable: later changes raise TypeError; Params inside them are not frozen."""
         self.__dict__['_immutable'] = True
 
     def IsImmutable(self) -> bool:
-        """Returns whether these Params are frozen."""
+        """Return whether these Params are frozen."""
         return self._immutable
 
     def _CheckMutable(self):
@@ -157,7 +157,7 @@ class Params:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
     def Set(self, **kwargs: Any) -> Self:
-        """Sets fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
+        """Set fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
 
         Returns:
             self.
@@ -172,7 +172,7 @@ class Params:
         return self
 
     def Get(self, name: str) -> Any:
-        """Returns the value at a path such as `body.layers[3].units`.
+        """Return the value at a path such as `body.layers[3].units`.
 
         Raises:
             AttributeError: there is no such field.
@@ -181,7 +181,7 @@ class Params:
         return param_tree.descendant(self, param_tree.parse_path(name))
 
     def Delete(self, *names: str) -> Self:
-        """Removes fields, each given by its path.
+        """Remove fields, each given by its path.
 
         Returns:
             self.
@@ -202,21 +202,21 @@ class Params:
         return self
 
     def IterParams(self) -> Iterator[tuple[str, Any]]:
-        """Yields (name, value) of every field, sorted by name."""
+        """Yield (name, value) of every field, sorted by name."""
         for name in self.GetKeys():
             yield name, self._params[name].value
 
     def GetKeys(self) -> list[str]:
-        """Returns the sorted names of the fields."""
+        """Return the sorted names of the fields."""
         return sorted(self._params)
 
     def MergeCommonKeysFrom(self, other: 'Params') -> 'Params':
-        """Copies from `other` the fields that both have, except `cls`; returns self."""
+        """Copy from `other` the fields that both have, except `cls`; return self."""
         return CopyFieldsTo(other, self, ignore_unknown_keys=True)
 
     def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None,
               exit_fn: Callable[[str, Any], Any] | None = None) -> None:
-        """Visits these Params and everything in them, depth first.
+        """Visit these Params and everything in them, depth first.
 
         Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts; the key of these Params
         themselves is ''.
@@ -231,7 +231,7 @@ class Params:
         param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
 
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
-        """Returns the fields as text that FromText reads: one line `path : value` per field, sorted.
+        """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
 
         A value is written as in Python, and None as `NoneType`. A class or function is `type/module/Name`, and a
         `tf.DType` is its name. A value of any other class, such as a lock, is the name of its type; reading that does
@@ -246,7 +246,7 @@ class Params:
         return (text, kinds) if include_types else text
 
     def _Texts(self):
-        """Returns {path: text of the value} of all fields, and {path: type}, with containers of Params."""
+        """Return {path: text of the value} of all fields, and {path: type}, with containers of Params."""
         texts, kinds = {}, {}
 
         def Enter(key, value):
@@ -262,7 +262,7 @@ class Params:
         return texts, kinds
 
     def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
-        """Sets the fields that a text from ToText names; other fields do not change.
+        """Set the fields that a text from ToText names; other fields do not change.
 
         A value is read as the current type of the field, and a list of Params is changed element by element. A line
         `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
@@ -285,19 +285,19 @@ class Params:
         return self
 
     def ToTextWithTypes(self) -> str:
-        """Returns the text of ToText, two blank lines, and a `path : type` line for each field."""
+        """Return the text of ToText, two blank lines, and a `path : type` line for each field."""
         text, kinds = self.ToText(include_types=True)
         return text + '\n\n' + text_lines.join(kinds, ':')
 
     def FromTextWithTypes(self, text: str) -> Self:
-        """Sets the fields from the text of ToTextWithTypes, independent of their current types; returns self."""
+        """Set the fields from the text of ToTextWithTypes, independent of their current types; return self."""
         fields, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
         return self.FromText(fields, dict(text_lines.split(kinds)))
 
     def TextDiff(self, other: 'Params') -> str:
-        """Returns the lines of ToText that differ: `> path : value` for values here, `<` for values of `other`."""
+        """Return the lines of ToText that differ: `> path : value` for values here, `<` for values of `other`."""
         mine, theirs = self._Texts()[0], other._Texts()[0]
         return ''.join(f'{sign} {line}' for path in sorted(mine.keys() | theirs.keys())
                        if mine.get(path) != theirs.get(path)
@@ -313,7 +313,7 @@ class InstantiableParams(Params):
         self.Define('cls', cls, 'The class that these Params are for.')
 
     def Instantiate(self, **kwargs: Any) -> Any:
-        """Returns `cls(params, **kwargs)`.
+        """Return `cls(params, **kwargs)`.
 
         Args:
             **kwargs: other arguments of the constructor, such as objects shared between layers.
@@ -327,7 +327,7 @@ class InstantiableParams(Params):
 
 
 def ApplyOverrides(params: Params, text: str) -> Params:
-    """Sets fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`.
+    """Set fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`.
 
     The format is that of FromText (`;` ends an entry like a newline, and `=` may replace `:`), but an unknown word is a
     string.

@@ -49,7 +49,7 @@ def _key(cls):
 
 
 def _module_name(name):
-    """Returns a module's name; if a file is run as a module, the name of the file."""
+    """Return a module's name; if a file is run as a module, the name of the file."""
     module = sys.modules.get(name)
     if name != '__main__' or not getattr(module, '__file__', None):
         return name
@@ -58,7 +58,7 @@ def _module_name(name):
 
 
 def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
-    """Returns the experiment of a name; the current folder is searched as well as the installed packages.
+    """Return the experiment of a name; the current folder is searched as well as the installed packages.
 
     Args:
         name: `module.Class`, or `module` for that module's `DEFAULT` or its only experiment.
@@ -81,7 +81,7 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
 
 
 def _import_longest_prefix(name):
-    """Imports the longest prefix of a dotted name that is a module; returns (module or None, rest of the name)."""
+    """Import the longest prefix of a dotted name that is a module; return (module or None, rest of the name)."""
     if os.getcwd() not in sys.path and '' not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
@@ -110,7 +110,7 @@ def _import_longest_prefix(name):
 
 
 def _join_models_packages(package):
-    """Joins the user's `params` folder and LingPipe's own into one package, the user's first.
+    """Join the user's `params` folder and LingPipe's own into one package, the user's first.
 
     Python alone would take only one of them: the one with an `__init__.py`, or the first one.
     """
@@ -170,7 +170,7 @@ def _unknown_error(name):
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Returns the Params of an experiment and of one of its datasets.
+    """Return the Params of an experiment and of one of its datasets.
 
     Args:
         name: name of the experiment, as for GetClass.
@@ -190,12 +190,12 @@ def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
 
 
 def GetAllRegisteredClasses() -> dict[str, type[base_model_params.SingleTaskModelParams]]:
-    """Returns {key: class} of the experiments whose modules are imported."""
+    """Return {key: class} of the experiments whose modules are imported."""
     return dict(_registered)
 
 
 def ListModels() -> Listing:
-    """Imports every module of the `params` package and returns the Listing of all experiments.
+    """Import every module of the `params` package and return the Listing of all experiments.
 
     A module that cannot be imported is listed with its error; the others are still imported.
     """

@@ -19,7 +19,7 @@ _context_of_tensorflow = function_context.make_function_context
 
 @contextlib.contextmanager
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
-    """Calls `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
+    """Call `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
 
     Stages run on tensors instead of variables, for which such functions hand out no gradients: this must be refused.
     Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient; TensorFlow 2.21 does not.
@@ -44,7 +44,7 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
 
 @contextlib.contextmanager
 def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
-    """Calls `record(norm, inputs, mask, mean, variance)` for the moments that batch norms compute in the `with` block.
+    """Call `record(norm, inputs, mask, mean, variance)` for the moments that batch norms compute in the `with` block.
 
     Moving averages change once a batch, by the moments of all micro-batches. Unnecessary once a
     `keras.layers.BatchNormalization` returns its moments; Keras 3.15 has a private method for them.
@@ -68,7 +68,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 @contextlib.contextmanager
 def creating_outside_functions() -> Iterator[None]:
-    """Creates variables in the `with` block as outside functions that are being traced.
+    """Create variables in the `with` block as outside functions that are being traced.
 
     A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
     Unnecessary once `tf.init_scope` leaves the function's variable creator too; in TensorFlow 2.21 it stays.
@@ -84,7 +84,7 @@ def creating_outside_functions() -> Iterator[None]:
 
 
 def forget_traces() -> None:
-    """Makes every `tf.function` of this process trace again when it is called next, because variables have moved.
+    """Make every `tf.function` of this process trace again when it is called next, because variables have moved.
 
     A trace reads each variable where it was, and TensorFlow looks traces up by types of arguments and by a context. So
     the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
@@ -104,7 +104,7 @@ function_context.make_function_context = functools.partial(_context, None)
 
 
 def never_destroyed(coordinator: Any) -> Any:
-    """Returns a `tf.distribute.coordinator.ClusterCoordinator`, which Python does not destroy at exit.
+    """Return a `tf.distribute.coordinator.ClusterCoordinator`, which Python does not destroy at exit.
 
     Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without waiting.
     """

@@ -70,7 +70,7 @@ __all__ = [
 
 
 def keras_hub_presets() -> Any:
-    """Returns KerasHub's module of presets: reading weights into an existing model whose variables are placed.
+    """Return KerasHub's module of presets: reading weights into an existing model whose variables are placed.
 
     It is imported only if a KerasHub model is used, so KerasHub need not be installed.
     """

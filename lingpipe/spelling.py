@@ -7,7 +7,7 @@ _NUM_SHOWN = 5
 
 
 def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Returns the end of an error sentence that offers the names that were probably meant, or lists the existing ones.
+    """Return the end of an error sentence that offers the names that were probably meant, or lists the existing ones.
 
     Args:
         name: the wrong name.
@@ -22,12 +22,12 @@ def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: s
 
 
 def close(name: str, names: Collection[str]) -> list[str]:
-    """Returns the names that were probably meant, at most three."""
+    """Return the names that were probably meant, at most three."""
     return difflib.get_close_matches(name, names)
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Returns words that list the names if they are at most five, else the five nearest; see `did_you_mean`."""
+    """Return words that list the names if they are at most five, else the five nearest; see `did_you_mean`."""
     names = sorted({prefix + each for each in names})
     if len(names) <= _NUM_SHOWN:
         return f'there are: {", ".join(names)}' if names else 'there are none'

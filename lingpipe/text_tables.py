@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Formats columns side by side; numbers to the right, text to the left.
+    """Format columns side by side; numbers to the right, text to the left.
 
     Args:
         header: list of column titles.
@@ -23,7 +23,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Formats the same table as HTML.
+    """Format the same table as HTML.
 
     Args:
         header: list of column titles.

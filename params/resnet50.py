@@ -86,7 +86,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
         return math.ceil(91 * self._StepsPerEpoch())
 
     def _SetTraining(self, train):
-        """Sets the optimizer and the learning rate."""
+        """Set the optimizer and the learning rate."""
         raise NotImplementedError(f'{type(self).__name__} defines no training. Write its method _SetTraining(train).')
 
     def Task(self):

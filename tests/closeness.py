@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 def assert_close(actual, expected, tolerance=1e-5):
-    """Asserts that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
+    """Assert that nests of tensors are equal up to `tolerance` of the largest value of each tensor."""
     tf.nest.assert_same_structure(actual, expected)
     for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
         one, other = _as_array(one), _as_array(other)
@@ -13,7 +13,7 @@ def assert_close(actual, expected, tolerance=1e-5):
 
 
 def assert_gradients_close(actual, expected, tolerance=1e-5):
-    """Asserts that gradients of one loss are equal up to `tolerance` of the largest value of them all.
+    """Assert that gradients of one loss are equal up to `tolerance` of the largest value of them all.
 
     A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is
     left of them depends on the processor, and is small beside the terms, not beside itself.

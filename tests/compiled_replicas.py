@@ -8,7 +8,7 @@ import numpy as np
 
 
 def run(program, arguments, num_replicas, num_cores, folder):
-    """Runs a program on R replicas of K CPU devices each."""
+    """Run a program on R replicas of K CPU devices each."""
     paths = [folder / name for name in ('program.mlir', 'arguments.npz', 'results.npz')]
     paths[0].write_text(program, encoding='utf-8')
     np.savez(paths[1], *arguments)
@@ -18,7 +18,7 @@ def run(program, arguments, num_replicas, num_cores, folder):
 
 
 def hlo_of_tpu(program, topology, num_replicas, folder):
-    """Compiles a program for replicas that fill a TPU topology, and returns the HLO text."""
+    """Compile a program for replicas that fill a TPU topology, and return the HLO text."""
     path = folder / 'program.mlir'
     path.write_text(program, encoding='utf-8')
     return _call('compile_replicas', path, topology, str(num_replicas))

@@ -64,7 +64,7 @@ _SLOW = {
 
 
 def pytest_collection_modifyitems(items):
-    """Marks the tests of quick and of slow modules."""
+    """Mark the tests of quick and of slow modules."""
     for item in items:
         if item.path.stem.removeprefix('test_') in _QUICK.get(item.path.parent.name, []):
             item.add_marker(pytest.mark.quick)
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Optimizes graphs where that is asked: before any fixture, since those of a session train models too."""
+    """Optimize graphs where that is asked: before any fixture, since those of a session train models too."""
     plain = _OPTIMIZED.isdisjoint([item.path.parent.name, item.path.stem])
     if tf.config.optimizer.get_experimental_options().get('disable_meta_optimizer') != plain:
         tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': plain})

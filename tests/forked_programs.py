@@ -52,7 +52,7 @@ class ForkedProgram:
         self.returncode = None
 
     def await_error_line(self, start):
-        """Waits until it has written a line to standard error that starts so, or has ended."""
+        """Wait until it has written a line to standard error that starts so, or has ended."""
         while self.poll() is None and not any(line.startswith(start) for line in self._error_lines()):
             time.sleep(0.05)
 
@@ -61,20 +61,20 @@ class ForkedProgram:
         return written.decode(errors='ignore').splitlines()
 
     def poll(self):
-        """Returns `returncode`."""
+        """Return `returncode`."""
         if self.returncode is None and select.select([self._life], [], [], 0)[0]:
             self.returncode = int(self._life.readline())
         return self.returncode
 
     def wait(self, timeout=300):
-        """Waits for its end, which it makes after so many seconds; returns `returncode`."""
+        """Wait for its end, which it makes after so many seconds; return `returncode`."""
         if self.returncode is None:
             with self._killed_after(timeout):
                 self.returncode = int(self._life.readline())
         return self.returncode
 
     def communicate(self, timeout=300):
-        """Returns, after its end as `wait` awaits it, what it printed, and what it wrote to standard error."""
+        """Return, after its end as `wait` awaits it, what it printed, and what it wrote to standard error."""
         with contextlib.suppress(BrokenPipeError):  # it may not have read all
             self.stdin.close()
         with self._killed_after(timeout):
@@ -84,13 +84,13 @@ class ForkedProgram:
         return printed, self._errors.read()
 
     def send_signal(self, number):
-        """Sends a signal, if it runs."""
+        """Send a signal, if it runs."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self):
-        """Ends it at once."""
+        """End it at once."""
         self.send_signal(signal.SIGKILL)
 
     @contextlib.contextmanager
@@ -104,13 +104,13 @@ class ForkedProgram:
 
 
 def start_benchmark(command, *, env, stderr, **unused):
-    """Stands in for `child_process.start` where a benchmark starts a process that reads and answers lines."""
+    """Stand in for `child_process.start` where a benchmark starts a process that reads and answers lines."""
     return ForkedProgram(command[1:], env, errors=stderr, with_one_dnn=True)
 
 
 @functools.cache
 def _nursery(with_one_dnn):
-    """Starts a nursery of this process, which ends with it; returns a socket to it."""
+    """Start a nursery of this process, which ends with it; return a socket to it."""
     ours, other = socket.socketpair(type=socket.SOCK_SEQPACKET)
     environment = os.environ | {'PYTHONPATH': str(_ROOT),
                                 'OPENBLAS_NUM_THREADS': '1'}  # its threads would not be forked

@@ -15,7 +15,7 @@ def _is_installed(package):
 
 
 def tensorflow(version, reason):
-    """Returns a mark that skips a test with a TensorFlow before a version, such as '2.20'."""
+    """Return a mark that skips a test with a TensorFlow before a version, such as '2.20'."""
     installed, wanted = (tuple(map(int, each.split('.')[:2])) for each in (tf.__version__, version))
     return pytest.mark.skipif(installed < wanted, reason=f'{reason} before TensorFlow {version}')
 

@@ -42,7 +42,7 @@ def main():
 
 
 def _serve(words, environment, folder, into, out, errors, life):
-    """Starts a program; tells its number, and its return code when it has ended."""
+    """Start a program; tell its number, and its return code when it has ended."""
     process = _start(
         [sys.executable, *words], env=os.environ | environment, cwd=folder, stdin=into, stdout=out, stderr=errors)
     for descriptor in (into, out, errors):
@@ -59,7 +59,7 @@ def _tell_end(process, life):
 
 
 def _start(command, env=None, pass_fds=(), **options):
-    """Stands in for `child_process.start`: what `subprocess` would call before it replaces the process's program is the
+    """Stand in for `child_process.start`: what `subprocess` would call before it replaces the process's program is the
     program."""
     parent, environment = os.getpid(), dict(os.environ if env is None else env)
 
@@ -74,7 +74,7 @@ def _start(command, env=None, pass_fds=(), **options):
 
 
 def _become(command, environment):
-    """Does what `python words...` does in a new process."""
+    """Do what `python words...` does in a new process."""
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
     os.environ.clear()
@@ -91,7 +91,7 @@ def _become(command, environment):
 
 
 def _forget(file):
-    """Keeps what a file of the parent still holds from being written by the child too."""
+    """Keep what a file of the parent still holds from being written by the child too."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))
 
 

@@ -58,7 +58,7 @@ class PlainStack:
         return inputs
 
     def value_and_grad(self, loss_fn, x, y_true, num_micro_batches):
-        """Returns the loss, the gradients and the outputs; batch norm is updated once, from all micro-batches together.
+        """Return the loss, the gradients and the outputs; batch norm is updated once, from all micro-batches together.
 
         Args:
             loss_fn: function `(y_true, outputs)` that returns the mean over the examples.
@@ -99,31 +99,31 @@ def _gradient(tape, value, variables):
 
 
 def micro_batch_rows(num_rows, num_micro_batches):
-    """Returns the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
+    """Return the rows of each micro-batch as slices; fewer rows than micro-batches give one each."""
     count = min(num_micro_batches, num_rows)
     return [slice(num_rows * m // count, num_rows * (m + 1) // count) for m in range(count)]
 
 
 def normal(*shape, seed=0):
-    """Returns random numbers of a shape, the same each time."""
+    """Return random numbers of a shape, the same each time."""
     return np.random.default_rng(seed).normal(size=shape).astype('float32')
 
 
 def mean_square(y_true, outputs):
-    """Returns the mean square of the differences of two nests of tensors."""
+    """Return the mean square of the differences of two nests of tensors."""
     return tf.add_n([tf.reduce_mean((output - target)**2) for target, output in zip(
         tf.nest.flatten(y_true), tf.nest.flatten(outputs))])
 
 
 def make_pipe(layers, **fields):
-    """Returns a pipeline whose weights and random numbers are always the same."""
+    """Return a pipeline whose weights and random numbers are always the same."""
     keras.utils.set_random_seed(0)
     fields = {'name': 'pipe', 'random_seed': 7, **fields}
     return gpipe_layer.GPipeLayer.Params().Set(layers=layers, **fields).Instantiate()
 
 
 def assert_trains_as_plain_layers(pipe, loss_fn, x, y_true, num_micro_batches, num_steps=2):
-    """Trains a pipeline and its plain layers, and asserts after each step that loss, outputs, gradients and weights are
+    """Train a pipeline and its plain layers, and assert after each step that loss, outputs, gradients and weights are
     equal."""
     plain = PlainStack(pipe, x)
     optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
@@ -139,7 +139,7 @@ def assert_trains_as_plain_layers(pipe, loss_fn, x, y_true, num_micro_batches, n
 
 
 def loss_and_gradients(model, loss_fn, x, y_true, **arguments):
-    """Returns what plain Keras computes of a whole batch: the loss, and the list of gradients of the trained weights."""
+    """Return what plain Keras computes of a whole batch: the loss, and the list of gradients of the trained weights."""
     with tf.GradientTape() as tape:
         loss = loss_fn(y_true, model(x, training=True), **arguments)
         loss += sum(map(tf.reduce_sum, model.losses))

@@ -25,15 +25,15 @@ class RecordedNorm:
         norm.call = recording_call
 
     def values(self):
-        """Returns the moving averages."""
+        """Return the moving averages."""
         return [self._norm.moving_mean.numpy(), self._norm.moving_variance.numpy()]
 
     def next_micro_batch(self):
-        """Says that the next call is the first of another micro-batch."""
+        """Say that the next call is the first of another micro-batch."""
         self._position = 0
 
     def move(self, values):
-        """Moves the averages on from `values`, once for each call."""
+        """Move the averages on from `values`, once for each call."""
         momentum = self._norm.momentum
         for parts in self._calls:
             statistics = self._statistics(parts)

@@ -41,7 +41,7 @@ def _norm(group_size, **fields):
 
 
 def layer_params(num_blocks, channels=4, group_size=1):
-    """Returns the params of the layers; the norms share statistics in groups of replicas."""
+    """Return the params of the layers; the norms share statistics in groups of replicas."""
     cls = keras.layers
     return [KerasParams(cls.Conv2D, filters=channels, kernel_size=1), _norm(group_size, momentum=0.7),
             *[KerasParams(Block, channels=channels, group_size=group_size)] * num_blocks,
@@ -60,7 +60,7 @@ def loss_fn():
 
 
 def make_pipe(layers, num_rows, **fields):
-    """Returns a built pipeline whose moving averages are not those of new layers."""
+    """Return a built pipeline whose moving averages are not those of new layers."""
     pipe = plain_stack.make_pipe(layers, **fields)
     pipe.build_from_specs(tf.TensorSpec([num_rows, *SHAPE]))
     random = np.random.default_rng(1)
@@ -71,7 +71,7 @@ def make_pipe(layers, num_rows, **fields):
 
 
 def make_step(pipe, num_rows, is_partitioned=False, **fields):
-    """Returns the `SpmdPipeline` and the `SpmdStep` of a pipeline, for so many rows of a replica."""
+    """Return the `SpmdPipeline` and the `SpmdStep` of a pipeline, for so many rows of a replica."""
     pipeline = spmd_pipeline.of_layer(pipe, tf.TensorSpec([num_rows, *SHAPE]), is_partitioned)
     metrics = losses.as_metrics(loss_fn())
     return pipeline, spmd_step.SpmdStep(

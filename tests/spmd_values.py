@@ -4,24 +4,24 @@ import tensorflow as tf
 
 
 def stacked(row):
-    """Returns the present values of a row of `SpmdPipeline.stage_variables` as one tensor."""
+    """Return the present values of a row of `SpmdPipeline.stage_variables` as one tensor."""
     return tf.stack([tf.stack([variable.value.read_value() for variable in core]) for core in row])
 
 
 def values_of(pipeline):
-    """Returns the present `SpmdValues` of an `SpmdPipeline`."""
+    """Return the present `SpmdValues` of an `SpmdPipeline`."""
     return pipeline.variables().map(stacked, lambda variable: variable.value.read_value())
 
 
 def initial_state(step, pipeline):
-    """Returns the `SpmdState` with which an `SpmdStep` begins."""
+    """Return the `SpmdState` with which an `SpmdStep` begins."""
     state = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), step.state_specs())
     values = values_of(pipeline)
     return state._replace(values=values, averages=values if state.averages.stages else state.averages)
 
 
 def found_values(pipeline, values):
-    """Returns a dictionary from the id of each variable of an `SpmdPipeline` to its entry of `SpmdValues`."""
+    """Return a dictionary from the id of each variable of an `SpmdPipeline` to its entry of `SpmdValues`."""
     variables = pipeline.variables()
     found = dict(zip(map(id, [*variables.outer, *variables.outer_state]), [*values.outer, *values.outer_state]))
     for row, value in zip([*variables.stages, *variables.stage_state], [*values.stages, *values.stage_state]):
@@ -30,6 +30,6 @@ def found_values(pipeline, values):
 
 
 def of_each(row, value):
-    """Returns the list of pairs of a variable and its entry of a tensor `[K, V, ...]`."""
+    """Return the list of pairs of a variable and its entry of a tensor `[K, V, ...]`."""
     return [(variable, value[core][round_]) for core, variables in enumerate(row)
             for round_, variable in enumerate(variables)]

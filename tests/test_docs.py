@@ -50,7 +50,7 @@ def test_the_tutorial_works_from_top_to_bottom(page, tmp_path):
 
 
 def words_of(command):
-    """Returns the words after 'python' that do what a command of a page does."""
+    """Return the words after 'python' that do what a command of a page does."""
     words = shlex.split(command)
     if words[0] == 'python':
         return words[1:]
@@ -59,7 +59,7 @@ def words_of(command):
 
 
 def run(words, folder):
-    """Runs a program of Python; a server's or the doctor's own processes need one that is not forked."""
+    """Run a program of Python; a server's or the doctor's own processes need one that is not forked."""
     if words[:2] == ['-m', 'lingpipe.doctor']:
         done = subprocess.run([sys.executable, *words], cwd=folder, env={'PYTHONPATH': str(ROOT)}, text=True,
                               capture_output=True)

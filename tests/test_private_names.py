@@ -30,7 +30,7 @@ _WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compile/worker.py')}
 
 @functools.cache
 def _nodes():
-    """Returns pairs of the path of a source file and a node in it, of all files."""
+    """Return pairs of the path of a source file and a node in it, of all files."""
     paths = [path.relative_to(_ROOT) for path in sorted((_ROOT / 'lingpipe').rglob('*.py'))]
     return [(path, node) for path in paths if path not in _WITHOUT_TENSORFLOW
             for node in ast.walk(ast.parse((_ROOT / path).read_text('utf-8')))]
@@ -38,7 +38,7 @@ def _nodes():
 
 @functools.cache
 def _uses(names_in):
-    """Returns for each name that `names_in` finds in a node of the source the text of the places where it stands."""
+    """Return for each name that `names_in` finds in a node of the source the text of the places where it stands."""
     found = collections.defaultdict(list)
     for path, node in _nodes():
         for name in names_in(node):

@@ -18,7 +18,7 @@ def code_after(marker):
 
 
 def blocks(language):
-    """Returns the blocks of a language but those that install."""
+    """Return the blocks of a language but those that install."""
     found = re.findall(rf'^```{language}\n(.*?)^```', README, re.DOTALL | re.MULTILINE)
     return [block for block in found if block not in [code_after(marker) for marker in _INSTALLING]]
 

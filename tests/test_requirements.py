@@ -25,7 +25,7 @@ def pins(file):
 
 @pytest.fixture
 def required(monkeypatch):
-    """Returns {name: range} of what setup.py requires."""
+    """Return {name: range} of what setup.py requires."""
     given = {}
     monkeypatch.setattr(setuptools, 'setup', lambda **fields: given.update(fields))
     runpy.run_path(str(_ROOT / 'setup.py'))

@@ -34,7 +34,7 @@ class TinyRuns:
         self.images_in_memory = {}
 
     def params(self, model='TinyDigits', **overrides):
-        """Returns the params of an experiment; `overrides` have '__' for '.', as in `train__max_steps=5`."""
+        """Return the params of an experiment; `overrides` have '__' for '.', as in `train__max_steps=5`."""
         experiment = getattr(tiny_digits, model)()
         params = experiment.Model()
         params.Define('input', experiment.Train().Set(data_dir=self._data_dir), 'The input of Train.')
@@ -47,7 +47,7 @@ class TinyRuns:
         return trainer.Trainer(self.params(*args, **overrides), self.evaluation_inputs(), logdir)
 
     def only_train(self, logdir, *args, **overrides):
-        """Runs without the evaluation at the end, for tests that look at checkpoints alone."""
+        """Run without the evaluation at the end, for tests that look at checkpoints alone."""
         trainer.Trainer(self.params(*args, **overrides), {}, logdir).run()
 
     def train(self, logdir, *args, **overrides):

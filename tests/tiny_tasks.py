@@ -9,7 +9,7 @@ from lingpipe.models import image_classifier, language_model
 
 
 def amoebanet_task(dropout_rate=0.0):
-    """Returns the params of AmoebaNet-D(2, 8) up to its first two cells, and images `[8, 16, 16, 1]` with labels and
+    """Return the params of AmoebaNet-D(2, 8) up to its first two cells, and images `[8, 16, 16, 1]` with labels and
     weights `[8]`."""
     p = image_classifier.ImageClassifier.Params().Set(name='tiny_amoebanet', label_smoothing=0.1)
     *units, head = amoebanet.amoebanet_layers(
@@ -22,7 +22,7 @@ def amoebanet_task(dropout_rate=0.0):
 
 
 def convolution_task(dropout_rate=0.0):
-    """Returns the params of a convolution with batch norm, and a batch of images as that of `amoebanet_task`."""
+    """Return the params of a convolution with batch norm, and a batch of images as that of `amoebanet_task`."""
     p, batch = amoebanet_task()
     layers = keras.layers
     p.body.layers = [keras_params.KerasParams(cls, **fields) for cls, fields in (
@@ -32,7 +32,7 @@ def convolution_task(dropout_rate=0.0):
 
 
 def transformer_task(dropout_rate=0.0):
-    """Returns the params of a layer of Transformer with a tied head, and a batch of tokens `[8, 6]` with its
+    """Return the params of a layer of Transformer with a tied head, and a batch of tokens `[8, 6]` with its
     targets."""
     p = language_model.LanguageModel.Params().Set(name='tiny_transformer', sample_length=0)
     p.body.layers = transformer.transformer_lm_layers(
@@ -47,7 +47,7 @@ TASKS = {'amoebanet': amoebanet_task, 'convolution': convolution_task, 'transfor
 
 
 def configured(p):
-    """Sets what a training of two partitions on CPU devices can be asked to do."""
+    """Set what a training of two partitions on CPU devices can be asked to do."""
     p.body.Set(name='body', num_partitions=2, num_micro_batches=2, devices=['CPU:1', 'CPU:2'], random_seed=1)
     p.train.Set(
         learning_rate=0.01, clip_gradient_norm_to_value=1.0, ema_decay=0.9, l2_regularizer_weight=1e-3,

@@ -13,7 +13,7 @@ HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
 
 
 def topology(mesh=(2, 2, 1, 2)):
-    """Returns the topology of one host with `mesh` = (x, y, z, cores of a chip)."""
+    """Return the topology of one host with `mesh` = (x, y, z, cores of a chip)."""
     x, y, z, cores = map(range, mesh)
     coordinates = [[i, j, k, core] for j in y for i in x for k in z for core in cores]
     return tf.tpu.experimental.Topology(mesh_shape=list(mesh), device_coordinates=np.array([coordinates], np.int32))
@@ -52,7 +52,7 @@ class OnVirtualDevices(tf.tpu.experimental.DeviceAssignment):
 
 
 def cores_of(topology, num_stages, kind=logical_cores.LogicalCores, names=None, assignment=OnVirtualDevices):
-    """Returns `LogicalCores`, or the like, over a topology."""
+    """Return `LogicalCores`, or the like, over a topology."""
     assign = tpu_replicas.assign_cores
     with mock.patch.object(tpu_replicas, 'assign_cores', lambda topology, num_stages: assignment(
             topology, assign(topology, num_stages).core_assignment)):
@@ -60,17 +60,17 @@ def cores_of(topology, num_stages, kind=logical_cores.LogicalCores, names=None, 
 
 
 def make_cores(num_stages, mesh=(2, 2, 1, 2)):
-    """Returns `LogicalCores` over the system."""
+    """Return `LogicalCores` over the system."""
     return cores_of(topology(mesh), num_stages)
 
 
 def make_spmd_cores(num_stages, mesh=(2, 2, 1, 2)):
-    """Returns `SpmdCores` over the system."""
+    """Return `SpmdCores` over the system."""
     return cores_of(topology(mesh), num_stages, spmd_cores.SpmdCores)
 
 
 def core_program(p, cores, spec):
-    """Returns the `CoreTrainProgram` of a task that is built on `LogicalCores` for an input."""
+    """Return the `CoreTrainProgram` of a task that is built on `LogicalCores` for an input."""
     with cores.active():
         task = p.Instantiate()
         task.body.build_from_specs(tf.TensorSpec(spec.shape, spec.dtype))

@@ -34,7 +34,7 @@ def _sum(tensor, num_replicas, group_size):
 
 
 def on_all_cores(function):
-    """Returns a function whose arguments and results every core has whole, since jaxlib knows no others for
+    """Return a function whose arguments and results every core has whole, since jaxlib knows no others for
     replicas."""
     def whole(*tensors):
         return tf.nest.map_structure(lambda tensor: xla_sharding.replicate(tensor, use_sharding_op=True), tensors)

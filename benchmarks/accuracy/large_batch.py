@@ -83,12 +83,12 @@ class Experiment(base_model_params.SingleTaskModelParams):
 
 
 def num_steps(batch_size):
-    """Returns how many steps make the epochs of a training."""
+    """Return how many steps make the epochs of a training."""
     return max(1, round(_EPOCHS.value * _NUM_EXAMPLES / batch_size))
 
 
 def accuracy(described):
-    """Trains once.
+    """Train once.
 
     Args:
         described: `Experiment`.
@@ -109,7 +109,7 @@ def accuracy(described):
 
 
 def mean_and_range(values):
-    """Returns '98.52 (98.06 to 98.89)', or the only value."""
+    """Return '98.52 (98.06 to 98.89)', or the only value."""
     mean = f'{statistics.fmean(values):.2f}'
     return mean if len(values) == 1 else f'{mean} ({min(values):.2f} to {max(values):.2f})'
 

@@ -27,7 +27,7 @@ _HEADER = ['model', 'changes', 's to first step', 's in all', 'user s', 'example
 
 
 def train(model, override):
-    """Trains once in a process of its own.
+    """Train once in a process of its own.
 
     Args:
         model: value of --model.

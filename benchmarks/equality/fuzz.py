@@ -39,7 +39,7 @@ _FAILURES = (comparison.DIFFERENT, comparison.CRASHED)
 
 
 def outcomes(first, count):
-    """Runs the models of some seeds.
+    """Run the models of some seeds.
 
     Yields:
         List of the seed, the kind of the outcome and its reason.
@@ -52,7 +52,7 @@ def outcomes(first, count):
 
 
 def smallest(seed, kind, signature):
-    """Shrinks the model of a seed.
+    """Shrink the model of a seed.
 
     Yields:
         The source of the smallest program found, with what came out in a comment.
@@ -76,18 +76,18 @@ def _prepare():
 
 
 def _limit_time():
-    """Lets signals end the process if the next model takes too long."""
+    """Let signals end the process if the next model takes too long."""
     signal.setitimer(signal.ITIMER_PROF, _MOST_CPU_SECONDS)
     signal.alarm(_MOST_SECONDS)
 
 
 def _signature(reason):
-    """Returns what the reasons of failures of one kind have in common: their first words, without numbers."""
+    """Return what the reasons of failures of one kind have in common: their first words, without numbers."""
     return re.sub(r'\W*\d[\d.e+-]*', '', re.split(r'[,:] | at ', reason)[0])[:60]
 
 
 def _all_outcomes():
-    """Yields what `outcomes` does, and for a process that died a crash, until the time or the models are spent."""
+    """Yield what `outcomes` does, and for a process that died a crash, until the time or the models are spent."""
     end, seed = time.monotonic() + 60 * _MINUTES.value, _SEED.value * _SEEDS_APART
     last = seed + _MODELS.value
     while seed < last and time.monotonic() < end:

@@ -34,7 +34,7 @@ _SECONDS_TO_SHRINK = 180
 
 
 def _kind_of(broken):
-    """Returns what failures of one kind have in common."""
+    """Return what failures of one kind have in common."""
     return re.sub(r'\d{3,}', '…', broken.split(': ')[0])[:100]
 
 
@@ -60,7 +60,7 @@ def _report(sequences, seconds):
 
 
 def _processor_seconds():
-    """Returns what the processes took that the commands were forked from, and the commands."""
+    """Return what the processes took that the commands were forked from, and the commands."""
     stats = [path.read_text().rpartition(')')[2].split() for path in pathlib.Path('/proc').glob('[0-9]*/stat')]
     return sum(map(int, sum([stat[11:15] for stat in stats if int(stat[1]) == os.getpid()], []))) / os.sysconf('SC_CLK_TCK')
 

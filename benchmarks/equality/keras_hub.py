@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
 
 def try_class(make, dtype_policy='float32'):
-    """Compares a model as a pipeline with the model itself.
+    """Compare a model as a pipeline with the model itself.
 
     Args:
         make: function that returns the model and a batch of inputs.
@@ -102,7 +102,7 @@ def _compare(model, batch, count):
 
 
 def _still(model):
-    """Switches off what draws random numbers in training: each side would draw others."""
+    """Switch off what draws random numbers in training: each side would draw others."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         for name in ('rate', 'drop_prob'):
             if isinstance(getattr(layer, name, None), float):
@@ -110,7 +110,7 @@ def _still(model):
 
 
 def plain_step(model, batch, count):
-    """Returns the `Step` of the model by itself, over `count` micro-batches."""
+    """Return the `Step` of the model by itself, over `count` micro-batches."""
     losses, outputs, gradients = [], [], []
     for part in zip(*[np.split(leaf, count) for leaf in keras.tree.flatten(batch)]):
         with tf.GradientTape() as tape:
@@ -124,7 +124,7 @@ def plain_step(model, batch, count):
 
 
 def pipeline_step(model, batch, count):
-    """Returns the `Step` of the model as a pipeline of two partitions, over `count` micro-batches."""
+    """Return the `Step` of the model as a pipeline of two partitions, over `count` micro-batches."""
     pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=count)
     num_rows = len(keras.tree.flatten(batch)[0])
     step = pipe.value_and_grad(squares, batch, np.zeros([num_rows, 1], 'float32'), return_outputs=True)
@@ -135,7 +135,7 @@ def pipeline_step(model, batch, count):
 
 
 def squares(y_true, outputs):
-    """Returns the sum of the mean squares of all outputs, each less a wave: else it would be constant after a norm."""
+    """Return the sum of the mean squares of all outputs, each less a wave: else it would be constant after a norm."""
     del y_true
     floats = [tf.cast(tensor, tf.float32) for tensor in keras.tree.flatten(outputs) if tensor.dtype.is_floating]
     waves = [
@@ -144,7 +144,7 @@ def squares(y_true, outputs):
 
 
 def _mean(gradients):
-    """Returns the mean as an array: gradients of embeddings are tf.IndexedSlices."""
+    """Return the mean as an array: gradients of embeddings are tf.IndexedSlices."""
     if any(gradient is None for gradient in gradients):
         return None
     return np.mean([tf.convert_to_tensor(gradient) for gradient in gradients], axis=0)
@@ -165,7 +165,7 @@ def _differences(model, expected, found):
 
 
 def _distance(expected, found, least=1e-6):
-    """Returns how far two arrays are from each other, as a share of the largest value of the first, or of `least`."""
+    """Return how far two arrays are from each other, as a share of the largest value of the first, or of `least`."""
     expected, found = [np.asarray(value, 'float64') for value in (expected, found)]
     if expected.shape != found.shape:
         return float('inf')
@@ -174,7 +174,7 @@ def _distance(expected, found, least=1e-6):
 
 
 def _raiser(error):
-    """Returns the name of the file in which an error was raised."""
+    """Return the name of the file in which an error was raised."""
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
@@ -187,7 +187,7 @@ def _line_of(error):
 
 
 def of_settings(name):
-    """Returns a model of our own settings, and a batch for it."""
+    """Return a model of our own settings, and a batch for it."""
     setting = keras_hub_settings.SETTINGS[name]
     model = _make(keras_hub_settings.Make(f'{setting.folder}.{name}', setting.arguments))
     random = np.random.default_rng(0)
@@ -195,7 +195,7 @@ def of_settings(name):
 
 
 def _make(value):
-    """Makes what a `Make` describes, and leaves other values as they are."""
+    """Make what a `Make` describes, and leave other values as they are."""
     if not isinstance(value, keras_hub_settings.Make):
         return value
     arguments = {name: _make(argument) for name, argument in value.arguments.items()}
@@ -204,7 +204,7 @@ def _make(value):
 
 
 def _batch_of(tensor, inputs, random):
-    """Draws values for a symbolic input: tokens from 1 to 9, masks that end in two zeros, numbers from 0 to 1."""
+    """Draw values for a symbolic input: tokens from 1 to 9, masks that end in two zeros, numbers from 0 to 1."""
     given = inputs.get(tensor.name, tuple(size or _OPEN_SIZE for size in tensor.shape[1:]))
     if not isinstance(given, tuple):
         return np.broadcast_to(np.array(given, tensor.dtype), (_NUM_ROWS, *np.shape(given))).copy()
@@ -218,7 +218,7 @@ def _batch_of(tensor, inputs, random):
 
 
 def verdict_of(make):
-    """Returns the `Verdict` of a model, which says so where it is one in float64."""
+    """Return the `Verdict` of a model, which says so where it is one in float64."""
     verdict = in_own_process(make, 'float32')
     if verdict.result == 'different':
         again = in_own_process(make, 'float64')
@@ -228,7 +228,7 @@ def verdict_of(make):
 
 
 def in_own_process(make, dtype_policy):
-    """Returns the `Verdict` of a model that is tried in a forked process, which ends with all that it holds."""
+    """Return the `Verdict` of a model that is tried in a forked process, which ends with all that it holds."""
     context = multiprocessing.get_context('fork')
     ours, theirs = context.Pipe()
     process = context.Process(target=lambda: theirs.send(_try_quietly(make, dtype_policy)))

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def patched(defect, root):
-    """Returns the text of a defect's file with the defect.
+    """Return the text of a defect's file with the defect.
 
     Args:
         defect: `defects.Defect`.
@@ -62,7 +62,7 @@ def patched(defect, root):
 
 
 def find(defect, root, whole_suite=False):
-    """Plants a defect and looks for a test that fails, but passes without it.
+    """Plant a defect and look for a test that fails, but passes without it.
 
     Args:
         defect: `defects.Defect`.
@@ -99,7 +99,7 @@ def _planted(defect, root):
 
 
 def _first_failure(root, arguments):
-    """Runs tests up to the first failure and returns its name, or None."""
+    """Run tests up to the first failure and return its name, or None."""
     command = [sys.executable, '-m', 'pytest', '-x', '-rfE', '-p', 'no:cacheprovider', *arguments]
     with tempfile.TemporaryFile('w+') as log:  # a pipe would stay open as long as what a test leaves running
         process = subprocess.Popen(command, cwd=root, env={**os.environ, 'PYTHONPATH': str(root)},

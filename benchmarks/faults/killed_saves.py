@@ -41,7 +41,7 @@ def _params(**train):
 
 
 def _train(folder, **train):
-    """Runs in a process of its own, and ends it."""
+    """Run in a process of its own, and end it."""
     code = 1
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,7 +57,7 @@ def _train(folder, **train):
 
 
 def _start(folder, **train):
-    """Returns the number of a process that trains; TensorFlow has done nothing here yet that a copy would lack."""
+    """Return the number of a process that trains; TensorFlow has done nothing here yet that a copy would lack."""
     return os.fork() or _train(folder, **train)
 
 
@@ -68,7 +68,7 @@ def _train_to_the_end(folder, **train):
 
 
 def _kill(folder, choose, moment):
-    """Kills a training run at one of save_moments.MOMENTS, or at a random one.
+    """Kill a training run at one of save_moments.MOMENTS, or at a random one.
 
     Args:
         folder: folder of the run.
@@ -94,7 +94,7 @@ def _kill(folder, choose, moment):
 
 
 def _started(folder):
-    """Returns the number of a process that trains and has written its first checkpoint."""
+    """Return the number of a process that trains and has written its first checkpoint."""
     newest, process = _newest(folder), _start(folder)
     while _newest(folder) == newest:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -105,13 +105,13 @@ def _started(folder):
 
 
 def _newest(folder):
-    """Returns the newest path of the list, without a look at its files."""
+    """Return the newest path of the list, without a look at its files."""
     state = tf.train.get_checkpoint_state(str(folder / 'train'))
     return state and state.model_checkpoint_path
 
 
 def _plan(choose):
-    """Returns a list of moments, where None is a random one, in random order."""
+    """Return a list of moments, where None is a random one, in random order."""
     chosen = [moment for moment in save_moments.MOMENTS for _ in range(_AT_EACH_MOMENT.value)]
     plan = chosen + [None] * (_KILLS.value - len(chosen))
     choose.shuffle(plan)
@@ -119,7 +119,7 @@ def _plan(choose):
 
 
 def _rows(plan, moments):
-    """Returns a row for each moment: how often it was chosen, and how often it came at random."""
+    """Return a row for each moment: how often it was chosen, and how often it came at random."""
     chosen = [moment for moment in plan if moment]
     by_chance = [moment for moment, planned in zip(moments, plan) if not planned]
     rows = [[moment, chosen.count(moment), '' if moment in save_moments.TOLD_BY_NO_FILE else by_chance.count(moment)]

@@ -29,7 +29,7 @@ KILLS = [(task, save_moments.VALUES) for task in ('worker 0', 'worker 1')] + [
 
 
 def _training(folder, **train):
-    """Returns a `RestartedCluster` that trains into a folder, with these fields of params.train."""
+    """Return a `RestartedCluster` that trains into a folder, with these fields of params.train."""
     override = '; '.join(f'train.{name}={value}' for name, value in train.items())
     words = [save_moments.__file__, '--model=benchmarks.faults.wide_regression', f'--logdir={folder}', '--device=cpu',
              *[f'--model_params_override={override}'] * bool(override)]
@@ -37,7 +37,7 @@ def _training(folder, **train):
 
 
 def _kill(folder, training, choose, task, moment):
-    """Kills a process at a moment, and waits until training resumes and has written a checkpoint.
+    """Kill a process at a moment, and wait until training resumes and has written a checkpoint.
 
     Args:
         folder: its log directory.
@@ -57,7 +57,7 @@ def _kill(folder, training, choose, task, moment):
 
 
 def _await_save(folder, training, first):
-    """Waits until the chief has started, and its first checkpoint is listed."""
+    """Wait until the chief has started, and its first checkpoint is listed."""
     number = training.wait_for(_WHOLE, first)
     if number is None:
         raise RuntimeError('\n'.join(['The chief did not start.', *_last_lines(training)]))
@@ -77,7 +77,7 @@ def _train_to_the_end(folder, **train):
 
 
 def _num_shares(folder):
-    """Returns how many files hold the values of the newest checkpoint."""
+    """Return how many files hold the values of the newest checkpoint."""
     newest = pathlib.Path(checkpoints.complete(f'{folder}/killed/train')[0])
     return len(list(newest.parent.glob(f'{newest.name}.data-*')))
 

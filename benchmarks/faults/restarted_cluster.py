@@ -34,28 +34,28 @@ class RestartedCluster:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self):
-        """Starts it, from the newest checkpoint if there is one."""
+        """Start it, from the newest checkpoint if there is one."""
         self._thread.start()
 
     def exit_code(self):
-        """Waits for the end; returns the exit code, and all lines are there."""
+        """Wait for the end; return the exit code, and all lines are there."""
         self._thread.join()
         return self._code
 
     def stop(self):
-        """Asks training to end; returns its exit code."""
+        """Ask training to end; return its exit code."""
         self._is_stopped = True
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self.exit_code()
 
     def process_of(self, task):
-        """Returns the number of the newest process of a task, such as 'worker 0'."""
+        """Return the number of the newest process of a task, such as 'worker 0'."""
         found = [line.rpartition(' ')[2] for line in list(self.lines) if line.startswith(f'[launcher] {task} is process ')]
         return int(found[-1])
 
     def wait_for(self, pattern, first=0, seconds=300):
-        """Waits for a line, while the cluster runs.
+        """Wait for a line, while the cluster runs.
 
         Args:
             pattern: regular expression.

@@ -38,7 +38,7 @@ ELSE = 'else: steps, copies'
 
 
 def values(path):
-    """Returns {name: bytes} of a checkpoint; raises what TensorFlow does where a value is not whole."""
+    """Return {name: bytes} of a checkpoint; raise what TensorFlow does where a value is not whole."""
     import tensorflow as tf
     reader = tf.train.load_checkpoint(path)
     return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()
@@ -46,7 +46,7 @@ def values(path):
 
 
 def require_whole(folder):
-    """Reads all that the list of checkpoints names, whose values TensorFlow keeps checksums of.
+    """Read all that the list of checkpoints names, whose values TensorFlow keeps checksums of.
 
     Args:
         folder: folder of the checkpoints.
@@ -62,14 +62,14 @@ def require_whole(folder):
 
 
 def different(killed, undisturbed):
-    """Returns the names of the variables whose values differ in two checkpoints."""
+    """Return the names of the variables whose values differ in two checkpoints."""
     killed, undisturbed = values(killed), values(undisturbed)
     assert killed.keys() == undisturbed.keys()
     return [name for name in killed if killed[name] != undisturbed[name]]
 
 
 def differences(folder, train):
-    """Lets a killed and an undisturbed run continue to the next multiple of 100 steps, and compares their ends.
+    """Let a killed and an undisturbed run continue to the next multiple of 100 steps, and compare their ends.
 
     Args:
         folder: `pathlib.Path` of the folder with the runs 'killed' and 'undisturbed'.
@@ -87,7 +87,7 @@ def differences(folder, train):
 
 
 def verdict(different, unlisted):
-    """Returns sentences about what `different` and `unlisted` returned."""
+    """Return sentences about what `different` and `unlisted` returned."""
     values_say = (f'WRONG at the end: {", ".join(different)}.' if different else
                   'At the end all values are those of an undisturbed run, bit for bit.')
     files_say = (f'LEFT BEHIND: {", ".join(unlisted)}.' if unlisted else
@@ -96,7 +96,7 @@ def verdict(different, unlisted):
 
 
 def obey(folder):
-    """Lets this process kill itself at the moment that `ask` names.
+    """Let this process kill itself at the moment that `ask` names.
 
     Args:
         folder: folder of the training run.
@@ -173,7 +173,7 @@ def _around_the_merge(reach):
 
 
 def ask(folder, moment):
-    """Has the process that obeys kill itself at the next such moment, any of MOMENTS but VALUES, and waits for it.
+    """Have the process that obeys kill itself at the next such moment, any of MOMENTS but VALUES, and wait for it.
 
     Args:
         folder: folder of the training run.
@@ -185,7 +185,7 @@ def ask(folder, moment):
 
 
 def kill_while_it_writes(process, choose):
-    """Kills a process while it writes values: first stops it, to look.
+    """Kill a process while it writes values: first stops it, to look.
 
     Args:
         process: number of the process.
@@ -204,7 +204,7 @@ def _kill_if_it_writes(process, seconds):
 
 
 def _writes(process):
-    """Says whether a process has the unfinished values of a checkpoint open."""
+    """Say whether a process has the unfinished values of a checkpoint open."""
     return any(_VALUES_FILE.search(_target(link)) for link in pathlib.Path(f'/proc/{process}/fd').iterdir())
 
 
@@ -220,7 +220,7 @@ def _is_stopped(process):
 
 
 def wait_until(has_come, moment):
-    """Waits for a condition.
+    """Wait for a condition.
 
     Args:
         has_come: function without arguments that says whether it holds.
@@ -237,12 +237,12 @@ def wait_until(has_come, moment):
 
 
 def names_in(folder):
-    """Returns the names of all that a folder of checkpoints has; `left` compares with them."""
+    """Return the names of all that a folder of checkpoints has; `left` compares with them."""
     return {path.name for path in pathlib.Path(folder).glob('*')}
 
 
 def left(folder, before):
-    """Returns at which of MOMENTS a process was killed, or ELSE, by the files that it left.
+    """Return at which of MOMENTS a process was killed, or ELSE, by the files that it left.
 
     Args:
         folder: folder of the checkpoints.
@@ -262,7 +262,7 @@ def left(folder, before):
 
 
 def require_moment(moment, folder, before):
-    """Checks by its files that a process was killed at a moment.
+    """Check by its files that a process was killed at a moment.
 
     Args:
         moment: one of MOMENTS.
@@ -278,7 +278,7 @@ def require_moment(moment, folder, before):
 
 
 def unlisted(folder):
-    """Returns the names of files that belong to no listed checkpoint, where a run has ended."""
+    """Return the names of files that belong to no listed checkpoint, where a run has ended."""
     listed = _listed(folder)
     return sorted(name for name in names_in(folder) if name.startswith(('ckpt-', 'checkpoint.', 'unfinished'))
                   and name.partition('.')[0] not in listed)
@@ -289,7 +289,7 @@ def _listed(folder):
 
 
 def _run_obeying():
-    """Runs run.py as a process of a cluster."""
+    """Run run.py as a process of a cluster."""
     wrapt.register_post_import_hook(_begin_to_obey, 'lingpipe.training.checkpointing')
     runpy.run_path(str(_ROOT / 'run.py'), run_name='__main__')
 

@@ -68,19 +68,19 @@ class Soak:
         slurm.wait_for(self.job, _BEGUN.search)
 
     def kill(self, rank: int) -> Callable[[], None]:
-        """Returns the fault that kills a task."""
+        """Return the fault that kills a task."""
         return lambda: os.kill(self._slurm.process_of(self.job, rank), signal.SIGKILL)
 
     def stop(self) -> None:
-        """Stops a worker, which then neither computes nor ends."""
+        """Stop a worker, which then neither computes nor ends."""
         os.kill(self._slurm.process_of(self.job, 1), signal.SIGSTOP)
 
     def terminate(self) -> None:
-        """Sends SIGTERM to all tasks at once."""
+        """Send SIGTERM to all tasks at once."""
         self._slurm.command('scancel', '--signal=TERM', self.job)
 
     def lose_node(self) -> None:
-        """Sets the node of the last task down, and up again."""
+        """Set the node of the last task down, and up again."""
         node = self._slurm.command('scontrol', 'show', 'hostnames', self._slurm.command(
             'squeue', '--noheader', f'--job={self.job}', '--format=%N')).split()[-1]
         self._slurm.command('scontrol', 'update', f'NodeName={node}', 'State=DOWN', 'Reason=fault')
@@ -90,13 +90,13 @@ class Soak:
         self._slurm.command('scontrol', 'update', f'JobId={self.job}', 'StartTime=now')  # else it waits for two minutes
 
     def freeze_disk(self) -> None:
-        """Lets nothing be written for some seconds."""
+        """Let nothing be written for some seconds."""
         subprocess.run(['fsfreeze', '--freeze', self._disk], check=True)
         time.sleep(_SECONDS_STOPPED)
         subprocess.run(['fsfreeze', '--unfreeze', self._disk], check=True)
 
     def fill_disk(self) -> None:
-        """Fills the disk until the job has failed, empties it, and submits the job again."""
+        """Fill the disk until the job has failed, empty it, and submit the job again."""
         filler = self._disk / 'filler'
         with contextlib.suppress(OSError), filler.open('wb') as file:
             while file.write(bytes(2**16)):
@@ -106,7 +106,7 @@ class Soak:
         self.job = self._job_of()
 
     def recovery(self, name: str, fault: Callable[[], None]) -> Recovery:
-        """Injects a fault, and waits until training has resumed."""
+        """Inject a fault, and wait until training has resumed."""
         known, job, begin = len(_BEGUN.findall(self._slurm.output(self.job))), self.job, time.time()
         fault()
         known = known if self.job == job else 0
@@ -120,7 +120,7 @@ class Soak:
         return Recovery(name, seconds, max(0, begin - saved), step)
 
     def faults(self) -> list[tuple[str, Callable[[], None]]]:
-        """Returns the names of faults, and functions that inject them."""
+        """Return the names of faults, and functions that inject them."""
         return [('kill -9 of a worker', self.kill(1)), ('kill -9 of task 0', self.kill(0)),
                 ('SIGSTOP of a worker', self.stop), ('SIGTERM to all tasks', self.terminate),
                 (f'disk frozen for {_SECONDS_STOPPED} s', self.freeze_disk), ('disk full', self.fill_disk),
@@ -129,7 +129,7 @@ class Soak:
 
 @contextlib.contextmanager
 def _disk(folder):
-    """Yields a folder with a small file system of its own."""
+    """Yield a folder with a small file system of its own."""
     image, place = folder / 'image', folder / 'disk'
     place.mkdir()
     with image.open('wb') as file:
@@ -143,7 +143,7 @@ def _disk(folder):
 
 
 def _reference(slurm, folder, step):
-    """Trains without faults up to a step; returns the path of the checkpoint."""
+    """Train without faults up to a step; return the path of the checkpoint."""
     command = ['lingpipe', 'train', '--model=tiny_digits', f'--logdir={folder}/reference',
                f'--model_params_override={_STEPS}{step}']
     if _SCRIPT.value == 'multi_worker':

@@ -17,7 +17,7 @@ _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Training steps.')
 
 
 def train(num_partitions, recompute, is_capped):
-    """Trains the model that the flags describe.
+    """Train the model that the flags describe.
 
     Args:
         num_partitions: K; 0 runs the plain layers on the whole batch.
@@ -40,7 +40,7 @@ def train(num_partitions, recompute, is_capped):
 
 
 def _cap_memory(mib):
-    """Limits the data of this process to what it has now and `mib` more; an allocation beyond it fails."""
+    """Limit the data of this process to what it has now and `mib` more; an allocation beyond it fails."""
     with open('/proc/self/status', encoding='utf-8') as status:
         now = next(int(line.split()[1]) / 1024 for line in status if line.startswith('VmData'))
     limit = round((now + mib) * 2**20)

@@ -36,7 +36,7 @@ class Source(keras.layers.Layer):
 
 
 def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
-    """Measures the second step of a partition; the arguments are those of `alone`.
+    """Measure the second step of a partition; the arguments are those of `alone`.
 
     Yields:
         MiB of TensorFlow's allocator, weights included; None where it does not count.
@@ -48,7 +48,7 @@ def peak(name, num_partitions, num_micro_batches, recompute, index, ends):
 
 
 def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
-    """Builds a partition without the others.
+    """Build a partition without the others.
 
     Args:
         name: name of the schedule.
@@ -80,7 +80,7 @@ def alone(name, num_partitions, num_micro_batches, recompute, index, ends):
 
 
 def steps(name, num_partitions, num_micro_batches, recompute):
-    """Yields the seconds of one step of the whole pipeline after another.
+    """Yield the seconds of one step of the whole pipeline after another.
 
     The operations of a call follow one another. TensorFlow would otherwise lend a stage the core of a device that
     waits.
@@ -95,7 +95,7 @@ def steps(name, num_partitions, num_micro_batches, recompute):
 
 
 def _in_sequence(make_graph_def):
-    """Returns the same function, in whose results each operation waits for the one before it."""
+    """Return the same function, in whose results each operation waits for the one before it."""
     def make(graph, operations):
         graph_def = make_graph_def(graph, operations)
         for before, node in zip(graph_def.node, graph_def.node[1:]):

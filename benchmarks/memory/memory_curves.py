@@ -16,7 +16,7 @@ _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage', 'layer'], 'Values 
 
 
 def peak(schedule, recompute, num_micro_batches):
-    """Measures one step.
+    """Measure one step.
 
     Yields:
         MiB of TensorFlow's allocator, weights included; None where it does not count.

@@ -22,7 +22,7 @@ from lingpipe.planner import plans, resolution
 
 
 def predicted_and_measured(configurations, num_turns):
-    """Lets every configuration do a step, and all layers be measured, in each of several turns.
+    """Let every configuration do a step, and all layers be measured, in each of several turns.
 
     What else happens on the machine meets all of them so. For each the fastest of its turns counts.
 
@@ -50,14 +50,14 @@ def predicted_and_measured(configurations, num_turns):
 
 
 def _mean_answer(group):
-    """Lets processes work at once; returns the mean of what they answer, entry by entry."""
+    """Let processes work at once; return the mean of what they answer, entry by entry."""
     for process in group:
         process.ask()
     return list(map(statistics.fmean, zip(*[process.answer() for process in group])))
 
 
 def predicted_times(configurations, core):
-    """Measures the layers on one core, again and again.
+    """Measure the layers on one core, again and again.
 
     Args:
         configurations: see `predicted_and_measured`.
@@ -85,12 +85,12 @@ def predicted_times(configurations, core):
 
 
 def faster_layers(times, others):
-    """Returns the list of the lesser `LayerTime`s of two lists, forward and backward passes each by themselves."""
+    """Return the list of the lesser `LayerTime`s of two lists, forward and backward passes each by themselves."""
     return [layer_profile.LayerTime(*map(min, zip(*pair))) for pair in zip(times, others)]
 
 
 def relative_rows(configurations, predicted, measured):
-    """Compares times over those of the first configuration.
+    """Compare times over those of the first configuration.
 
     Args:
         configurations: see `predicted_and_measured`.

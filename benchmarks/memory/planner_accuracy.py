@@ -33,7 +33,7 @@ _MIB = 2**20
 
 
 def planned(name, num_partitions, num_micro_batches, recompute):
-    """Returns the `Plan` of the model for gradient descent without slots."""
+    """Return the `Plan` of the model for gradient descent without slots."""
     problem = models.problem()
     batch_size = problem.x.shape[0]
     stack = resolution.LayerStack(
@@ -43,7 +43,7 @@ def planned(name, num_partitions, num_micro_batches, recompute):
 
 
 def memory_row(name, num_partitions, num_micro_batches, recompute):
-    """Returns a row of the table, and for each partition measured over predicted."""
+    """Return a row of the table, and for each partition measured over predicted."""
     found = planned(name, num_partitions, num_micro_batches, recompute)
     predicted = [part.total / _MIB for part in found.partitions]
     measured = [_measured(name, num_partitions, num_micro_batches, recompute, index, found.ends)

@@ -18,17 +18,17 @@ FLAGS.set_default('num_steps', 5)
 
 
 def plain_steps(num_micro_batches):
-    """Yields what `step_time.plain_steps` does, with this module's defaults of flags."""
+    """Yield what `step_time.plain_steps` does, with this module's defaults of flags."""
     yield from step_time.plain_steps(num_micro_batches)
 
 
 def pipeline_steps(schedule, recompute):
-    """Yields the same for `step_time.pipeline_steps`, not compiled by XLA, as PyTorch's rows are not compiled."""
+    """Yield the same for `step_time.pipeline_steps`, not compiled by XLA, as PyTorch's rows are not compiled."""
     yield from step_time.pipeline_steps(schedule, recompute, jit_compile=False)
 
 
 def write_problem(folder):
-    """Writes the initial weights and the batch for programs without TensorFlow.
+    """Write the initial weights and the batch for programs without TensorFlow.
 
     * `weights`: float32, one variable after the other in the model's order.
     * `tokens`: int32 `[2, batch_size, sequence_length]`, inputs and targets.

@@ -67,7 +67,7 @@ def _own_configurations(num_micro_batches):
 
 
 def _peer_configurations(found, problem, folder):
-    """Returns configurations of what is installed.
+    """Return configurations of what is installed.
 
     Args:
         found: dictionary of versions.
@@ -98,7 +98,7 @@ def _torchgpipe_rows(cores, problem):
 
 
 def _pipelining_rows(cores, problem, folder):
-    """Returns a row for each schedule and kind of recomputation.
+    """Return a row for each schedule and kind of recomputation.
 
     LingPipe does not recompute the last stage with 1F1B, as its B follows its F at once; a user of PyTorch may leave it
     out too.
@@ -117,7 +117,7 @@ def _pipelining_rows(cores, problem, folder):
 
 
 def _run(configurations):
-    """Measures configurations in turns.
+    """Measure configurations in turns.
 
     Returns:
         List of (configuration, loss, seconds), and list of sentences about what could not be measured.
@@ -138,7 +138,7 @@ def _run(configurations):
 
 
 def _rows(measured):
-    """Returns the table's rows of one kind of recomputation."""
+    """Return the table's rows of one kind of recomputation."""
     best = min((seconds for configuration, _, seconds in measured if configuration.is_ours), default=math.nan)
     return [[configuration.title, configuration.recompute, configuration.num_cores, f'{seconds:.4f}',
              f'{best / seconds:.2f}', f'{loss:.6f}'] for configuration, loss, seconds in measured]

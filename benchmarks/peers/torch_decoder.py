@@ -39,7 +39,7 @@ class DecoderBlock(nn.Module):
         return self.attention_output(mixed.transpose(1, 2).flatten(2))
 
     def weights(self):
-        """Returns views of the parameters in the order and the layout of the Keras layer."""
+        """Return views of the parameters in the order and the layout of the Keras layer."""
         norms = [weight for norm in self.norms for weight in (norm.weight, norm.bias)]
         thirds = zip(self.query_key_value.weight.chunk(3), self.query_key_value.bias.chunk(3))
         attention = [view for kernel, bias in thirds for view in (kernel.t(), bias)]
@@ -71,16 +71,16 @@ class Problem:
         self.x, self.y_true = tokens.view(2, sizes['batch_size'], sizes['sequence_length'])
 
     def num_parameters(self):
-        """Returns the number of trainable numbers."""
+        """Return the number of trainable numbers."""
         return sum(parameter.numel() for layer in self.layers for parameter in layer.parameters())
 
     def stages(self, ends):
-        """Returns the layers cut into one `nn.Sequential` for each of the indices at which a stage ends."""
+        """Return the layers cut into one `nn.Sequential` for each of the indices at which a stage ends."""
         return [nn.Sequential(*self.layers[start:end]) for start, end in zip([0, *ends], ends)]
 
 
 def loss_fn(logits, y_true):
-    """Returns the mean cross-entropy over examples and tokens."""
+    """Return the mean cross-entropy over examples and tokens."""
     return functional.cross_entropy(logits.flatten(0, 1), y_true.flatten())
 
 

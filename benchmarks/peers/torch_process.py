@@ -15,7 +15,7 @@ _INSTALL = {
 
 
 def versions(python):
-    """Asks an interpreter which peers it has.
+    """Ask an interpreter which peers it has.
 
     Args:
         python: path of the interpreter.
@@ -36,7 +36,7 @@ def versions(python):
 
 
 def what_to_install(python, found):
-    """Returns the sentence about what is missing, or None.
+    """Return the sentence about what is missing, or None.
 
     Args:
         python: path of the interpreter.
@@ -64,7 +64,7 @@ class Peer:
             self._stack = stack.pop_all()
 
     def next(self):
-        """Lets every process do its next step.
+        """Let every process do its next step.
 
         Returns:
             The first time a dictionary with 'num_parameters' and 'loss', then seconds of a step, until the last rank
@@ -105,17 +105,17 @@ def _start(python, request):
 
 
 def plain_requests(cores, num_micro_batches):
-    """Returns the request for the layers without a pipeline, with a thread per core."""
+    """Return the request for the layers without a pipeline, with a thread per core."""
     return [{'library': 'plain', 'num_micro_batches': num_micro_batches, 'cores': cores, 'num_threads': len(cores)}]
 
 
 def torchgpipe_requests(cores, ends, checkpoint):
-    """Returns the request for torchgpipe; see `torch_step.torchgpipe_step`."""
+    """Return the request for torchgpipe; see `torch_step.torchgpipe_step`."""
     return [{'library': 'torchgpipe', 'ends': ends, 'checkpoint': checkpoint, 'cores': cores, 'num_threads': 1}]
 
 
 def pipelining_requests(cores, ends, schedule, recomputed, rendezvous):
-    """Returns a request for each rank of torch.distributed.pipelining, one core and one thread each.
+    """Return a request for each rank of torch.distributed.pipelining, one core and one thread each.
 
     With two stages per rank they form a V::
 

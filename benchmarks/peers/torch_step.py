@@ -33,7 +33,7 @@ class Recomputed(nn.Module):
 
 
 def plain_step(problem, request):
-    """Returns a function that does a step of the layers without a pipeline and returns its loss.
+    """Return a function that does a step of the layers without a pipeline and returns its loss.
 
     Args:
         problem: `torch_decoder.Problem`.
@@ -57,7 +57,7 @@ def plain_step(problem, request):
 
 
 def torchgpipe_step(problem, request):
-    """Returns the same as `plain_step` for torchgpipe.
+    """Return the same as `plain_step` for torchgpipe.
 
     Args:
         problem: `torch_decoder.Problem`.
@@ -82,7 +82,7 @@ def torchgpipe_step(problem, request):
 
 
 def pipelining_step(problem, request):
-    """Returns the same as `plain_step` for one rank of torch.distributed.pipelining; the loss is None but on one rank.
+    """Return the same as `plain_step` for one rank of torch.distributed.pipelining; the loss is None but on one rank.
 
     Args:
         problem: `torch_decoder.Problem`.
@@ -130,7 +130,7 @@ LIBRARIES = {'plain': plain_step, 'torchgpipe': torchgpipe_step, 'pipelining': p
 
 
 def answers(request):
-    """Yields what the module's docstring says. All ranks begin a step together."""
+    """Yield what the module's docstring says. All ranks begin a step together."""
     problem = torch_decoder.Problem(request['folder'])
     step = LIBRARIES[request['library']](problem, request)
     loss = step()

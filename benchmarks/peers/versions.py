@@ -6,7 +6,7 @@ import json
 
 
 def version(name):
-    """Returns a package's version, or None where importing it fails."""
+    """Return a package's version, or None where importing it fails."""
     try:
         importlib.import_module(name)
     except (ImportError, OSError):

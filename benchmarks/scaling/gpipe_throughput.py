@@ -48,7 +48,7 @@ def _transformer(num_layers):
 
 
 def throughputs(model, accelerator):
-    """Plans a model for every K and M, with recomputation.
+    """Plan a model for every K and M, with recomputation.
 
     Args:
         model: `Model`.

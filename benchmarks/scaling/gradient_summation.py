@@ -44,7 +44,7 @@ _ROUNDING = 1e-6  # of the largest value of a sum, for each replica
 
 
 def sums(num_devices):
-    """Measures the methods in turns, after one sum of each that is checked and does not count.
+    """Measure the methods in turns, after one sum of each that is checked and does not count.
 
     Args:
         num_devices: virtual devices, one per replica.
@@ -72,7 +72,7 @@ def _check(method, totals, expected, num_replicas):
 
 
 def _gradients(devices):
-    """Returns for each device the list of its gradients, and for each gradient the device where its weight lives."""
+    """Return for each device the list of its gradients, and for each gradient the device where its weight lives."""
     image = keras.Input([32, 32, 3])
     with variable_placement.creating_on_one_of(devices):
         layers = [params.Instantiate() for params in resnet.resnet_layers(_DEPTH.value, filters=_FILTERS.value)]
@@ -124,7 +124,7 @@ def _measured_row(num_devices):
 
 
 def predictions():
-    """Returns for each number of chips the pair of `Reduction`s, over one ring and over two dimensions.
+    """Return for each number of chips the pair of `Reduction`s, over one ring and over two dimensions.
 
     Raises:
         ValueError: a number is not a square.

@@ -27,7 +27,7 @@ class Reduction(NamedTuple):
 
 
 def ring(num_bytes, num_chips, link_bandwidth, hop_seconds=HOP_SECONDS):
-    """Sums over one ring through all chips.
+    """Sum over one ring through all chips.
 
     With n chips, B bytes, bandwidth w and latency a: 2 (n - 1) (a + B / (n w)). Half of it is a reduce-scatter, half a
     ring allgather: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005,
@@ -48,7 +48,7 @@ def ring(num_bytes, num_chips, link_bandwidth, hop_seconds=HOP_SECONDS):
 
 
 def two_dimensional(num_bytes, num_rows, num_columns, link_bandwidth, hop_seconds=HOP_SECONDS):
-    """Sums over the rings of a torus: half of the bytes along rows and then columns, the other half along columns and
+    """Sum over the rings of a torus: half of the bytes along rows and then columns, the other half along columns and
     then rows.
 
     So the links of both dimensions are busy all the time::
@@ -79,7 +79,7 @@ def two_dimensional(num_bytes, num_rows, num_columns, link_bandwidth, hop_second
 
 
 def _both_ways(phases, num_bytes_per_link, link_bandwidth, hop_seconds):
-    """Adds up what makes the sums and what brings them to all, which takes the same steps backwards.
+    """Add up what makes the sums and what brings them to all, which takes the same steps backwards.
 
     Args:
         phases: list of pairs (steps, bytes of a step).

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def choices():
-    """Returns the list of all `Choice`s that use both cores."""
+    """Return the list of all `Choice`s that use both cores."""
     counts = list(map(int, _COUNTS.value))
     replicas = [Choice(1, _NUM_CORES, count // _NUM_CORES, 'gpipe', 1, recompute)
                 for count in counts for recompute in _RECOMPUTE.value]
@@ -73,7 +73,7 @@ def plan():
 
 
 def steps(choice, partition_by):
-    """Measures training steps of one `Choice`.
+    """Measure training steps of one `Choice`.
 
     Yields:
         Seconds of one step after the other.
@@ -91,13 +91,13 @@ def _planned():
 
 
 def _measured(settings):
-    """Returns the seconds of each pair of a `Choice` and a cut."""
+    """Return the seconds of each pair of a `Choice` and a cut."""
     rounds = [_round(settings) for _ in range(_ROUNDS.value)]
     return [statistics.median(medians) for medians in zip(*rounds)]
 
 
 def _round(settings):
-    """Returns the median seconds of each pair in one process."""
+    """Return the median seconds of each pair in one process."""
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(common.Process(steps, list(choice), cut, num_cores=_NUM_CORES))
                      for choice, cut in settings]

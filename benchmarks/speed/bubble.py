@@ -88,7 +88,7 @@ def _sleep(x, seconds):
 
 
 def model_bubble(schedule, recompute):
-    """Measures the pipeline of the model that the flags describe.
+    """Measure the pipeline of the model that the flags describe.
 
     Yields:
         What `_measure` returns.
@@ -101,7 +101,7 @@ def model_bubble(schedule, recompute):
 
 
 def waiting_bubble(schedule, num_partitions, num_micro_batches):
-    """Measures a pipeline of layers that only wait, one per stage.
+    """Measure a pipeline of layers that only wait, one per stage.
 
     Yields:
         What `_measure` returns.
@@ -127,7 +127,7 @@ def _waiting_problem(num_layers, milliseconds, num_micro_batches):
 
 
 def _measure(problem, pipe):
-    """Returns a dictionary: milliseconds and work of a device in the median step, and the bubble's share in four
+    """Return a dictionary: milliseconds and work of a device in the median step, and the bubble's share in four
     ways."""
     pipe.grid.observer = action_times.ActionTimes()
     run = models.observed_step(problem, pipe)
@@ -143,7 +143,7 @@ def _measure(problem, pipe):
 
 
 def ideal_bubble(schedule, recompute):
-    """Returns the share of a step that devices wait with equal partitions, whose F, B, W and recomputation take one
+    """Return the share of a step that devices wait with equal partitions, whose F, B, W and recomputation take one
     time.
 
     Args:
@@ -159,7 +159,7 @@ def ideal_bubble(schedule, recompute):
 
 
 def _configurations():
-    """Returns, for each row of the table: its first cells, generator function, arguments, cores."""
+    """Return, for each row of the table: its first cells, generator function, arguments, cores."""
     num_partitions, num_micro_batches = _NUM_PARTITIONS.value, models.problem().num_micro_batches
     of_model = [(
         [models.name(), num_partitions, schedule, recompute], model_bubble, [schedule, recompute], num_partitions)

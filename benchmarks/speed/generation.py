@@ -46,7 +46,7 @@ def _task():
 
 
 def _prompts(num_rows):
-    """Returns prompts of different lengths, half as long as the longest at least."""
+    """Return prompts of different lengths, half as long as the longest at least."""
     random = np.random.default_rng(0)
     longest = _PROMPT_LENGTH.value
     lengths = random.integers((longest + 1) // 2, longest + 1, num_rows)
@@ -55,7 +55,7 @@ def _prompts(num_rows):
 
 
 def _measured(generate, prompts):
-    """Returns seconds, cores busy and the tokens of one run."""
+    """Return seconds, cores busy and the tokens of one run."""
     begin, cpu = time.perf_counter(), os.times()
     tokens = np.array(generate(prompts)['token_ids'])
     seconds, after = time.perf_counter() - begin, os.times()
@@ -70,7 +70,7 @@ def _result(name, prompts, runs):
 
 
 def plain(jit_compile):
-    """Measures plain Keras with the prompts of all groups.
+    """Measure plain Keras with the prompts of all groups.
 
     Yields:
         Dictionary of figures.
@@ -87,7 +87,7 @@ def plain(jit_compile):
 
 
 def pipelined():
-    """Measures a pipeline with one group and with one per partition, in turns.
+    """Measure a pipeline with one group and with one per partition, in turns.
 
     Yields:
         List of dictionaries of figures.

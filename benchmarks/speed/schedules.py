@@ -36,7 +36,7 @@ def _simulate(name, num_micro_batches, num_virtual_stages):
 
 
 def _timelines():
-    """Yields one timeline for each schedule, V and M."""
+    """Yield one timeline for each schedule, V and M."""
     for name in _SCHEDULES.value:
         fixed = 1 if name.endswith('.csv') else schedules.NUM_VIRTUAL_STAGES[name]
         for num_virtual_stages in [fixed] if fixed else map(int, _NUM_VIRTUAL_STAGES.value):

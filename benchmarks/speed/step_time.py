@@ -26,7 +26,7 @@ _RECOMPUTED = {'none': 0.0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1.
 
 
 def plain_steps(num_micro_batches):
-    """Measures the layers without a pipeline.
+    """Measure the layers without a pipeline.
 
     Yields:
         What `measure` does.
@@ -37,7 +37,7 @@ def plain_steps(num_micro_batches):
 
 
 def pipeline_steps(schedule, recompute, jit_compile):
-    """Measures the pipeline.
+    """Measure the pipeline.
 
     Yields:
         What `measure` does.
@@ -50,7 +50,7 @@ def pipeline_steps(schedule, recompute, jit_compile):
 
 
 def measure(step, problem, pipe):
-    """Measures a step.
+    """Measure a step.
 
     Args:
         step: function of a batch that gives the loss.
@@ -68,7 +68,7 @@ def measure(step, problem, pipe):
 
 
 def ideal_ratio(flops, schedule, recompute):
-    """Returns the step time that the schedule allows, over the time of the plain layers on one core.
+    """Return the step time that the schedule allows, over the time of the plain layers on one core.
 
     Args:
         flops: list of the floating-point operations of each partition.
@@ -83,7 +83,7 @@ def ideal_ratio(flops, schedule, recompute):
 
 
 def _configurations():
-    """Returns, for each row of the table: title, whether it is a pipeline, generator function, arguments, cores."""
+    """Return, for each row of the table: title, whether it is a pipeline, generator function, arguments, cores."""
     num_partitions, num_micro_batches = _NUM_PARTITIONS.value, models.problem().num_micro_batches
     return [
         ('plain layers, whole batch', False, plain_steps, [1], 1),

@@ -49,7 +49,7 @@ class LineProcess:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
 
     def next(self):
-        """Lets the process run up to its next answer.
+        """Let the process run up to its next answer.
 
         Returns:
             What it answered.
@@ -61,7 +61,7 @@ class LineProcess:
         return self.answer()
 
     def ask(self):
-        """Sends the line that lets the process go on, and waits for nothing."""
+        """Send the line that lets the process go on, and wait for nothing."""
         try:
             self._process.stdin.write('\n')
             self._process.stdin.flush()
@@ -69,7 +69,7 @@ class LineProcess:
             raise ProcessDied(self._cause_of_death()) from None
 
     def answer(self):
-        """Waits for the answer to `ask` and returns it."""
+        """Wait for the answer to `ask` and return it."""
         line = self._process.stdout.readline()
         if not line:
             raise ProcessDied(self._cause_of_death())
@@ -118,13 +118,13 @@ class Process(LineProcess):
 
 
 def measured(function, *arguments, num_cores=None, environment=None):
-    """Returns the first value of a generator function, which a process of its own yields; see `Process`."""
+    """Return the first value of a generator function, which a process of its own yields; see `Process`."""
     with Process(function, *arguments, num_cores=num_cores, environment=environment) as process:
         return process.next()
 
 
 def medians_in_turns(processes, num_turns):
-    """Lets processes take turns, so that what else happens on the machine meets all of them.
+    """Let processes take turns, so that what else happens on the machine meets all of them.
 
     Args:
         processes: list of `Process`es, which answer with seconds.
@@ -138,7 +138,7 @@ def medians_in_turns(processes, num_turns):
 
 
 def python_path():
-    """Returns PYTHONPATH for a process: the project comes first, and not the folder that the command is run in."""
+    """Return PYTHONPATH for a process: the project comes first, and not the folder that the command is run in."""
     return os.pathsep.join([str(ROOT), *sys.path[1:]])
 
 
@@ -174,7 +174,7 @@ class Table:
         return '\n'.join(lines)
 
     def write_csv(self, path, versions):
-        """Writes the table below comment lines that say what measured it; numbers lose their thousands separators."""
+        """Write the table below comment lines that say what measured it; numbers lose their thousands separators."""
         command = shlex.join(['python', *(word for word in sys.orig_argv[1:]
                                           if not word.startswith(('--csv=', '--output=')))])
         with path.open('w', newline='') as file:
@@ -185,7 +185,7 @@ class Table:
 
 
 def report(*paragraphs, other_versions=''):
-    """Prints a benchmark's result and the line about the machine; writes it where --output and --csv say.
+    """Print a benchmark's result and the line about the machine; write it where --output and --csv say.
 
     Args:
         *paragraphs: texts and `Table`s.
@@ -208,7 +208,7 @@ def _versions():
 
 
 def peak_mib(function, *arguments):
-    """Calls a function and returns the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices
+    """Call a function and return the peak while it ran of TensorFlow's own allocator, which all virtual CPU devices
     share.
 
     It counts only where TensorFlow uses oneDNN: by itself on newer processors, elsewhere with COUNTING_MEMORY.
@@ -226,7 +226,7 @@ def peak_mib(function, *arguments):
 
 
 def mib_text(mib, digits=0):
-    """Returns the cell of a table for what `peak_mib` gives: empty where nothing was counted."""
+    """Return the cell of a table for what `peak_mib` gives: empty where nothing was counted."""
     return '' if mib is None else f'{mib:.{digits}f}'
 
 

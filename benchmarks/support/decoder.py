@@ -42,7 +42,7 @@ class DecoderBlock(keras.layers.Layer):
 
 
 def decoder_layers(num_blocks, width, num_heads, vocabulary_size):
-    """Returns layer params: embedding, blocks, and the projection onto the vocabulary.
+    """Return layer params: embedding, blocks, and the projection onto the vocabulary.
 
     Args:
         num_blocks: number of decoder blocks.

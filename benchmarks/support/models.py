@@ -73,7 +73,7 @@ def _decoder():
 
 
 def decoder_sizes():
-    """Returns a dictionary of what defines the decoder and its training, for other libraries to be measured on the
+    """Return a dictionary of what defines the decoder and its training, for other libraries to be measured on the
     same."""
     return {
         'batch_size': _BATCH_SIZE.value or 32, 'sequence_length': _SEQUENCE_LENGTH.value,
@@ -87,22 +87,22 @@ _MODEL = flags.DEFINE_enum('model', 'amoebanet', sorted(MODELS), 'Model to measu
 
 
 def name():
-    """Returns the name of the model that --model chooses."""
+    """Return the name of the model that --model chooses."""
     return _MODEL.value
 
 
 def problem():
-    """Returns the `Problem` that the flags describe."""
+    """Return the `Problem` that the flags describe."""
     return MODELS[_MODEL.value]()
 
 
 def input_specs(problem):
-    """Returns the nest of `tf.TensorSpec` of a problem's `x`."""
+    """Return the nest of `tf.TensorSpec` of a problem's `x`."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), problem.x)
 
 
 def build_pipe(problem, **fields):
-    """Builds a `GPipeLayer` of the problem's layers, with the same initial weights each time.
+    """Build a `GPipeLayer` of the problem's layers, with the same initial weights each time.
 
     Args:
         problem: `Problem`.
@@ -116,7 +116,7 @@ def build_pipe(problem, **fields):
 
 
 def pipeline_step(problem, pipe):
-    """Returns a function that does a step of gradient descent through the pipeline, and gives its loss."""
+    """Return a function that does a step of gradient descent through the pipeline, and gives its loss."""
 
     @tf.function(autograph=False)
     def step(x, y_true):
@@ -128,7 +128,7 @@ def pipeline_step(problem, pipe):
 
 
 def step_seconds(step, problem):
-    """Measures steps that follow another step at once, as steps of a training run do.
+    """Measure steps that follow another step at once, as steps of a training run do.
 
     After a pause, in which other processes had their turn, a step of two threads takes up to a fifth longer: they often
     wake on the same core. So each measured step follows one that does not count.
@@ -148,7 +148,7 @@ def step_seconds(step, problem):
 
 
 def observed_step(problem, pipe):
-    """Returns the same as `pipeline_step`, which gives the stamps of the pipeline's observer instead of the loss."""
+    """Return the same as `pipeline_step`, which gives the stamps of the pipeline's observer instead of the loss."""
 
     @tf.function(autograph=False)
     def step(x, y_true):
@@ -159,7 +159,7 @@ def observed_step(problem, pipe):
 
 
 def plain_step(problem, pipe, num_micro_batches):
-    """Returns the same as `pipeline_step` without the pipeline: the layers are called one after the other.
+    """Return the same as `pipeline_step` without the pipeline: the layers are called one after the other.
 
     Args:
         problem: `Problem`.

@@ -6,7 +6,7 @@ from lingpipe.placements import tpu_system
 
 
 def plan(model, topology, override='', recompute='', dtype_policy=None):
-    """Returns the `Planned` of a model for devices of a topology.
+    """Return the `Planned` of a model for devices of a topology.
 
     Args:
         model: name of a model, as for run.py.

@@ -77,7 +77,7 @@ _TABLE = {
 
 
 def whole_program(params):
-    """Translates the forward and backward pass of a whole batch as one program.
+    """Translate the forward and backward pass of a whole batch as one program.
 
     Args:
         params: the experiment's Params.
@@ -96,7 +96,7 @@ def whole_program(params):
 
 
 def _compiled_whole(planned, compiler, topology):
-    """Returns what a device holds, as `CompiledDevice`; slots are as large as the gradients."""
+    """Return what a device holds, as `CompiledDevice`; slots are as large as the gradients."""
     text, limit = whole_program(planned.params), topologies.memory(topology)
     try:
         program = compiler.compile(text, topology, fast=_FAST.value)

@@ -48,7 +48,7 @@ def _row(compiler, model, recompute, topology):
 
 
 def _sizes(plan, index, device):
-    """Returns planned and compiled bytes of a device by kind, and of all kinds."""
+    """Return planned and compiled bytes of a device by kind, and of all kinds."""
     parts = [part for stage, part in enumerate(plan.partitions) if plan.schedule.device_of(stage) == index]
     *planned, boundary, working = [sum(getattr(part, kind) for part in parts) for kind in plans.KINDS]
     planned += [boundary + working, sum(part.total for part in parts)]
@@ -58,7 +58,7 @@ def _sizes(plan, index, device):
 
 
 def _compilation(devices):
-    """Returns the number of different programs and the seconds that the compiler took for them, now or when they were
+    """Return the number of different programs and the seconds that the compiler took for them, now or when they were
     kept."""
     programs = {id(program): program for device in devices for _, program in device.programs}.values()
     return len(programs), f'{sum(getattr(program, "seconds", 0) for program in programs):.0f}'

@@ -66,7 +66,7 @@ class Ring(NamedTuple):
         return 2 * (self.size - 1)
 
     def link_bytes(self, coordinates):
-        """Returns the bytes over each link of the axis; the cores on its lines form one ring or several."""
+        """Return the bytes over each link of the axis; the cores on its lines form one ring or several."""
         num_lines = len({place[1 - self.axis] for place in coordinates})
         return self.steps / self.size * self.num_bytes * len(coordinates) / num_lines / self.size
 
@@ -86,7 +86,7 @@ class Traffic(NamedTuple):
 
 
 def gradient_shapes(model):
-    """Returns the list of the shapes of a model's gradients, with nothing allocated.
+    """Return the list of the shapes of a model's gradients, with nothing allocated.
 
     Args:
         model: name of a model of images, as for run.py.
@@ -101,7 +101,7 @@ def gradient_shapes(model):
 
 
 def program(shapes, num_replicas):
-    """Returns the program, as StableHLO, that sums tensors by an all-reduce of each over all replicas.
+    """Return the program, as StableHLO, that sums tensors by an all-reduce of each over all replicas.
 
     Args:
         shapes: list of shapes of float32 tensors.
@@ -114,7 +114,7 @@ def program(shapes, num_replicas):
 
 
 def all_reduces(hlo, coordinates):
-    """Reads the all-reduces of a program, in their order.
+    """Read the all-reduces of a program, in their order.
 
     Args:
         hlo: text of the compiled program.
@@ -155,7 +155,7 @@ def _phases(dimensions, sizes, num_bytes):
 
 
 def traffic(found, coordinates):
-    """Counts what all-reduces send, one after another.
+    """Count what all-reduces send, one after another.
 
     Args:
         found: what `all_reduces` returns.
@@ -172,12 +172,12 @@ def traffic(found, coordinates):
 
 
 def _rings_text(parts):
-    """Returns the rings of an all-reduce in words, such as 'x 64, y 32; y 64, x 32': parts that go at once."""
+    """Return the rings of an all-reduce in words, such as 'x 64, y 32; y 64, x 32': parts that go at once."""
     return '; '.join(', '.join(f'{_AXES[ring.axis]} {ring.size}' for ring in part) for part in parts)
 
 
 def rows(compiler, topology, shapes):
-    """Compiles the program for a topology.
+    """Compile the program for a topology.
 
     Args:
         compiler: `TpuCompiler`.

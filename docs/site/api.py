@@ -14,7 +14,7 @@ _INHERITED = '\n    options:\n      inherited_members: true'  # classes of LingP
 
 
 def pages() -> dict[str, str]:
-    """Returns {path: Markdown} of the pages of the API."""
+    """Return {path: Markdown} of the pages of the API."""
     names = [f'{home}.{name}{_INHERITED}' for name, home in lingpipe._HOMES.items()]
     pages = {'reference/api/lingpipe.md': _page('The package lingpipe', names)}
     for package, prefixes in _PACKAGES.items():
@@ -29,7 +29,7 @@ def _page(title, names):
 
 
 def _is_of(name, prefixes):
-    """Returns whether a module is one of those, or in a package whose name ends in a dot, and is on no other page."""
+    """Return whether a module is one of those, or in a package whose name ends in a dot, and is on no other page."""
     is_exported = name in lingpipe._HOMES.values()
     return not is_exported and any(
         name == prefix or prefix.endswith('.') and name.startswith(prefix) for prefix in prefixes)

@@ -37,7 +37,7 @@ class Error(NamedTuple):
 
 
 def errors() -> list[Error]:
-    """Returns what every `raise` of LingPipe says, but for those that raise what they caught."""
+    """Return what every `raise` of LingPipe says, but for those that raise what they caught."""
     return [error for module in source.modules().values() for node, around in module.enclosed()
             if isinstance(node, ast.Raise) and node.exc for error in _errors_of(node, around, module)]
 
@@ -50,7 +50,7 @@ def _errors_of(node, around, module):
 
 
 def _raised(exception, module, function):
-    """Returns pairs of the type of an exception and the sentences that it can have."""
+    """Return pairs of the type of an exception and the sentences that it can have."""
     if isinstance(exception, ast.IfExp):
         return [pair for branch in (exception.body, exception.orelse) for pair in _raised(branch, module, function)]
     if not isinstance(exception, ast.Call):  # a class alone, or an exception that came from elsewhere
@@ -65,7 +65,7 @@ def _raised(exception, module, function):
 
 
 def _condition(node, around):
-    """Returns what must hold for the innermost `if` or `except` around a node."""
+    """Return what must hold for the innermost `if` or `except` around a node."""
     inside = node
     for outer in reversed(around):
         if isinstance(outer, ast.If):
@@ -80,7 +80,7 @@ def _condition(node, around):
 
 
 def text() -> str:
-    """Returns the page, in Markdown."""
+    """Return the page, in Markdown."""
     by_topic = collections.defaultdict(list)
     for error in errors():
         by_topic[_topic(error.module)].append(error)

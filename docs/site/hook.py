@@ -7,12 +7,12 @@ from mkdocs.structure import files
 
 
 def on_files(found: files.Files, config: Any) -> files.Files:
-    """Adds the generated pages."""
+    """Add the generated pages."""
     for path, text in pages.generated().items():
         found.append(files.File.generated(config, path, content=text))
     return found
 
 
 def on_page_markdown(markdown: str, page: Any, **unused: Any) -> str:
-    """Leads links to files outside of docs/ to their copies."""
+    """Lead links to files outside of docs/ to their copies."""
     return pages.with_links_to_copies(markdown, page.file.src_uri)

@@ -9,7 +9,7 @@ _NOTEBOOK = re.compile(r'\]\((\w+\.ipynb)\)')
 
 
 def text(path: pathlib.Path) -> str:
-    """Returns a notebook of `examples/notebooks/` as Markdown, whose links are those of its page."""
+    """Return a notebook of `examples/notebooks/` as Markdown, whose links are those of its page."""
     parts = [part for cell in json.loads(path.read_text('utf-8'))['cells'] for part in _parts(cell)]
     return _NOTEBOOK.sub(r'](\1.md)', _DOCS.sub('](../../../', '\n\n'.join(parts))) + '\n'
 

@@ -12,7 +12,7 @@ _OUTSIDE = re.compile(r'\]\((?:\.\./)+([^)#]+)(#[^)]*)?\)')
 
 
 def generated() -> dict[str, str]:
-    """Returns {path: Markdown} of the pages that are read from the source."""
+    """Return {path: Markdown} of the pages that are read from the source."""
     return {'reference/flags.md': reference.flags_text(), 'reference/params.md': reference.params_text(),
             'reference/errors.md': errors_page.text(), **api.pages(), **_copies()}
 
@@ -37,7 +37,7 @@ def _without_folder(name):
 
 
 def with_links_to_copies(markdown: str, path: str) -> str:
-    """Returns a page in which links to files outside of docs/ lead to their copies.
+    """Return a page in which links to files outside of docs/ lead to their copies.
 
     Args:
         markdown: its text.

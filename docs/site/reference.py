@@ -40,7 +40,7 @@ class Owner(NamedTuple):
 
 
 def flags_text() -> str:
-    """Returns the page of modes and flags, in Markdown."""
+    """Return the page of modes and flags, in Markdown."""
     modes = [f'| `{mode}` | {source.table_cell(purpose)} |' for mode, purpose in run_flags.MODES.items()]
     parts = [_FLAGS_HEAD, '| mode | does |\n|---|---|', *modes, '| `new` | writes a params file to start from |', '']
     for topic in topics.TOPICS:
@@ -59,7 +59,7 @@ def _flag_row(flag):
 
 
 def owners() -> list[Owner]:
-    """Returns all classes and functions of LingPipe that define fields of Params."""
+    """Return all classes and functions of LingPipe that define fields of Params."""
     found = []
     for module in source.modules().values():
         by_owner: dict[ast.AST, list[Field]] = {}
@@ -114,7 +114,7 @@ def _owner(node, module, fields):
 
 
 def params_text() -> str:
-    """Returns the page of all fields of Params, in Markdown."""
+    """Return the page of all fields of Params, in Markdown."""
     found = sorted(owners(), key=lambda owner: owner.module)
     names = {owner.name for owner in found}
     sections = [_owner_text(owner, names) for owner in found if not owner.module.endswith('lingpipe.hyperparams')]

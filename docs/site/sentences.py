@@ -9,7 +9,7 @@ _MOST = 6  # alternatives of one expression
 
 
 def of(node: ast.expr, module: source.Module, function: ast.FunctionDef | None, depth: int = 0) -> list[str]:
-    """Returns the sentences that an expression can make, one for each branch that it takes.
+    """Return the sentences that an expression can make, one for each branch that it takes.
 
     Args:
         node: an expression whose value is a text.
@@ -45,7 +45,7 @@ def _of_part(part, module, function, depth):
 
 
 def _followed(node, module, function):
-    """Returns pairs of the expressions that a name or a call stands for, and the function in which they stand."""
+    """Return pairs of the expressions that a name or a call stands for, and the function in which they stand."""
     if isinstance(node, ast.Name) and function:
         values = [(each.value, function) for each in ast.walk(function) if isinstance(each, ast.Assign)
                   and any(isinstance(target, ast.Name) and target.id == node.id for target in each.targets)]
@@ -60,7 +60,7 @@ def _followed(node, module, function):
 
 
 def _placeholder(node):
-    """Returns the name of a value in braces, short enough to read."""
+    """Return the name of a value in braces, short enough to read."""
     if isinstance(node, ast.Call):
         is_method = isinstance(node.func, ast.Attribute)
         receiver = node.func.value if is_method else None

@@ -34,12 +34,12 @@ class Module:
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
 
     def value_of(self, node: ast.expr) -> ast.expr | None:
-        """Returns the expression of a constant of this or another module of LingPipe; None where there is none."""
+        """Return the expression of a constant of this or another module of LingPipe; None where there is none."""
         home = self._home_of(node)
         return home and home._constants.get(node.id if isinstance(node, ast.Name) else node.attr)
 
     def choices(self, node: ast.expr) -> list[str]:
-        """Returns the members of a constant that is a list, tuple or dictionary, as source; empty for others."""
+        """Return the members of a constant that is a list, tuple or dictionary, as source; empty for others."""
         value, home = self.value_of(node), self._home_of(node)
         members = {ast.Dict: 'keys', ast.Tuple: 'elts', ast.List: 'elts'}.get(type(value))
         return [text for each in getattr(value, members) for text in home._member(each)] if members else []
@@ -50,7 +50,7 @@ class Module:
         return [ast.unparse(self.value_of(node) or node)]
 
     def _home_of(self, node):
-        """Returns the module that defines a name, None where that is none of LingPipe's."""
+        """Return the module that defines a name, None where that is none of LingPipe's."""
         if isinstance(node, ast.Name):
             return self
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -71,7 +71,7 @@ class Module:
                 if isinstance(node, ast.ImportFrom) for alias in node.names}
 
     def enclosed(self) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-        """Yields every node with the nodes that enclose it, the outermost first."""
+        """Yield every node with the nodes that enclose it, the outermost first."""
         waiting: list[tuple[ast.AST, list[ast.AST]]] = [(self.tree, [])]
         while waiting:
             node, around = waiting.pop()
@@ -81,17 +81,17 @@ class Module:
 
 @functools.cache
 def modules() -> dict[str, Module]:
-    """Returns {name: Module} of all modules of LingPipe."""
+    """Return {name: Module} of all modules of LingPipe."""
     paths = sorted((ROOT / 'lingpipe').rglob('*.py'))
     return {module.name: module for module in (Module(path.relative_to(ROOT)) for path in paths)}
 
 
 def table_cell(text: str) -> str:
-    """Returns text that a table of Markdown shows as it is."""
+    """Return text that a table of Markdown shows as it is."""
     return ' '.join(text.split()).replace('|', r'\|').replace('<', '&lt;')
 
 
 def code(text: str) -> str:
-    """Returns text as code in a table of Markdown."""
+    """Return text as code in a table of Markdown."""
     fence = '``' if '`' in text else '`'
     return fence + ' '.join(text.split()).replace('|', r'\|') + fence

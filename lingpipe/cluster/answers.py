@@ -16,7 +16,7 @@ _SECONDS = 5
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
-    """Asks all other processes whether they compute, all at once.
+    """Ask all other processes whether they compute, all at once.
 
     Returns:
         List of the processes that do not answer, such as 'worker:1'.
@@ -48,14 +48,14 @@ def _ask(config, name, seconds, answering):
 
 
 def silence_in_words(config: cluster_config.ClusterConfig) -> str:
-    """Returns a sentence that says which other processes do not answer."""
+    """Return a sentence that says which other processes do not answer."""
     silent = silent_tasks(config)
     return f'No answer came from {", ".join(silent)}.' if silent else 'All other processes answer.'
 
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Waits until enough workers answer, for at most `ports.SECONDS_TO_WAIT`.
+    """Wait until enough workers answer, for at most `ports.SECONDS_TO_WAIT`.
 
     Args:
         find_missing: function that returns the names of the workers that do not answer now.
@@ -81,7 +81,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Returns the scope in which TensorFlow connects this process to the others.
+    """Return the scope in which TensorFlow connects this process to the others.
 
     Args:
         seconds: the limit; None: `ports.SECONDS_TO_WAIT`.

@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None)
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Starts a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
+    """Start a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
 
     Call it from the main thread: Linux kills the child when the thread that started it ends. Options are passed
     to `subprocess.Popen`.
@@ -25,7 +25,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def die_with(parent: int) -> None:
-    """Makes the system kill this process when the thread of the parent that started it ends."""
+    """Make the system kill this process when the thread of the parent that started it ends."""
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile
@@ -33,12 +33,12 @@ def die_with(parent: int) -> None:
 
 
 def ending(code: int) -> str:
-    """Describes how a process ended, by its return code as `subprocess` gives it."""
+    """Describe how a process ended, by its return code as `subprocess` gives it."""
     return f'was ended by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
 
 
 def exit_code(code: int) -> int:
-    """Returns the exit code, as shells give it, of a process with a return code as `subprocess` gives it."""
+    """Return the exit code, as shells give it, of a process with a return code as `subprocess` gives it."""
     return 128 - code if code < 0 else code
 
 

@@ -59,31 +59,31 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Returns the names of all processes of some jobs that take part, such as 'worker:1'."""
+        """Return the names of all processes of some jobs that take part, such as 'worker:1'."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
     def others(self) -> list[str]:
-        """Returns the names of all other processes that take part."""
+        """Return the names of all other processes that take part."""
         return [name for name in self.tasks('chief', 'worker', 'ps') if name != self.task]
 
     def address_of(self, name: str) -> str:
-        """Returns the 'host:port' of a process such as 'worker:1'."""
+        """Return the 'host:port' of a process such as 'worker:1'."""
         job, _, index = name.partition(':')
         return self.jobs[job][int(index)]
 
     def in_words(self, names: Iterable[str]) -> str:
-        """Returns the names of some processes with their addresses."""
+        """Return the names of some processes with their addresses."""
         return ', '.join(f'{name} ({self.address_of(name)})' for name in names)
 
     def to_json(self) -> str:
-        """Returns the text of TF_CONFIG for this process."""
+        """Return the text of TF_CONFIG for this process."""
         return json.dumps({'cluster': self.jobs, 'task': {'type': self.task_type, 'index': self.task_index}})
 
 
 def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
          mode: str | None = None) -> ClusterConfig:
-    """Reads a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
+    """Read a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
 
     The task is that of the argument, else that of the file, else that of TF_CONFIG. So all machines can use the same
     file.
@@ -113,18 +113,18 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Returns the two parts of 'host:port', the host without the brackets of IPv6, as sockets take them."""
+    """Return the two parts of 'host:port', the host without the brackets of IPv6, as sockets take them."""
     host, _, port = address.rpartition(':')
     return host.strip('[]'), int(port)
 
 
 def device_of(name: str) -> str:
-    """Returns TensorFlow's name of a process such as 'worker:1'."""
+    """Return TensorFlow's name of a process such as 'worker:1'."""
     return f'/job:{name.replace(":", "/task:")}'
 
 
 def free_addresses(count: int) -> list[str]:
-    """Returns a list of loopback addresses with free ports, reserved together, so that no two are the same."""
+    """Return a list of loopback addresses with free ports, reserved together, so that no two are the same."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
         return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
@@ -155,7 +155,7 @@ def _parse(text, source):
 
 
 def _jobs(config, source):
-    """Returns the checked {job: list of addresses}."""
+    """Return the checked {job: list of addresses}."""
     if 'cluster' not in config:
         missing = 'is not set and no --cluster_spec=FILE was given' if not config else "has no entry 'cluster'"
         raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_EXPECTED}')
@@ -189,7 +189,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Returns where this process is named, and its name there, such as 'worker:1'."""
+    """Return where this process is named, and its name there, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():
@@ -202,7 +202,7 @@ def _given_task(task, configs):
 
 
 def _task(jobs, source, name):
-    """Returns the checked job and index of a name."""
+    """Return the checked job and index of a name."""
     match = _TASK.fullmatch(name)
     if not match:
         raise ValueError(f'{source} is {_shown(name)}. Give a job and its index, such as --task=worker:0 or {{"type": '

@@ -34,7 +34,7 @@ class Launched(NamedTuple):
 
 def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: int | None = None,
          environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
-    """Returns the cluster of this process.
+    """Return the cluster of this process.
 
     Args:
         cluster_spec: 'auto': TF_CONFIG, else what the launcher says; or the path of a file in the form of TF_CONFIG.
@@ -75,7 +75,7 @@ def _counted(jobs):
 
 
 def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> dict[str, list[str]]:
-    """Returns {job: addresses}, in the order of the processes."""
+    """Return {job: addresses}, in the order of the processes."""
     first, *others = launched.addresses
     if mode == cluster_config.MULTI_WORKER:
         return {'worker': launched.addresses}
@@ -94,7 +94,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Returns the tasks of this process's step, by the output environment variables of srun(1); None without Slurm."""
+    """Return the tasks of this process's step, by the output environment variables of srun(1); None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -110,7 +110,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _host_names(nodes):
-    """Returns the list of hosts of Slurm's short form of it, such as 'n[1-3]'."""
+    """Return the list of hosts of Slurm's short form of it, such as 'n[1-3]'."""
     command = ['scontrol', 'show', 'hostnames', nodes]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
@@ -121,7 +121,7 @@ def _host_names(nodes):
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Returns the host of each task, by the distribution of the tasks: block or cyclic."""
+    """Return the host of each task, by the distribution of the tasks: block or cyclic."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
@@ -145,7 +145,7 @@ def _of_tpu_slice(environment):
 
 
 def _of_sagemaker(environment):
-    """Returns the hosts of a SageMaker job, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
+    """Return the hosts of a SageMaker job, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
     if not environment.get('SM_HOSTS'):
         return None
     try:

@@ -37,7 +37,7 @@ _ENVIRONMENT = {  # each process gets a share of this machine only
 
 
 def say(text: str, name: str = 'launcher') -> None:
-    """Prints a line, after the name of the process that it comes from."""
+    """Print a line, after the name of the process that it comes from."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
         sys.stdout.flush()
@@ -57,7 +57,7 @@ class _Part:
         say(f'{self.name} is process {self.process.pid}')
 
     def has_just_ended(self):
-        """Returns whether it has ended since the last call, and prints how."""
+        """Return whether it has ended since the last call, and print how."""
         if self.code is not None or self.process.poll() is None:
             return False
         self.code = self.process.returncode
@@ -66,7 +66,7 @@ class _Part:
         return True
 
     def has_failed(self):
-        """Returns whether it ended by its own fault: it was not killed, and no other process was lost."""
+        """Return whether it ended by its own fault: it was not killed, and no other process was lost."""
         return self.code is not None and self.code > 0 and self.code != child_process.TRY_AGAIN
 
     def _read(self):
@@ -89,7 +89,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Starts all processes and waits for the leaders; then stops the others.
+        """Start all processes and wait for the leaders; then stop the others.
 
         Returns:
             The exit code: that of the first leader that did not end well, or of a process that failed.
@@ -118,7 +118,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Passes signals only to the leaders, which need the others until they end; the third one kills the leaders."""
+        """Pass signals only to the leaders, which need the others until they end; the third one kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -140,7 +140,7 @@ class LocalCluster:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a cluster; returns its exit code."""
+    """Run a cluster; return its exit code."""
     given, command = _parse(arguments)
     mode = _mode(command)
     if given.in_own_network:
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Returns the launcher's own settings, and the command that each process runs."""
+    """Return the launcher's own settings, and the command that each process runs."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -183,13 +183,13 @@ def _by_this_python(command):
 
 
 def _mode(command):
-    """Returns what the command says --cluster is, or None."""
+    """Return what the command says --cluster is, or None."""
     words = ' '.join(command).replace('--cluster ', '--cluster=').split()
     return next((word.partition('=')[2] for word in words if word.startswith('--cluster=')), None)
 
 
 def _configs(given, mode):
-    """Returns the `ClusterConfig` of each process, on free ports."""
+    """Return the `ClusterConfig` of each process, on free ports."""
     numbers = {'chief': int(mode != cluster_config.MULTI_WORKER), 'worker': given.workers, 'ps': given.ps}
     addresses = iter(cluster_config.free_addresses(sum(numbers.values())))
     jobs = {job: [next(addresses) for _ in range(number)] for job, number in numbers.items() if number}
@@ -200,7 +200,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Returns whether the cluster can have a network of its own, and needs no other; prints the answer."""
+    """Return whether the cluster can have a network of its own, and needs no other; print the answer."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(
@@ -212,7 +212,7 @@ def _can_be_isolated(command):
 
 
 def _set_up_loopback():
-    """Sets up the loopback interface, which is down in a new network."""
+    """Set up the loopback interface, which is down in a new network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP))
 

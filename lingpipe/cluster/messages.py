@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tells all workers and parameter servers to end with an exit code.
+    """Tell all workers and parameter servers to end with an exit code.
 
     The chief tries for at most 5 seconds: some may no longer listen.
     """
@@ -37,7 +37,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Calls a function for each server that asks the chief to stop, from another thread; it replaces an earlier one.
+    """Call a function for each server that asks the chief to stop, from another thread; it replaces an earlier one.
 
     Args:
         job: the job to listen to, 'worker' or 'ps'.
@@ -53,12 +53,12 @@ def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str]
 
 
 def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
-    """Waits until the chief tells the server `target` of this process to end; returns the exit code."""
+    """Wait until the chief tells the server `target` of this process to end; return the exit code."""
     return _receive(_ENDED, config.task, target)
 
 
 def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
-    """Asks the chief to stop, through the server `target` of this process; returns whether a chief listens."""
+    """Ask the chief to stop, through the server `target` of this process; return whether a chief listens."""
     with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
@@ -99,7 +99,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Opens a session at one server, and the queue of a word there.
+    """Open a session at one server, and the queue of a word there.
 
     It is a session because sessions share the queues of a server, and eager code does not. The device filter keeps it
     from waiting for other servers.
@@ -116,6 +116,6 @@ def _session(word, name, target):
 
 
 def _close(session):
-    """Closes a session. A server that has restarted does not know it, and one that hangs never answers."""
+    """Close a session. A server that has restarted does not know it, and one that hangs never answers."""
     with contextlib.suppress(tf.errors.OpError):
         session.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def outlive_readers() -> None:
-    """Lets this process continue when nobody takes its output: what it does for hours is written elsewhere."""
+    """Let this process continue when nobody takes its output: what it does for hours is written elsewhere."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
     sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
 
@@ -41,7 +41,7 @@ class _Unfailing:
                 self._discard_buffer()
 
     def _discard_buffer(self):
-        """Flushes to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
+        """Flush to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
         number = self._stream.fileno()
         kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
         try:

@@ -18,7 +18,7 @@ _MOST_CALLERS = 4096
 
 
 def is_open(address: str) -> bool:
-    """Returns whether something listens at 'host:port'."""
+    """Return whether something listens at 'host:port'."""
     with contextlib.suppress(OSError):
         socket.create_connection(cluster_config.host_and_port(address), timeout=_SECONDS_TO_ANSWER).close()
         return True
@@ -26,12 +26,12 @@ def is_open(address: str) -> bool:
 
 
 def check(config: cluster_config.ClusterConfig) -> None:
-    """Waits until a server can listen, as `listening`; TensorFlow only says 'Could not start gRPC server'."""
+    """Wait until a server can listen, as `listening`; TensorFlow only says 'Could not start gRPC server'."""
     listening(config).close()
 
 
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Returns a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
+    """Return a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
 
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
@@ -54,7 +54,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def in_words(config: cluster_config.ClusterConfig, reason: str) -> str:
-    """Returns why a server cannot listen, in the system's words, and what to do."""
+    """Return why a server cannot listen, in the system's words, and what to do."""
     _, port = cluster_config.host_and_port(config.address)
     return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
             f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '

@@ -25,7 +25,7 @@ _SECONDS_TO_LEAVE = 25  # Kubernetes and Slurm kill a process 30 s after they ha
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
-    """Lends the devices of this process to the cluster until training has ended, or a signal arrives.
+    """Lend the devices of this process to the cluster until training has ended, or a signal arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Once the chief has
     gone, after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable`, and while
@@ -61,7 +61,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 
 def _after_signal(config, target, is_replaceable, events):
-    """Lets training end, or continue without this process; returns the next event, or None."""
+    """Let training end, or continue without this process; return the next event, or None."""
     if is_replaceable and _has_others(config):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
               'continues without it (--replace_after_seconds).', flush=True)
@@ -77,7 +77,7 @@ def _after_signal(config, target, is_replaceable, events):
 
 
 def _has_others(config):
-    """Returns whether another worker serves, over which training can continue."""
+    """Return whether another worker serves, over which training can continue."""
     others = [name for name in config.tasks('worker') if name != config.task]
     return any(ports.is_open(config.address_of(name)) for name in others)
 
@@ -89,7 +89,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Returns the next event, or None after `seconds`. It polls: a long wait could delay a signal just before it."""
+    """Return the next event, or None after `seconds`. It polls: a long wait could delay a signal just before it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
@@ -117,7 +117,7 @@ def _await_end(config, target, events):
 
 
 def check_addresses(config: cluster_config.ClusterConfig) -> None:
-    """Raises ValueError if other machines can reach this process; --trusted_network skips this."""
+    """Raise ValueError if other machines can reach this process; --trusted_network skips this."""
     outside = [address for job in config.jobs.values() for address in job if not _is_loopback(address)]
     others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
     if outside:
@@ -136,7 +136,7 @@ def check_addresses(config: cluster_config.ClusterConfig) -> None:
 
 
 def _is_loopback(address):
-    """Returns whether 'host:port' can be reached only from its own machine, as far as the name shows."""
+    """Return whether 'host:port' can be reached only from its own machine, as far as the name shows."""
     host, _ = cluster_config.host_and_port(address)
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -24,7 +24,7 @@ _PORT = 2222
 
 
 def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
-    """Returns which process of a slice this one is: the chief on host 0, else the worker of its host.
+    """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
 
     The port of the chief is the one after that of the first host. Servers connect to it to run Python code.
 
@@ -54,17 +54,17 @@ def read(task: str | None = None, environment: Mapping[str, str] = os.environ) -
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Leaves the TPUs of the chief's host to the server there; call it before TensorFlow is imported."""
+    """Leave the TPUs of the chief's host to the server there; call it before TensorFlow is imported."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Starts the server of host 0 with the chief's command line; it does not outlive the chief."""
+    """Start the server of host 0 with the chief's command line; it does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return child_process.start([*command, '--task=worker:0'], env=own)
 
 
 def target(config: cluster_config.ClusterConfig) -> str:
-    """Returns the addresses of the hosts of a slice, in the form of `TPUClusterResolver`."""
+    """Return the addresses of the hosts of a slice, in the form of `TPUClusterResolver`."""
     return ','.join(f'grpc://{address}' for address in config.jobs['worker'])

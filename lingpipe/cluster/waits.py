@@ -32,13 +32,13 @@ _ONLY_IDLE_TIME = 'Only time without work counts.'
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Returns for how long this process was stopped, as by Ctrl-Z, during a sleep: no limit counts that time."""
+    """Return for how long this process was stopped, as by Ctrl-Z, during a sleep: no limit counts that time."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
 
 def end_process(sentence: str) -> NoReturn:
-    """Prints a sentence and ends this process at once, so that it can be started again."""
+    """Print a sentence and end this process at once, so that it can be started again."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
     os._exit(child_process.TRY_AGAIN)
 
@@ -82,7 +82,7 @@ class Wait:
         self._thread.join()
 
     def seconds_so_far(self) -> float:
-        """Returns how long the current wait has lasted, as far as is known; 0 if nothing waits."""
+        """Return how long the current wait has lasted, as far as is known; 0 if nothing waits."""
         since = self._since
         return 0. if since is None else time.monotonic() - since
 
@@ -130,13 +130,13 @@ class Wait:
 
 def for_batch(source: str, seconds: float, position: Callable[[], Any],
               on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> Wait:
-    """Returns the scope of waits for batches of an input, for `train.input_timeout_seconds`; the rest as in `Wait`."""
+    """Return the scope of waits for batches of an input, for `train.input_timeout_seconds`; the rest as in `Wait`."""
     return Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                 on_timeout=on_timeout, is_urgent=is_urgent)
 
 
 def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
-    """Returns the scope of the wait for the first batch of a resumed run, which may read again all that it has seen.
+    """Return the scope of the wait for the first batch of a resumed run, which may read again all that it has seen.
 
     Only time without any work counts, and with `train.input_timeout_seconds=0` there is no limit.
     """
@@ -146,7 +146,7 @@ def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wai
 
 
 def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any]], Wait]) -> Iterator[Any]:
-    """Yields batches. Each is one wait; the wait for the first one includes opening the input.
+    """Yield batches. Each is one wait; the wait for the first one includes opening the input.
 
     Args:
         wait: function of a position that returns a `Wait`, such as `for_batch` of an input.
@@ -160,23 +160,23 @@ def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Returns the scope in which a checkpoint is 'written' or 'read'; the rest as in `for_files`."""
+    """Return the scope in which a checkpoint is 'written' or 'read'; the rest as in `for_files`."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Returns the scope of a wait for a file system that holds checkpoints, for `train.checkpoint_timeout_seconds`."""
+    """Return the scope of a wait for a file system that holds checkpoints, for `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
 def for_input(source: str) -> Wait:
-    """Returns the scope in which an input is built. To prepare its data may take hours, but none without any work."""
+    """Return the scope in which an input is built. To prepare its data may take hours, but none without any work."""
     return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
                 work=_work_of_process)
 
 
 def _work_of_process():
-    """Returns numbers that grow while this process computes or writes, but not by what its waiting threads do."""
+    """Return numbers that grow while this process computes or writes, but not by what its waiting threads do."""
     return int(time.process_time() / _SECONDS_OF_WORK), _bytes_written() // _BYTES_OF_WORK
 
 

@@ -42,13 +42,13 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Calls a function of the reason, from another thread, when a needed server gets a signal."""
+        """Call a function of the reason, from another thread, when a needed server gets a signal."""
         if self._config and self._needed_job:
             messages.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
-        """Limits the time of each step inside this scope; `beat`, or progress, restarts it.
+        """Limit the time of each step inside this scope; `beat`, or progress, restarts it.
 
         Args:
             kind: what is limited, in a word or two, such as 'step'.
@@ -68,9 +68,9 @@ class Watchdog:
         self._known_kinds.add(kind)
 
     def beat(self) -> None:
-        """Restarts the time limit of the watched call, which has made progress."""
+        """Restart the time limit of the watched call, which has made progress."""
         self._num_beats += 1
 
     def silence_in_words(self) -> str:
-        """Returns a sentence that says which peers do not answer; '' without peers."""
+        """Return a sentence that says which peers do not answer; '' without peers."""
         return answers.silence_in_words(self._config) if self._config else ''

@@ -29,7 +29,7 @@ _SECONDS_TO_END = 10
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
         started: float) -> int:
-    """Trains in a cluster, or serves a cluster in which another process trains; returns the exit code."""
+    """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
     if given.tpu == tpu_slice.SLICE:
         return _run_on_slice(params, datasets, given, started)
     config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
@@ -48,7 +48,7 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 
 def _lead(config, train):
-    """Trains as the chief, and ends the servers when training ends, unless they can wait for the next chief."""
+    """Train as the chief, and end the servers when training ends, unless they can wait for the next chief."""
     are_reached = threading.Event()
     try:
         code = train(are_reached.set)  # the servers still run when it deletes the objects that TensorFlow has there
@@ -62,7 +62,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Returns the number of devices into which a server splits its CPU: one for each of its stages."""
+    """Return the number of devices into which a server splits its CPU: one for each of its stages."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -70,7 +70,7 @@ def _num_cpu_devices(body, config, mode):
 
 
 def _kind(given):
-    """Returns the kind of devices that --device names, None for 'auto'."""
+    """Return the kind of devices that --device names, None for 'auto'."""
     return None if given.device == 'auto' else given.device.upper()
 
 
@@ -102,7 +102,7 @@ def _train_elastic_pipeline(params, datasets, given, config, started, reached):
 
 
 def _run_on_slice(params, datasets, given, started):
-    """Trains on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
+    """Train on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
     from lingpipe.placements import tpu_system
     tpu_system.validate(params.task.body, given.mode)
     config = tpu_slice.read(given.task)
@@ -116,7 +116,7 @@ def _run_on_slice(params, datasets, given, started):
 
 @contextlib.contextmanager
 def _server_of_host(config):
-    """Runs the server of the chief's own host."""
+    """Run the server of the chief's own host."""
     for task_type in ('chief', 'worker'):
         ports.check(config._replace(task_type=task_type))
     process = tpu_slice.start_server([sys.executable, *sys.orig_argv[1:]])
@@ -149,7 +149,7 @@ def _train_as_worker(params, datasets, given, config, started):
 
 @contextlib.contextmanager
 def _ending_though_others_wait():
-    """Ends the program after an error of this worker, when TensorFlow would wait for workers that wait for this one."""
+    """End the program after an error of this worker, when TensorFlow would wait for workers that wait for this one."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

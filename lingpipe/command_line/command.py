@@ -29,7 +29,7 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ('stdlib', 'platstdlib'
 
 
 def run() -> None:
-    """Runs the command of `sys.argv`, and exits."""
+    """Run the command of `sys.argv`, and exit."""
     program, *words = sys.argv
     if not sys.stderr.isatty():
         os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
@@ -49,7 +49,7 @@ _TOOLS = {'doctor': doctor.main, 'local_cluster': local_cluster.main}  # each ha
 
 
 def _use(tool, words):
-    """Runs a sub-command that is not a mode; returns its exit code."""
+    """Run a sub-command that is not a mode; return its exit code."""
     try:
         return tool(words)
     except (ValueError, OSError) as error:
@@ -63,7 +63,7 @@ def _new(words):
 
 
 def _with_mode(words):
-    """Returns the words with the sub-command, if there is one, as --mode."""
+    """Return the words with the sub-command, if there is one, as --mode."""
     first, *others = words
     if first not in run_flags.MODES:
         return words
@@ -74,7 +74,7 @@ def _with_mode(words):
 
 
 def _parsed(arguments):
-    """Returns the words that are not flags; exits if a flag is wrong."""
+    """Return the words that are not flags; exit if a flag is wrong."""
     try:
         return FLAGS(arguments)
     except flags.Error as error:
@@ -87,7 +87,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Returns the params after all overrides, evaluation inputs included, and {name: Params} of these inputs."""
+    """Return the params after all overrides, evaluation inputs included, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
@@ -109,7 +109,7 @@ def _read(path):
 
 
 def _place(params):
-    """Sets up devices, replaces 'auto' by values, and returns the params and the `Placement`."""
+    """Set up devices, replace 'auto' by values, and return the params and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import local
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
@@ -211,7 +211,7 @@ def _checked_main(arguments):
 
 
 def error_in_words(error: BaseException) -> str:
-    """Returns what is wrong; the name of the error's class is left out if LingPipe has written the message."""
+    """Return what is wrong; the name of the error's class is left out if LingPipe has written the message."""
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__
@@ -219,7 +219,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Returns the innermost line of the user's files that an error went through, 'my_model.py, line 7', or ''."""
+    """Return the innermost line of the user's files that an error went through, 'my_model.py, line 7', or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'
@@ -227,7 +227,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _place_in_words(told: str) -> str:
-    """Returns the same of a Python function inside a graph, whose error TensorFlow passes on as text."""
+    """Return the same of a Python function inside a graph, whose error TensorFlow passes on as text."""
     frames = re.findall(r'File "(.+)", line (\d+), in ', told.partition('Traceback (most recent call last)')[2])
     found = next(((file, int(line)) for file, line in reversed(frames) if _is_users(file)), None)
     return f'{found[0]}, line {found[1]}: {linecache.getline(*found).strip()}' if found else ''

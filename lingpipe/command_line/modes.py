@@ -14,13 +14,13 @@ _WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan', 'report')
 
 
 def needs_placement(mode: str) -> bool:
-    """Returns whether a mode of --mode uses devices."""
+    """Return whether a mode of --mode uses devices."""
     return mode not in _WITHOUT_PLACEMENT
 
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
         given: flags.FlagValues, started: float) -> int:
-    """Runs the mode of --mode; returns the exit code.
+    """Run the mode of --mode; return the exit code.
 
     Args:
         placement: the `Placement`; None for a mode without devices.
@@ -35,7 +35,7 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 
 def _dry_run(params, datasets, placement):
-    """Does what comes before the first step, in a log directory of its own, and shows the plan."""
+    """Do what comes before the first step, in a log directory of its own, and show the plan."""
     from lingpipe.training import planning, trainer
     with tempfile.TemporaryDirectory() as folder:
         trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
@@ -134,12 +134,12 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _folder_of_compiled(folder):
-    """Returns the folder of compiled programs, which must be on this machine, or None."""
+    """Return the folder of compiled programs, which must be on this machine, or None."""
     return os.path.join(folder, 'compiled') if folder and '://' not in folder else None
 
 
 def _accelerator(given):
-    """Returns the name of the accelerator to plan for; by default that of the topology."""
+    """Return the name of the accelerator to plan for; by default that of the topology."""
     from lingpipe.tools.tpu_compile import topologies
     if given.accelerator or not given.compile:
         return given.accelerator

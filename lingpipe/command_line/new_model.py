@@ -47,7 +47,7 @@ class {name}(base_model_params.SingleTaskModelParams):
 
 
 def write(words: Sequence[str]) -> str:
-    """Writes the params file of a new model below the current folder.
+    """Write the params file of a new model below the current folder.
 
     Args:
         words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.

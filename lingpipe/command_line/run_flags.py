@@ -125,7 +125,7 @@ flags.DEFINE_float(
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Returns the prompts of --prompt or --prompt_file.
+    """Return the prompts of --prompt or --prompt_file.
 
     Raises:
         UsageError: both were given, or the file is missing, unreadable or empty.
@@ -149,14 +149,14 @@ def prompts(given: flags.FlagValues) -> list[str]:
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
-    """Raises UsageError for a flag of language models, which has no effect on a translation."""
+    """Raise UsageError for a flag of language models, which has no effect on a translation."""
     for name in _FLAGS_OF_LANGUAGE_MODELS:
         if given[name].present:
             raise app.UsageError(f'--{name} is for language models, and this model translates. Leave it out.')
 
 
 def check(given: flags.FlagValues) -> None:
-    """Checks that no flag is missing, and that the flags can be combined.
+    """Check that no flag is missing, and that the flags can be combined.
 
     Raises:
         UsageError: the first mistake, and how to correct it.

@@ -25,7 +25,7 @@ _SECONDS_BETWEEN_SIGNS = 5
 
 
 def open_missing() -> None:
-    """Opens standard streams that the parent has closed: the next file would get the lines of TensorFlow instead."""
+    """Open standard streams that the parent has closed: the next file would get the lines of TensorFlow instead."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)
@@ -36,13 +36,13 @@ def open_missing() -> None:
 
 
 def allow_all_characters() -> None:
-    """Makes standard output escape what its encoding lacks, as standard error does."""
+    """Make standard output escape what its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='backslashreplace')
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
-    """Imports TensorFlow and finds its devices, without printing its log lines.
+    """Import TensorFlow and find its devices, without printing its log lines.
 
     No log level suppresses these lines, because they are written before TensorFlow reads the level. They are printed if
     the import fails, if TensorFlow cannot use a GPU, or if the user has chosen a level. Afterwards warnings and errors
@@ -78,7 +78,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Captures what is written to the file descriptor of standard error, because the lines come from C++."""
+    """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = _Held(), os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -97,7 +97,7 @@ def _log_lines_held_back():
 
 
 def show_life(path: str | None) -> None:
-    """Starts a thread that touches a file, and notifies systemd where it listens (NOTIFY_SOCKET of sd_notify(3)).
+    """Start a thread that touches a file, and notifies systemd where it listens (NOTIFY_SOCKET of sd_notify(3)).
 
     It shows that the process runs, and is not stopped or blocked: for systemd's WatchdogSec, and for a livenessProbe of
     Kubernetes. Steps, inputs and checkpoints have limits of their own.

@@ -44,18 +44,18 @@ TOPICS = (
 
 
 def program() -> str:
-    """Returns the command as it was typed."""
+    """Return the command as it was typed."""
     name = os.path.basename(sys.argv[0])
     return {'__main__.py': 'python -m lingpipe', 'run.py': 'python run.py'}.get(name, 'lingpipe')
 
 
 def is_asked_for(words: Sequence[str]) -> bool:
-    """Returns whether the words after the command ask for help, or are missing."""
+    """Return whether the words after the command ask for help, or are missing."""
     return not words or any(word in _HELP for word in words)
 
 
 def text(words: Sequence[str]) -> str:
-    """Returns the help of the mode among the words, or of all modes."""
+    """Return the help of the mode among the words, or of all modes."""
     if words and words[0] == 'new':
         return f'{program()} new MODULE\n\n' + _row('new', TOOLS['new'])
     given = [word.removeprefix('--mode=') for word in words]
@@ -89,7 +89,7 @@ def _help_of(flag):
 
 
 def _row(name, words):
-    """Returns a name and its meaning, on the same line or, for a long name, below it."""
+    """Return a name and its meaning, on the same line or, for a long name, below it."""
     lines = textwrap.wrap(words, _WIDTH - _MARGIN)
     first = f'  {name}'.ljust(_MARGIN)
     head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]

@@ -37,7 +37,7 @@ class Group:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Self]:
-        """Makes this the group whose step is built, and whose variables are created, inside the `with` block."""
+        """Make this the group whose step is built, and whose variables are created, inside the `with` block."""
         _active.append(self)
         try:
             yield self
@@ -45,7 +45,7 @@ class Group:
             _active.remove(self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sums tensors over the group, on a device that each pipeline has.
+        """Sum tensors over the group, on a device that each pipeline has.
 
         Args:
             tensors: nest of tensors of known shapes.
@@ -57,7 +57,7 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combines the pipelines' states after a batch into one, for layers with state other than weights.
+        """Combine the pipelines' states after a batch into one, for layers with state other than weights.
 
         Args:
             aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
@@ -70,7 +70,7 @@ class Group:
         return after
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sums a tensor, and its gradient, over groups of consecutive pipelines, in the middle of a compiled program.
+        """Sum a tensor, and its gradient, over groups of consecutive pipelines, in the middle of a compiled program.
 
         Args:
             tensor: float32 tensor of a known shape.
@@ -85,11 +85,11 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Returns the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
+        """Return the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which variables are created on a core of every replica of a TPU system."""
+        """Return a context in which variables are created on a core of every replica of a TPU system."""
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
 
@@ -98,7 +98,7 @@ _ALONE = Group()
 
 
 def current() -> Group:
-    """Returns the `Group` whose step is being built."""
+    """Return the `Group` whose step is being built."""
     return _active[-1] if _active else _ALONE
 
 
@@ -126,7 +126,7 @@ class GradientSum:
 
     def __call__(self, parts: Sequence[Any], devices: Sequence[str],
                  owners: Sequence[str]) -> list[tf.Tensor]:
-        """Builds the sums of one stage in the current graph.
+        """Build the sums of one stage in the current graph.
 
         Args:
             parts: for each replica, the list of its tensors.
@@ -153,7 +153,7 @@ class GradientSum:
 
 
 def grid_shape(num_replicas: int) -> tuple[int, int]:
-    """Returns the numbers of rows and columns of the most nearly square grid of replicas; a prime number gives one row.
+    """Return the numbers of rows and columns of the most nearly square grid of replicas; a prime number gives one row.
 
     Args:
         num_replicas: R.
@@ -192,13 +192,13 @@ def _grid(entries: list, num_columns: int) -> list[list]:
 
 
 def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
-    """Sums every row into the entry of a column, then that column into the entry of a row."""
+    """Sum every row into the entry of a column, then that column into the entry of a row."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 
 
 def _chain(entries: list, last: int) -> list[tf.Tensor]:
-    """Sends a sum from one device to the next, until the `last`; each device adds its own tensors."""
+    """Send a sum from one device to the next, until the `last`; each device adds its own tensors."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])
@@ -216,7 +216,7 @@ def _nccl(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
 
 
 def _position(devices: Sequence[str], owner: str) -> int:
-    """Returns the position of an owner; if a shared weight is on the device of another stage, any position works."""
+    """Return the position of an owner; if a shared weight is on the device of another stage, any position works."""
     return devices.index(owner) if owner in devices else 0
 
 
@@ -257,13 +257,13 @@ class Replica(NamedTuple):
 
 
 def new_stage() -> int:
-    """Returns a number for a stage of a pipeline that no other stage in this process has."""
+    """Return a number for a stage of a pipeline that no other stage in this process has."""
     return next(_stages)
 
 
 @contextlib.contextmanager
 def working_for(replica: Replica | None) -> Iterator[None]:
-    """Tells layers inside the `with` block which `Replica` they work for; None: there is only one."""
+    """Tell layers inside the `with` block which `Replica` they work for; None: there is only one."""
     outer = _replica()
     _local.replica = replica
     try:
@@ -273,7 +273,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Returns the size of groups of replicas, which is less than `group_size` if there are fewer replicas.
+    """Return the size of groups of replicas, which is less than `group_size` if there are fewer replicas.
 
     Args:
         group_size: number of replicas wanted in a group.
@@ -292,7 +292,7 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sums a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
+    """Sum a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, in its own
     forward action, and again in its backward action. All follow the same schedule, so no member waits forever. In a
@@ -318,7 +318,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
 
 def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
-    """Sums over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
+    """Sum over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
     num_groups = replica.num_replicas // group_size
     if num_groups > _MOST_GROUPS:
         raise ValueError(
@@ -340,12 +340,12 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
 
 
 def _key(replica: Replica) -> tf.Tensor:
-    """Returns the key of a sum, which is unique in a step and the same in all replicas."""
+    """Return the key of a sum, which is unique in a step and the same in all replicas."""
     return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Sums without a time limit, because TensorFlow would keep a thread waiting for the end of each time limit."""
+    """Sum without a time limit, because TensorFlow would keep a thread waiting for the end of each time limit."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

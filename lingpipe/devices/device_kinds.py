@@ -18,33 +18,33 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Returns whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations."""
+    """Return whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations."""
     return kind_of(device) == 'TPU' or bool(_pretended) and _full_name(device) in map(_full_name, _pretended)
 
 
 def is_logical_core(device: str) -> bool:
-    """Returns whether a device is a core of a `tf.distribute.TPUStrategy`, whose step XLA compiles as one program."""
+    """Return whether a device is a core of a `tf.distribute.TPUStrategy`, whose step XLA compiles as one program."""
     return kind_of(device) == LOGICAL_CORE
 
 
 def has_static_shapes_only(device: str) -> bool:
-    """Returns whether programs on a device are compiled for shapes that are known in advance."""
+    """Return whether programs on a device are compiled for shapes that are known in advance."""
     return must_compile(device) or is_logical_core(device)
 
 
 def for_single_operations(device: str) -> str:
-    """Returns the device for operations outside functions: `device`, or its host if XLA must compile all."""
+    """Return the device for operations outside functions: `device`, or its host if XLA must compile all."""
     return host_of(device) if must_compile(device) else device
 
 
 @functools.lru_cache
 def host_of(device: str) -> str:
-    """Returns the CPU of the machine that a device belongs to."""
+    """Return the CPU of the machine that a device belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type='CPU', device_index=0).to_string()
 
 
 def kind_of(device: str | None) -> str | None:
-    """Returns 'CPU', 'GPU', 'TPU' or another type; None if the name has no type or is not the name of a device."""
+    """Return 'CPU', 'GPU', 'TPU' or another type; None if the name has no type or is not the name of a device."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
     except ValueError:
@@ -53,7 +53,7 @@ def kind_of(device: str | None) -> str | None:
 
 @contextlib.contextmanager
 def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
-    """Makes `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU."""
+    """Make `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU."""
     _pretended.extend(devices)
     try:
         yield
@@ -67,7 +67,7 @@ def _full_name(device: str) -> str:
 
 
 def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function as one call on a device, never inlined, so that the graph of a step stays small.
+    """Wrap a function as one call on a device, never inlined, so that the graph of a step stays small.
 
     ::
 
@@ -83,7 +83,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Builds a few operations on a device: one by one, or as one compiled call if the device requires that.
+    """Build a few operations on a device: one by one, or as one compiled call if the device requires that.
 
     Args:
         *arguments: nests of tensors.
@@ -93,12 +93,12 @@ def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function of a few operations for several calls on one device; see `call`."""
+    """Wrap a function of a few operations for several calls on one device; see `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that operations without a device run on the host if `device` cannot run single operations.
+    """Wrap a function so that operations without a device run on the host if `device` cannot run single operations.
 
     Args:
         device: name of a device that the function uses.
@@ -114,7 +114,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def use_virtual_devices(num_devices: int) -> None:
-    """Splits the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
+    """Split the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
 
     Each operation runs on one thread of a shared pool, so devices run in parallel.
 
@@ -134,7 +134,7 @@ def use_virtual_devices(num_devices: int) -> None:
 
 
 def configure_graph_optimizer() -> None:
-    """Switches off the optimisation of graphs outside the stages, which costs start-up seconds and gains nothing.
+    """Switch off the optimisation of graphs outside the stages, which costs start-up seconds and gains nothing.
 
     The graph of a step contains one call for each action and one for each device's update: there is nothing to
     optimise. The functions of stages are still optimised, see `graph_pieces.py`. This applies to the whole process.
@@ -143,17 +143,17 @@ def configure_graph_optimizer() -> None:
 
 
 def has_accelerators() -> bool:
-    """Returns whether this machine has a GPU or TPU, without setting the devices up."""
+    """Return whether this machine has a GPU or TPU, without setting the devices up."""
     return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
 
 
 def has_tpu() -> bool:
-    """Returns whether this machine has a TPU, without setting the devices up."""
+    """Return whether this machine has a TPU, without setting the devices up."""
     return bool(tf.config.list_physical_devices('TPU'))
 
 
 def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:
-    """Chooses a device for each stage: accelerators if there are any, else virtual CPUs.
+    """Choose a device for each stage: accelerators if there are any, else virtual CPUs.
 
     Args:
         num_stages: K, the number of stages.
@@ -178,14 +178,14 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
 
 
 def _devices(kinds: Sequence[str], process: str) -> list[str]:
-    """Returns the names of the devices of the first of some kinds that there is."""
+    """Return the names of the devices of the first of some kinds that there is."""
     found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(process)]
              for kind in kinds]
     return next((names for names in found if names), [])
 
 
 def num_devices() -> int:
-    """Returns how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
+    """Return how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
     return len(_devices([*_ACCELERATORS, 'CPU'], _process))
 
 
@@ -198,13 +198,13 @@ def _how_to_have_more(device: str, num_stages: int, process: str) -> str:
 
 
 def use_processes(prefix: str) -> None:
-    """Makes `stage_devices` choose among the devices of other processes: those whose names begin with a prefix."""
+    """Make `stage_devices` choose among the devices of other processes: those whose names begin with a prefix."""
     global _process
     _process = prefix
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Returns the device grid of a pipeline: a list of R rows of K device names.
+    """Return the device grid of a pipeline: a list of R rows of K device names.
 
     Args:
         body_params: `GPipeLayer.Params()` with its numbers resolved.

@@ -13,13 +13,13 @@ from lingpipe.devices import collectives, device_kinds
 
 
 def device_of(variable: keras.Variable | tf.Variable) -> str:
-    """Returns the name, as `tf.device` takes it, of the device of a Keras variable or `tf.Variable`."""
+    """Return the name, as `tf.device` takes it, of the device of a Keras variable or `tf.Variable`."""
     variable = native(variable)
     return getattr(variable, 'logical_core', None) or getattr(variable, 'works_on', None) or variable.device
 
 
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """Returns the `tf.Variable` that a Keras variable holds; a `tf.Variable` is returned as it is."""
+    """Return the `tf.Variable` that a Keras variable holds; a `tf.Variable` is returned as it is."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
@@ -29,7 +29,7 @@ def is_allocated(variable: keras.Variable) -> bool:
 
 
 def move(variable: keras.Variable, device: str) -> None:
-    """Moves a Keras variable to another device, in place.
+    """Move a Keras variable to another device, in place.
 
     Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Every `tf.function`
     that was traced earlier is traced again. The old copy becomes empty: what a program still holds of it, such as a
@@ -48,21 +48,21 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Returns the one of some device names that is a variable's device; if none is, the name of its device."""
+    """Return the one of some device names that is a variable's device; if none is, the name of its device."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
 @functools.cache
 def is_same_device(name: str, full_name: str) -> bool:
-    """Returns whether a name such as 'GPU:1' names the device `full_name`, which is at least as precise."""
+    """Return whether a name such as 'GPU:1' names the device `full_name`, which is at least as precise."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 @contextlib.contextmanager
 def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
-    """Creates each weight in the `with` block on one of some devices: the one with the fewest bytes of weights so far.
+    """Create each weight in the `with` block on one of some devices: the one with the fewest bytes of weights so far.
 
     Variables that are not trained, such as moving averages, go to the first device.
     """
@@ -81,7 +81,7 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def creating_on(device: str) -> Iterator[None]:
-    """Creates the variables in the `with` block on a device.
+    """Create the variables in the `with` block on a device.
 
     If each operation would be compiled separately, the host computes the initial values.
     """
@@ -108,17 +108,17 @@ def _initial_value_on(host: str) -> Callable:
 
 
 def read_variable(variable: keras.Variable) -> tf.Tensor:
-    """Reads a Keras variable on its device, if the current device scope names that device."""
+    """Read a Keras variable on its device, if the current device scope names that device."""
     return variable.value.read_value()
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:
-    """Reads a Keras variable without gradient tapes; the caller handles its gradient."""
+    """Read a Keras variable without gradient tapes; the caller handles its gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Reads each stage's variables, each on its device, and only once if several stages use it.
+    """Read each stage's variables, each on its device, and only once if several stages use it.
 
     Args:
         read: function that returns the value to use for a Keras variable.
@@ -135,7 +135,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Copies values to the devices of the stages; a value on another device is copied once.
+    """Copy values to the devices of the stages; a value on another device is copied once.
 
     Args:
         values: what `read_values` returned for them, or for other replicas of them.
@@ -153,7 +153,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assigns new values to Keras variables on their devices.
+    """Assign new values to Keras variables on their devices.
 
     Args:
         updates: list of pairs (variable, value).

@@ -26,17 +26,17 @@ class Step(NamedTuple):
 
 
 def is_params(value: Any) -> bool:
-    """Returns whether `value` is Params."""
+    """Return whether `value` is Params."""
     return hasattr(type(value), 'IterParams')
 
 
 def is_sequence(value: Any) -> bool:
-    """Returns whether `value` is a list or a tuple without names; a named tuple is one value, as an object is."""
+    """Return whether `value` is a list or a tuple without names; a named tuple is one value, as an object is."""
     return isinstance(value, (list, tuple)) and not hasattr(value, '_fields')
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Returns the [(key, child), ...] of Params or a container, or None for any other value.
+    """Return the [(key, child), ...] of Params or a container, or None for any other value.
 
     Keys are the names of fields, the indices of a list or tuple, or the keys of a dict.
     """
@@ -48,7 +48,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(container: Any, new_children: list[Any]) -> Any:
-    """Returns a new container with the type and keys of `container`, and with `new_children`, a list in their order."""
+    """Return a new container with the type and keys of `container`, and with `new_children`, a list in their order."""
     if isinstance(container, tuple):
         return type(container)(new_children)
     rebuilt = copy.copy(container)
@@ -60,14 +60,14 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Returns a container with `function(child)` for each child; `value` itself if nothing changes."""
+    """Return a container with `function(child)` for each child; `value` itself if nothing changes."""
     old = [] if is_params(value) else [child for _, child in children(value) or []]
     new = [function(child) for child in old]
     return value if all(map(lambda a, b: a is b, old, new)) else rebuild(value, new)
 
 
 def parse_path(path: str) -> list[Step]:
-    """Returns the Steps of a path such as `body.layers[3].units`.
+    """Return the Steps of a path such as `body.layers[3].units`.
 
     Raises:
         AttributeError: `path` is not a valid path.
@@ -82,7 +82,7 @@ def _key(step):
 
 
 def descendant(params: Any, steps: Sequence[Step]) -> Any:
-    """Returns the value at `steps` inside `params`.
+    """Return the value at `steps` inside `params`.
 
     Raises:
         AttributeError: there is no such value.
@@ -109,7 +109,7 @@ def _child(value, key):
 
 
 def _suggestion(params, wrong_path, parent, parent_path):
-    """Returns the end of the error that `wrong_path` is not in `params`, of which only the beginning exists."""
+    """Return the end of the error that `wrong_path` is not in `params`, of which only the beginning exists."""
     if children(parent) is None:
         return f': {parent_path} is {type(parent).__name__} and holds nothing.'
     paths, wrong = _paths(params), wrong_path[len(parent_path):]
@@ -133,12 +133,12 @@ def _paths(params):
 
 
 def item_suffix(parent: Any, key: Any) -> str:
-    """Returns the step of a path from `parent` to its child of a key: `.name`, `[3]` or `['key']`."""
+    """Return the step of a path from `parent` to its child of a key: `.name`, `[3]` or `['key']`."""
     return f'.{key}' if is_params(parent) else f'[{key!r}]'
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
-    """Sets the value at `steps` inside `params`; containers on the path are rebuilt.
+    """Set the value at `steps` inside `params`; containers on the path are rebuilt.
 
     Raises:
         AttributeError, IndexError: as `descendant`.
@@ -155,13 +155,13 @@ def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
 
 
 def holds_params(value: Any) -> bool:
-    """Returns whether `value` is Params or a container with Params somewhere inside."""
+    """Return whether `value` is Params or a container with Params somewhere inside."""
     return is_params(value) or any(holds_params(child) for _, child in children(value) or [])
 
 
 def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool],
           exit_fn: Callable[[str, Any], Any]) -> None:
-    """Walks over `value`, depth first; see `Params.Visit`."""
+    """Walk over `value`, depth first; see `Params.Visit`."""
     pairs = children(value)
     if pairs is None or not enter_fn(path, value):
         visit_fn(path, value)
@@ -172,7 +172,7 @@ def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: 
 
 
 def copy_value(value: Any) -> Any:
-    """Returns a deep copy of `value` with separate Params instead of shared ones; keeps functions, modules, tensors."""
+    """Return a deep copy of `value` with separate Params instead of shared ones; keep functions, modules, tensors."""
     if is_params(value):
         return value.Copy()
     pairs = children(value)
@@ -189,7 +189,7 @@ def _is_tensor(value):
 
 
 def equal(first: Any, second: Any) -> bool:
-    """Returns whether two values are equal; unlike `==`, NaN equals NaN, and arrays are compared as a whole."""
+    """Return whether two values are equal; unlike `==`, NaN equals NaN, and arrays are compared as a whole."""
     if first is second:
         return True
     pairs, others = children(first), children(second)
@@ -206,5 +206,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Returns what must be the same of two equal containers."""
+    """Return what must be the same of two equal containers."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -19,7 +19,7 @@ _ClassOrFunction = TypeVar('_ClassOrFunction')
 
 def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
                  key: str | None = None) -> _ClassOrFunction:
-    """Lets texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
+    """Let texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
 
     Args:
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
@@ -39,12 +39,12 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
 
 
 def RegisteredTypes() -> list[str]:
-    """Returns the sorted names, such as `type/module/Name`, of all registered classes and functions."""
+    """Return the sorted names, such as `type/module/Name`, of all registered classes and functions."""
     return sorted(f'type/{key}' for key in _registered)
 
 
 def fresh_params(cls: Any) -> Any:
-    """Returns new Params of the class `cls`, or None if it is not a class or has none."""
+    """Return new Params of the class `cls`, or None if it is not a class or has none."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -53,7 +53,7 @@ def fresh_params(cls: Any) -> Any:
 
 
 def is_reference(value: Any) -> bool:
-    """Returns whether `value` is written as `type/module/Name`: a class, or a function not bound to an instance."""
+    """Return whether `value` is written as `type/module/Name`: a class, or a function not bound to an instance."""
     if isinstance(value, type):
         return True
     bound_to = getattr(value, '__self__', None)
@@ -62,7 +62,7 @@ def is_reference(value: Any) -> bool:
 
 
 def reference_key(value: Any) -> str:
-    """Returns the `module/Name` of a class or function."""
+    """Return the `module/Name` of a class or function."""
     return _public_keys.get(value) or f'{value.__module__}/{value.__qualname__}'
 
 
@@ -79,7 +79,7 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, params: Any) -> None:
-        """Adds the classes and functions in `params`."""
+        """Add the classes and functions in `params`."""
         params.Visit(self._add, enter_fn=lambda path, value: self._add(path, value) or True)
 
     def _add(self, path, value):
@@ -90,7 +90,7 @@ class Names:
             self._add(path, key)
 
     def find(self, key: str) -> Any:
-        """Returns the class or function of a `module/Name`."""
+        """Return the class or function of a `module/Name`."""
         found = self._objects.get(key, [])
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def split(text: str) -> list[Entry]:
-    """Returns the entries of a text, which end with a line or a `;`; lines that begin with `#` are comments.
+    """Return the entries of a text, which end with a line or a `;`; lines that begin with `#` are comments.
 
     Raises:
         ValueError: an entry is not a path, `:` or `=`, and a value.
@@ -41,27 +41,27 @@ def split(text: str) -> list[Entry]:
 
 
 def _skip_between(text: str, position: int) -> int:
-    """Returns where the next entry begins."""
+    """Return where the next entry begins."""
     match = _BETWEEN.match(text, position)
     return match.end() if match else position
 
 
 def join(texts: Mapping[str, str], separator: str) -> str:
-    """Returns a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
+    """Return a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
     def natural(path):
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
     return ''.join(f'{path} {separator} {texts[path]}\n' for path in sorted(texts, key=natural))
 
 
 def shape(container: Any) -> str:
-    """Returns the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
+    """Return the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
     if isinstance(container, dict):
         return f'dict{value_text.format_value(list(container))}'
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
 
 
 def read(params: Any, entries: Iterable[Entry], kinds: Mapping[str, str], words_are_strings: bool = False) -> None:
-    """Sets the fields of `params` that a text names.
+    """Set the fields of `params` that a text names.
 
     Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
 
@@ -89,7 +89,7 @@ def _change(path, text):
 
 
 def _separate_shared_params(value, seen):
-    """Returns `value` with copies of Params that occur more than once, as in `[p] * 8`.
+    """Return `value` with copies of Params that occur more than once, as in `[p] * 8`.
 
     Otherwise a line for one element of the list would change all elements.
     """
@@ -114,7 +114,7 @@ class _Reader:
         self._names = names
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Applies one change, described by `text`, to the value at `steps`."""
+        """Apply one change, described by `text`, to the value at `steps`."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):
@@ -132,7 +132,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replaces Params, or None, by Params of the class that `text` names; returns whether it did."""
+        """Replace Params, or None, by Params of the class that `text` names; return whether it did."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
@@ -165,7 +165,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Copies the user's changes of `old` to `new`: values that are not defaults."""
+    """Copy the user's changes of `old` to `new`: values that are not defaults."""
     defaults = dict(param_tree.children(old_defaults) or [])
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

@@ -18,7 +18,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def format_value(value: Any) -> str:
-    """Returns the text of a field's value without Params inside; of a value that has no text, the name of its type."""
+    """Return the text of a field's value without Params inside; of a value that has no text, the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 
@@ -49,7 +49,7 @@ def _literal_of_container(value):
 
 
 def _is_instance(value, module, name):
-    """Returns whether `value` is of a class of a module, without importing the module."""
+    """Return whether `value` is of a class of a module, without importing the module."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
@@ -57,7 +57,7 @@ def _is_instance(value, module, name):
 
 
 def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any:
-    """Returns the value of a field from a text.
+    """Return the value of a field from a text.
 
     Args:
         text: the value's text.
@@ -82,7 +82,7 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
 
 
 def _read_leniently(text, type_name, names):
-    """Returns the value of a text, or for a string any text; a quoted number is a number where one is needed."""
+    """Return the value of a text, or for a string any text; a quoted number is a number where one is needed."""
     try:
         value = _read(text, names, words_are_strings=True) if text else ''
     except ValueError:
@@ -119,7 +119,7 @@ _CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lamb
 
 
 def _read(text, names, words_are_strings):
-    """Returns the value of a text: of brackets, quotes or a reference what they hold, else of one word."""
+    """Return the value of a text: of brackets, quotes or a reference what they hold, else of one word."""
     if not text:
         raise ValueError('has no value.')
     if not re.match(rf'[\[({{"\']|{REFERENCE}', text):
@@ -134,12 +134,12 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Returns a token as `ast.literal_eval` reads it: a word becomes a tuple of bytes, which no text has."""
+    """Return a token as `ast.literal_eval` reads it: a word becomes a tuple of bytes, which no text has."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') is an error, 'a''b' none
 
 
 def _resolved(value, meaning):
-    """Returns a value with the meaning of each marked word."""
+    """Return a value with the meaning of each marked word."""
     if isinstance(value, tuple) and value and isinstance(value[0], bytes):
         return meaning(value[0].decode())
     if param_tree.is_sequence(value):
@@ -152,7 +152,7 @@ def _resolved(value, meaning):
 
 
 def _word(word, names, words_are_strings):
-    """Returns the value of a text without brackets and quotes."""
+    """Return the value of a text without brackets and quotes."""
     if word in _CONSTANTS:
         return _CONSTANTS[word]
     try:

@@ -18,12 +18,12 @@ _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """Returns `dataset.map(function)` with parallel calls, and the results in the order of the dataset."""
+    """Return `dataset.map(function)` with parallel calls, and the results in the order of the dataset."""
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def paths_of(files: str) -> list[str]:
-    """Returns the paths of a file, of a folder, or of what a glob pattern matches, sorted.
+    """Return the paths of a file, of a folder, or of what a glob pattern matches, sorted.
 
     Raises:
         ValueError: there are none.
@@ -71,7 +71,7 @@ class BaseInput:
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input."""
+        """Return the InstantiableParams of this input."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the input.')
         p.Define('dataset', None, 'TFDS name of the dataset.')
@@ -86,19 +86,19 @@ class BaseInput:
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
-        """Returns the layer that makes the input of an exported model of plain data; None: nothing is needed."""
+        """Return the layer that makes the input of an exported model of plain data; None: nothing is needed."""
         del params
         return None
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str] | None:
-        """Returns the names of the classes in the order of their numbers; None: there are none."""
+        """Return the names of the classes in the order of their numbers; None: there are none."""
         del params
         return None
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Makes batches of files without labels, preprocessed as in evaluation.
+        """Make batches of files without labels, preprocessed as in evaluation.
 
         Args:
             files: path of a file or a folder, or a glob pattern.
@@ -131,7 +131,7 @@ class BaseInput:
         return self.input_spec, *self.TargetSpec(self.params)
 
     def _check_params(self):
-        """Raises ValueError for a field that cannot work; a subclass adds its own."""
+        """Raise ValueError for a field that cannot work; a subclass adds its own."""
         self._check_at_least(batch_size=1, seed=0)
         if self.params.prefetch is not None:
             self._check_at_least(prefetch=0)
@@ -148,7 +148,7 @@ class BaseInput:
                 f'position: {position} is negative. Give the number of {self.example_name} seen before, 0 or more.')
 
     def _finish(self, batches):
-        """Prefetches batches, always in the same order."""
+        """Prefetch batches, always in the same order."""
         options = tf.data.Options()
         options.deterministic = True
         if self.params.prefetch == 0:
@@ -170,7 +170,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
-        """Returns endless batches from row number `position` on, without delay; see `BaseInput`."""
+        """Return endless batches from row number `position` on, without delay; see `BaseInput`."""
         self._check_position(position)
         p = self.params
         numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
@@ -179,7 +179,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every row once, in stored order; the last batch is padded with rows of weight 0."""
+        """Return every row once, in stored order; the last batch is padded with rows of weight 0."""
         numbers = row_order.padded(self.num_examples, self.params.batch_size)
         return self._batches(numbers.map(lambda numbers: (numbers, -1 - numbers)))
 
@@ -199,7 +199,7 @@ class MemoryInput(BaseInput):
 
 
 def source_of(params: hyperparams.Params) -> str:
-    """Returns words that name the data of an input."""
+    """Return words that name the data of an input."""
     fields = {field: params.Get(field) for field in _FIELDS_OF_SOURCE if field in params}
     named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
     return f'{params.cls.__name__}({named})'

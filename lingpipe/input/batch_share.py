@@ -21,7 +21,7 @@ class Share:
     count: int = 1
 
     def size(self, batch_size: int) -> int:
-        """Returns the number of rows of this share in a batch.
+        """Return the number of rows of this share in a batch.
 
         Raises:
             ValueError: the shares do not divide the batch.
@@ -32,7 +32,7 @@ class Share:
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Returns the examples of this share, in their order; apply it before the expensive work on examples.
+        """Return the examples of this share, in their order; apply it before the expensive work on examples.
 
         Args:
             examples: endless `tf.data.Dataset` of single examples; the first example begins a batch.

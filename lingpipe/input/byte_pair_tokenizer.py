@@ -56,7 +56,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Returns the names of the tensors that classifiers with this tokenizer take; learns no vocabulary.
+        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary.
 
         Raises:
             ValueError: the vocabulary is not for a text classifier.
@@ -81,7 +81,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         self.start_ids, self.stop_ids = (kind.start_id,), (kind.end_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
         return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
 
     def _encode(self, text):
@@ -113,7 +113,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
 
 def _texts_of_files(p):
-    """Yields the texts of files; records without one are left out here, and reported by the input."""
+    """Yield the texts of files; records without one are left out here, and reported by the input."""
     for record in text_records.from_files(p.files):
         with contextlib.suppress(record_fields.BadRecord):
             yield record_fields.text(record, p.text_feature or 'text')
@@ -126,7 +126,7 @@ def _texts_of_dataset(p):
 
 
 def _preprocessor_name(keras_hub_class, task):
-    """Returns the name of the preprocessor of KerasHub for a task."""
+    """Return the name of the preprocessor of KerasHub for a task."""
     name = _KINDS[keras_hub_class].preprocessors.get(task)
     if name is None:
         suitable = [other for other, kind in _KINDS.items() if task in kind.preprocessors]

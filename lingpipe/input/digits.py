@@ -17,7 +17,7 @@ _HIGHEST_COUNT = 16
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
-    """Returns all images, uint8 [1797, 8, 8, 1], and labels, int64 [1797], in the order of scikit-learn."""
+    """Return all images, uint8 [1797, 8, 8, 1], and labels, int64 [1797], in the order of scikit-learn."""
     from sklearn import datasets
 
     found = datasets.load_digits()
@@ -25,7 +25,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns {'train', 'test'}: sorted indices, 80/20 of every class, drawn by scikit-learn with `random_state=0`.
+    """Return {'train', 'test'}: sorted indices, 80/20 of every class, drawn by scikit-learn with `random_state=0`.
 
     The split is fixed, so that other methods can be compared on the same test examples.
     """
@@ -37,7 +37,7 @@ def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
-    """Returns whether `DigitsImages` has a split of a TFDS dataset; data in `data_dir` are read instead."""
+    """Return whether `DigitsImages` has a split of a TFDS dataset; data in `data_dir` are read instead."""
     return dataset == NAME and split in _SPLITS and data_dir is None
 
 
@@ -58,7 +58,7 @@ class DigitsImages:
         self.num_examples = len(order)
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Returns the split once, always in stored order; see `TfdsImages.encoded_examples`."""
+        """Return the split once, always in stored order; see `TfdsImages.encoded_examples`."""
         del shuffle_seed
         identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
         rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))
@@ -66,5 +66,5 @@ class DigitsImages:
 
 
 def _order_of_tfds(indices, split):
-    """Sorts examples as TFDS stores them, by the MD5 hash of the name of the split and the key."""
+    """Sort examples as TFDS stores them, by the MD5 hash of the name of the split and the key."""
     return sorted(map(int, indices), key=lambda index: hashlib.md5(f'{split}{index}'.encode()).digest())

@@ -46,7 +46,7 @@ class KerasHubTokenizer:
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Returns the names of the tensors that classifiers of the preset take."""
+        """Return the names of the tensors that classifiers of the preset take."""
         return sorted(KerasHubTokenizer(params).classifier_preprocessor(8)(tf.constant(['a'])))
 
     @functools.cached_property
@@ -55,16 +55,16 @@ class KerasHubTokenizer:
         return self._load(_start_ids)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
         return tf.cast(self._tokenizer(text), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; special tokens are left out, as in KerasHub."""
+        """Return the text, a Python string, of a sequence of integers; special tokens are left out, as in KerasHub."""
         special = set(self._tokenizer.special_token_ids)
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns the number of bytes of text of each token, float32; the end of a text counts as one byte.
+        """Return the number of bytes of text of each token, float32; the end of a text counts as one byte.
 
         SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text. If
         it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
@@ -75,15 +75,15 @@ class KerasHubTokenizer:
         return tf.gather(tf.constant(self._sizes), tokens)
 
     def keras_hub_tokenizer(self) -> Any:
-        """Returns the tokenizer of `keras_hub.tokenizers`."""
+        """Return the tokenizer of `keras_hub.tokenizers`."""
         return self._tokenizer
 
     def classifier_preprocessor(self, sequence_length: int) -> Any:
-        """Returns the `keras_hub.models.TextClassifierPreprocessor` of the preset."""
+        """Return the `keras_hub.models.TextClassifierPreprocessor` of the preset."""
         return self._preprocessor('TextClassifierPreprocessor', sequence_length=sequence_length)
 
     def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
-        """Returns the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset."""
+        """Return the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset."""
         return self._preprocessor('Seq2SeqLMPreprocessor', encoder_sequence_length=source_length,
                                   decoder_sequence_length=target_length)
 
@@ -119,7 +119,7 @@ class KerasHubTokenizer:
 
 
 def _tried_tokenizer(preset):
-    """Returns a tokenizer that has made a token: of some corrupt files KerasHub makes one that cannot."""
+    """Return a tokenizer that has made a token: of some corrupt files KerasHub makes one that cannot."""
     tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
     tokenizer.vocabulary_size()
     tokenizer('a')
@@ -133,7 +133,7 @@ def _start_ids(preset):
 
 
 def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
-    """Calls a function of a preset; any error of KerasHub and its downloaders names the field.
+    """Call a function of a preset; any error of KerasHub and its downloaders names the field.
 
     Raises:
         ValueError: it cannot be loaded.
@@ -157,7 +157,7 @@ def _what_is_wrong(preset, error):
 
 
 def _sizes_of_letters(numbers):
-    """Returns {number: bytes}: a letter of GPT-2's alphabet is a byte; other tokens are texts as they are."""
+    """Return {number: bytes}: a letter of GPT-2's alphabet is a byte; other tokens are texts as they are."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
@@ -169,7 +169,7 @@ def _size_of_piece(piece):
 
 
 def import_keras_hub() -> Any:
-    """Returns the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second.
+    """Return the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second.
 
     Raises:
         ValueError: it is not installed.

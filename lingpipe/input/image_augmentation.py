@@ -32,7 +32,7 @@ class Cropping(NamedTuple):
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws a box of an image, int32 [3] height, width, channels, as Inception does in training, by a seed [2]."""
+        """Draw a box of an image, int32 [3] height, width, channels, as Inception does in training, by a seed [2]."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -47,7 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Returns the box that evaluation crops of an image: 87.5 % of height and width, or of the shorter of them."""
+        """Return the box that evaluation crops of an image: 87.5 % of height and width, or of the shorter of them."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -80,14 +80,14 @@ class Augmentation(NamedTuple):
 
 
 def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resizes float32 images to squares by bilinear interpolation; images of that size stay the same."""
+    """Resize float32 images to squares by bilinear interpolation; images of that size stay the same."""
     if images.shape[1:3] == [image_size, image_size]:
         return images
     return tf.image.resize(images, [image_size, image_size], method='bilinear')
 
 
 def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Enlarges, shifts, rotates and zooms in one operation, each by a uniform draw.
+    """Enlarge, shift, rotate and zoom in one operation, each by a uniform draw.
 
     The limits are 0.56 source pixels each way, 7 degrees and 7 %. With these, 8x8 digits stay legible, and a
     convolutional network trained on 1,437 of them reaches above 99 % on the rest. See `Augmentation.train`.
@@ -103,7 +103,7 @@ def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tens
 
 
 def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tensor, zoom: tf.Tensor) -> tf.Tensor:
-    """Rotates and zooms around the centre, shifts, and resizes, with a single interpolation.
+    """Rotate and zoom around the centre, shift, and resize, with a single interpolation.
 
     Without shift, rotation and zoom it is `resize`. The border pixels of an image repeat beyond its border.
 
@@ -133,7 +133,7 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
 
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Pads by 4 zeros on each side, crops at random, and mirrors half of the images, drawn at random.
+    """Pad by 4 zeros on each side, crop at random, and mirror half of the images, drawn at random.
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
     `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`; images are
@@ -152,7 +152,7 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 
 
 def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Does `crop_and_flip`, then sets a square of half the image's side to zero.
+    """Do `crop_and_flip`, then set a square of half the image's side to zero.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
     square may be outside; 16 pixels for the 32 of CIFAR-10.
@@ -161,7 +161,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
 
 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resizes images, mirrors half of them at random, and sets a square to zero, as `crop_flip_and_cut_out` does.
+    """Resize images, mirror half of them at random, and set a square to zero, as `crop_flip_and_cut_out` does.
 
     GPipe (arXiv:1811.06965), section 4, fine-tunes a network of ImageNet for CIFAR-10 and CIFAR-100 in this way.
     """
@@ -178,7 +178,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirrors half of the images, of any dtype, drawn at random; cropped images already have their size."""
+    """Mirror half of the images, of any dtype, drawn at random; cropped images already have their size."""
     del image_size
     # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
@@ -188,7 +188,7 @@ def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
 
 
 def keep(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resizes images if need be, and draws nothing."""
+    """Resize images if need be, and draw nothing."""
     del seeds
     return resize(images, image_size)
 
@@ -219,7 +219,7 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Scales pixels, uint8, to about zero mean and unit variance; to [-1, 1] without the dataset's statistics."""
+    """Scale pixels, uint8, to about zero mean and unit variance; to [-1, 1] without the dataset's statistics."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
@@ -232,7 +232,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
+    """Return what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
     mean, deviation = (_for_channels(each, num_channels) for each in _PIXEL_STATISTICS.get(dataset, _ONE_RANGE))
     return -mean / deviation, (1 - mean) / deviation
 

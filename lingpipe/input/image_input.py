@@ -43,7 +43,7 @@ class ImageInput(base_input.BaseInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
+        """Return the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
         p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
         p.Define('num_channels', None, '1 (gray) or 3 (RGB); None: as in the dataset.')
@@ -64,18 +64,18 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepares no data."""
+        """Return the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepare no data."""
         channels = params.num_channels or _described(params)[0][-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; prepares no data."""
+        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; prepare no data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
-        """Returns the layer that normalises pixels from 0 to 255 as training does."""
+        """Return the layer that normalises pixels from 0 to 255 as training does."""
         dataset, num_channels = re.split('[:/]', params.dataset)[0], ImageInput.InputSpec(params).shape[-1]
         lowest, highest = image_augmentation.pixel_range(dataset, num_channels)
         return keras.layers.Rescaling(
@@ -83,13 +83,13 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Returns the names of the classes; `label_offset` puts 'background' before them. Prepares no data."""
+        """Return the names of the classes; `label_offset` puts 'background' before them. Prepare no data."""
         return ['background'] * params.label_offset + _described(params)[1]
 
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Makes batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepares no data."""
+        """Make batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepare no data."""
         spec = ImageInput.InputSpec(params)
         cropping = image_augmentation.AUGMENTATIONS[params.augmentation].cropping
         stored = _described(params)[0][:2]
@@ -130,7 +130,7 @@ class ImageInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
-        """Returns endless batches from example number `position` on.
+        """Return endless batches from example number `position` on.
 
         Data in memory start at any position at once; data in files are read, but not decoded, from the start of the
         epoch. See `BaseInput`.
@@ -147,7 +147,7 @@ class ImageInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every example once, in stored order, without augmentation; see `BaseInput`."""
+        """Return every example once, in stored order, without augmentation; see `BaseInput`."""
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
         batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)
@@ -163,7 +163,7 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Returns (images float32, labels, problems) of batches of `ImageSources`."""
+        """Return (images float32, labels, problems) of batches of `ImageSources`."""
 
         def augmented(images, labels, seeds, problems):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
@@ -175,7 +175,7 @@ class ImageInput(base_input.BaseInput):
         return base_input.parallel_map(batches, augmented)
 
     def _weighted(self, images, labels, problems):
-        """Records bad records, and gives only labelled images a weight."""
+        """Record bad records, and give only labelled images a weight."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(problems)
@@ -223,7 +223,7 @@ class ImageInput(base_input.BaseInput):
 
 
 def _files(pattern):
-    """Returns the paths of the files that a pattern matches, and of those in folders that it matches."""
+    """Return the paths of the files that a pattern matches, and of those in folders that it matches."""
     found = [path for each in base_input.paths_of(pattern) for path in (
         sorted(tf.io.gfile.glob(f'{glob.escape(each)}/*')) if tf.io.gfile.isdir(each) else [each])]
     paths = [path for path in found if not tf.io.gfile.isdir(path)]
@@ -233,7 +233,7 @@ def _files(pattern):
 
 
 def _described(p):
-    """Returns the shape of the images of the dataset, and the names of their classes."""
+    """Return the shape of the images of the dataset, and the names of their classes."""
     if digits.are_at_hand(p.dataset, p.split, p.data_dir):
         return digits.IMAGE_SHAPE, [str(number) for number in range(digits.NUM_CLASSES)]
     from lingpipe.input import tfds_builders
@@ -241,7 +241,7 @@ def _described(p):
 
 
 def _images(p):
-    """Returns the images; TFDS is imported only if it is used, because that takes half a second."""
+    """Return the images; TFDS is imported only if it is used, because that takes half a second."""
     if digits.are_at_hand(p.dataset, p.split, p.data_dir):
         return digits.DigitsImages(p.split)
     from lingpipe.input import tfds_builders

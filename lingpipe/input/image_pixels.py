@@ -11,7 +11,7 @@ from lingpipe.input import image_augmentation
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes a PNG, JPEG, GIF or BMP image, or a part of it; of a JPEG only that part is decoded.
+    """Decode a PNG, JPEG, GIF or BMP image, or a part of it; of a JPEG only that part is decoded.
 
     Args:
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
@@ -43,7 +43,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
 
 
 def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Resizes an image, uint8 [height, width, channels], of any aspect ratio to a square; the result is uint8."""
+    """Resize an image, uint8 [height, width, channels], of any aspect ratio to a square; the result is uint8."""
     image = tf.image.resize(image, [image_size, image_size], method=method)
     # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
@@ -52,7 +52,7 @@ def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Te
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decodes one more column on either side and drops it: colours at the edge depend on the neighbouring pixels."""
+    """Decode one more column on either side and drop it: colours at the edge depend on the neighbouring pixels."""
     row, column, height, width = tf.unstack(box)
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)
@@ -70,7 +70,7 @@ def _decode_with_channels(encoded, num_channels):
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
-    """Calls a function on each row of tensors, one after another.
+    """Call a function on each row of tensors, one after another.
 
     TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
     takes as long as decoding 64 x 64 pixels:
@@ -100,7 +100,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Puts each value in the place of its number, and the first value, the fallback, in all other places."""
+    """Put each value in the place of its number, and the first value, the fallback, in all other places."""
     sources = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
@@ -120,7 +120,7 @@ class PixelReader:
     training: bool  # whether images are cropped at random; otherwise from the middle
 
     def read(self, images: tf.Tensor, identifiers: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads encoded images.
+        """Read encoded images.
 
         Args:
             images: string [n].
@@ -149,7 +149,7 @@ class PixelReader:
         return self._resized(image), num_channels
 
     def _box(self, seed):
-        """Returns the function that chooses the box, or None for the whole image."""
+        """Return the function that chooses the box, or None for the whole image."""
         if self.cropping is None:
             return None
         if not self.training:
@@ -165,7 +165,7 @@ class PixelReader:
 
 
 def _reasons(images, num_channels):
-    """Returns the problems of images, string [n]; an image that was not decoded has 0 channels."""
+    """Return the problems of images, string [n]; an image that was not decoded has 0 channels."""
     undecoded = tf.where(
         tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
     unusual = tf.strings.join(

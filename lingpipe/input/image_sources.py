@@ -33,7 +33,7 @@ class ImageSources:
         self._num_channels = num_channels
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Returns an element for each example, cheap to skip; int64 [2] draws their order, None is the stored one."""
+        """Return an element for each example, cheap to skip; int64 [2] draws their order, None is the stored one."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
@@ -41,7 +41,7 @@ class ImageSources:
 
     def batches(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool,
                 training: bool) -> tf.data.Dataset:
-        """Reads the pixels of examples.
+        """Read the pixels of examples.
 
         Args:
             examples: `tf.data.Dataset` of pairs (reference, seed of the augmentation).
@@ -120,7 +120,7 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, problems: tf.Tensor) -> tf.Tensor:
-        """Records the bad records of a batch when the graph runs; returns 1.0 for a good record and 0.0 for a bad one.
+        """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
 
         Args:
             problems: string [batch]; empty for good records, as of `ImageSources.batches` for bad ones.
@@ -136,7 +136,7 @@ class BadRecords:
             return tf.cast(is_good, tf.float32)
 
     def _note(self, problems):
-        """Returns the error message that ends training; empty as long as training may continue."""
+        """Return the error message that ends training; empty as long as training may continue."""
         for problem in filter(None, problems):
             refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
             if refusal:

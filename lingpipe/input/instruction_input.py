@@ -49,7 +49,7 @@ class InstructionInput(record_input.RecordInput):
         return ('text_field',) if self.params.text_field else ('prompt_field', 'response_field')
 
     def _row(self, record):
-        """Returns prompt and response; a plain text is a response without a prompt."""
+        """Return prompt and response; a plain text is a response without a prompt."""
         p = self.params
         if p.text_field:
             return '', record_fields.text(record, p.text_field)
@@ -70,7 +70,7 @@ class InstructionInput(record_input.RecordInput):
         return tokens, lengths, np.array(num_shown, np.int32), np.array(weights, np.float32)
 
     def _rows_of(self, prompt, response, weight):
-        """Returns the tokens of each row of a record, the number of those that are only shown, and the weight."""
+        """Return the tokens of each row of a record, the number of those that are only shown, and the weight."""
         shown = [*self.tokenizer.start_ids, *prompt]
         tokens, length = [*shown, *response, self.tokenizer.end_id], self.params.sequence_length
         if len(tokens) < 2:

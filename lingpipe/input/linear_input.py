@@ -32,12 +32,12 @@ class LinearInput(base_input.MemoryInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` `[batch_size, num_features]` of the features."""
+        """Return the `tf.TensorSpec` `[batch_size, num_features]` of the features."""
         return tf.TensorSpec([params.batch_size, params.num_features], tf.float32)
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
+        """Return the pair of the `tf.TensorSpec` of targets `[batch_size, num_outputs]` and weights `[batch_size]`."""
         targets = tf.TensorSpec([params.batch_size, params.num_outputs], tf.float32)
         return targets, tf.TensorSpec([params.batch_size], tf.float32)
 

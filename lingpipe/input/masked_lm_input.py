@@ -39,13 +39,13 @@ class MaskedLMInput(record_input.EncoderInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` of a batch; reads no records."""
+        """Return the dictionary of the `tf.TensorSpec` of a batch; read no records."""
         positions = tf.TensorSpec([params.batch_size, _num_masks(params)], tf.int32)
         return {**record_input.EncoderInput.InputSpec(params), 'mask_positions': positions}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, masks]`; reads no records."""
+        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size, masks]`; read no records."""
         shape = [params.batch_size, _num_masks(params)]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
@@ -75,7 +75,7 @@ class MaskedLMInput(record_input.EncoderInput):
         return {**self._tensors(shown, lengths), 'mask_positions': positions}, labels, weights
 
     def _masked(self, tokens, visits):
-        """Returns rows with masks drawn from (seed, visit), and positions, labels and weights `[batch, masks]`."""
+        """Return rows with masks drawn from (seed, visit), and positions, labels and weights `[batch, masks]`."""
         length, num_masks = tokens.shape[1], _num_masks(self.params)
         place, kind, other = tf.unstack(tf.map_fn(
             lambda visit: tf.random.stateless_uniform([3, length], tf.stack([self.params.seed, visit])),

@@ -48,7 +48,7 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Splits documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in its order.
+    """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in its order.
 
     Text of earlier splits is dropped from dev and test, and with it documents that became empty.
     """
@@ -86,5 +86,5 @@ def _paragraphs(text):
 
 
 def _words(paragraph):
-    """Returns the words of a paragraph, independent of line breaks and indentation."""
+    """Return the words of a paragraph, independent of line breaks and indentation."""
     return tuple(paragraph.split())

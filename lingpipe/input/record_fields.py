@@ -16,7 +16,7 @@ class BadRecord(ValueError):
 
 
 def text(record: text_records.Record, field: str) -> str:
-    """Returns a text that is not empty."""
+    """Return a text that is not empty."""
     value = _value(record, field)
     if not isinstance(value, str):
         raise BadRecord(f'field {field!r}: {_shown(value)} is not a text.')
@@ -26,7 +26,7 @@ def text(record: text_records.Record, field: str) -> str:
 
 
 def label(record: text_records.Record, field: str) -> str:
-    """Returns the name of a class: a text unchanged, an integer or a boolean as in JSON."""
+    """Return the name of a class: a text unchanged, an integer or a boolean as in JSON."""
     value = _value(record, field)
     if isinstance(value, int):  # a bool too
         return json.dumps(value)
@@ -36,7 +36,7 @@ def label(record: text_records.Record, field: str) -> str:
 
 
 def weight(record: text_records.Record, field: str | None) -> float:
-    """Returns a sample weight; 1 if there is no field for it."""
+    """Return a sample weight; 1 if there is no field for it."""
     if field is None:
         return 1.0
     value = _value(record, field)

@@ -17,7 +17,7 @@ _ROWS_AT_ONCE = 1024
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Calls a function for some rows at a time, and concatenates the nests of arrays `[rows, ...]` that it returns.
+    """Call a function for some rows at a time, and concatenate the nests of arrays `[rows, ...]` that it returns.
 
     In this way KerasHub's preprocessors run on Python strings. Tracing them takes seconds, and makes them no faster.
     """
@@ -39,7 +39,7 @@ class RecordInput(base_input.MemoryInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; set either `files` or `dataset`."""
+        """Return the InstantiableParams of this input; set either `files` or `dataset`."""
         p = super().Params().Set(batch_size=16)
         p.Define('files', None, "Path of a file ('.jsonl', '.csv', '.tsv', '.txt'), of a folder with a folder of text "
                                 'files for each class, a pattern such as "data/*.jsonl", or a list of them; None: the '
@@ -64,7 +64,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, arrays))
 
     def _prepare(self) -> None:
-        """Makes what reading records needs."""
+        """Make what reading records needs."""
 
     @property
     def bad_records_rule(self) -> str:
@@ -72,7 +72,7 @@ class RecordInput(base_input.MemoryInput):
         return f'{self.params.files or self.params.dataset!r}; any number may be skipped'
 
     def _records(self):
-        """Reads the records; from TFDS only the fields that are named."""
+        """Read the records; from TFDS only the fields that are named."""
         p = self.params
         if p.files is not None:
             return text_records.from_files(p.files, p.format)
@@ -80,7 +80,7 @@ class RecordInput(base_input.MemoryInput):
         return text_records.from_tfds(p.dataset, p.split, p.data_dir, [name for name in names if name])
 
     def _read(self):
-        """Returns (place, *row, sample weight) of each good record."""
+        """Return (place, *row, sample weight) of each good record."""
 
         def checked(record):
             if record.problem:
@@ -90,7 +90,7 @@ class RecordInput(base_input.MemoryInput):
         return self._good(((record.place, record) for record in self._records()), checked)
 
     def _good(self, rows: Iterable[tuple], checked: Callable[..., Any]) -> list:
-        """Returns `checked(*row)` of all `(place, *row)`, but for those for which it raises `BadRecord`."""
+        """Return `checked(*row)` of all `(place, *row)`, but for those for which it raises `BadRecord`."""
         kept = []
         for place, *row in rows:
             try:
@@ -102,7 +102,7 @@ class RecordInput(base_input.MemoryInput):
         return kept
 
     def _tokenized(self, texts: Iterable[str]) -> Iterable[np.ndarray]:
-        """Returns the tokens of each text."""
+        """Return the tokens of each text."""
         dataset = tf.data.Dataset.from_tensor_slices(list(texts))
         return base_input.parallel_map(dataset, self.tokenizer.encode).as_numpy_iterator()
 
@@ -113,7 +113,7 @@ class RecordInput(base_input.MemoryInput):
         self.bad_records[place] = reason
 
     def _warn_of_bad_records(self):
-        """Warns of the number of records that are left out."""
+        """Warn of the number of records that are left out."""
         if self.bad_records:
             first = [f'{place}, {reason}' for place, reason in list(self.bad_records.items())[:_NUM_NAMED]]
             logging.warning('Left out %d bad records of %s; the first:\n%s', len(self.bad_records),
@@ -142,7 +142,7 @@ class EncoderInput(RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; reads no records.
+        """Return the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; read no records.
 
         Raises:
             ValueError: the tokenizer does not belong to an encoder.
@@ -165,7 +165,7 @@ class EncoderInput(RecordInput):
         return length - 2
 
     def _token_rows(self, parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows of parts of at most `_room` tokens, int32 `[n, length]`, and their lengths, int32 `[n]`."""
+        """Return the rows of parts of at most `_room` tokens, int32 `[n, length]`, and their lengths, int32 `[n]`."""
         special = self.tokenizer.keras_hub_tokenizer()
         rows = [[special.start_token_id, *part, special.end_token_id] for part in parts]
         length, padding = self.params.sequence_length, special.pad_token_id
@@ -173,7 +173,7 @@ class EncoderInput(RecordInput):
         return padded, np.array(list(map(len, rows)), np.int32)
 
     def _tensors(self, token_ids, lengths):
-        """Returns the tensors of a batch of `_token_rows`; a row is one segment."""
+        """Return the tensors of a batch of `_token_rows`; a row is one segment."""
         mask = tf.range(token_ids.shape[1]) < lengths[:, tf.newaxis]
         known = {'token_ids': token_ids, 'padding_mask': mask, 'segment_ids': tf.zeros_like(token_ids)}
         return {name: part for name, part in known.items() if name in self.input_spec}

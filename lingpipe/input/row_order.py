@@ -9,7 +9,7 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Returns the rows of one epoch after the other, endlessly.
+    """Return the rows of one epoch after the other, endlessly.
 
     Args:
         rows_of: function from the number of an epoch, an int64 scalar, to the `tf.data.Dataset` of its rows.
@@ -25,7 +25,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Returns the numbers of rows, int64 scalars, epoch after epoch; each epoch visits every row once.
+    """Return the numbers of rows, int64 scalars, epoch after epoch; each epoch visits every row once.
 
     Args:
         position: how many were visited before, over all epochs; starting late takes no time.
@@ -39,7 +39,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Returns the numbers of rows once, int64 scalars; `order_seed`, int64 [2], permutes them, else they ascend."""
+    """Return the numbers of rows once, int64 scalars; `order_seed`, int64 [2], permutes them, else they ascend."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -48,7 +48,7 @@ def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
 
 def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: tf.Tensor | None,
                buffer_size: int) -> tf.data.Dataset:
-    """Reads files once, and shuffles first the files and then the rows in a buffer.
+    """Read files once, and shuffle first the files and then the rows in a buffer.
 
     The seed, int64 [2], is None for the stored order; `read` gets from it that of the files, an int64 scalar or None.
     """
@@ -62,5 +62,5 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
 
 
 def padded(count: int, batch_size: int) -> tf.data.Dataset:
-    """Returns batches `[batch_size]` of all numbers in order; numbers from `count` on pad the last batch."""
+    """Return batches `[batch_size]` of all numbers in order; numbers from `count` on pad the last batch."""
     return tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size, drop_remainder=True)

@@ -27,7 +27,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input, whose `sequence_length` is that of sources."""
+        """Return the InstantiableParams of this input, whose `sequence_length` is that of sources."""
         p = super().Params().Set(name='sequence_to_sequence_input')
         p.Define('source_field', 'source', 'Field of the text that the model reads.')
         p.Define('target_field', 'target', 'Field of the text that it should write.')
@@ -36,14 +36,14 @@ class SequenceToSequenceInput(record_input.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the dictionary of the `tf.TensorSpec` `[batch_size, length]` of a batch; reads no records."""
+        """Return the dictionary of the `tf.TensorSpec` `[batch_size, length]` of a batch; read no records."""
         shapes = {side: [params.batch_size, length] for side, length in zip(_SIDES, _lengths(params))}
         return {f'{side}_{name}': tf.TensorSpec(shape, dtype) for side, shape in shapes.items()
                 for name, dtype in (('padding_mask', tf.bool), ('token_ids', tf.int32))}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Returns the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; reads no records."""
+        """Return the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; read no records."""
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -59,7 +59,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
         return record_fields.text(record, p.source_field), record_fields.text(record, p.target_field)
 
     def _arrays(self, rows):
-        """Returns the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
+        """Return the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
         _, sources, targets, weights = map(list, zip(*rows))
         preprocessor = self._preprocessor()
         inputs, labels, mask = record_input.by_pieces(lambda some: preprocessor(

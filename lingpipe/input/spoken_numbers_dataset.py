@@ -46,7 +46,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
 
 
 def spoken(number: int) -> str:
-    """Returns a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
+    """Return a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
         joint = ' and ' if 0 < rest < 100 else ' ' if rest else ''
@@ -61,7 +61,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Draws the numbers of {'train', 'test'}, always the same ones, in the order of their hashes."""
+    """Draw the numbers of {'train', 'test'}, always the same ones, in the order of their hashes."""
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)

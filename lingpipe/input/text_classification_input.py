@@ -38,12 +38,12 @@ class TextClassificationInput(record_input.EncoderInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; reads no records."""
+        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; read no records."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Returns the names of the classes; see `BaseInput`.
+        """Return the names of the classes; see `BaseInput`.
 
         Raises:
             ValueError: nothing names them: the records of one input may lack some.
@@ -56,7 +56,7 @@ class TextClassificationInput(record_input.EncoderInput):
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Makes batches of texts from files of records, which need no label; see `BaseInput`."""
+        """Make batches of texts from files of records, which need no label; see `BaseInput`."""
         records = list(text_records.from_files(files, params.format))
         if not records:
             raise ValueError(f'files: {files!r} holds no record. Give files with records.')
@@ -98,7 +98,7 @@ class TextClassificationInput(record_input.EncoderInput):
 
 
 def _text_or_problem(record, field):
-    """Returns the text of a record and '', or '' and what is wrong with it."""
+    """Return the text of a record and '', or '' and what is wrong with it."""
     try:
         return ('', record.problem) if record.problem else (record_fields.text(record, field), '')
     except record_fields.BadRecord as error:
@@ -106,7 +106,7 @@ def _text_or_problem(record, field):
 
 
 def _class_names(p):
-    """Returns the names of the classes, or None if nothing names them."""
+    """Return the names of the classes, or None if nothing names them."""
     if p.class_names is not None:
         if len(set(p.class_names)) < len(p.class_names):
             raise ValueError(f'class_names: {list(p.class_names)} has a name twice. Name each class once.')
@@ -121,7 +121,7 @@ def _class_names(p):
 
 
 def _labels_in(records, p):
-    """Returns the labels of records; bad records are left out here, and reported in training on them."""
+    """Return the labels of records; bad records are left out here, and reported in training on them."""
     labels = set()
     for record in records:
         with contextlib.suppress(record_fields.BadRecord):
@@ -130,7 +130,7 @@ def _labels_in(records, p):
 
 
 def _in_order(labels):
-    """Sorts labels: by value if all are integers, else as texts."""
+    """Sort labels: by value if all are integers, else as texts."""
     try:
         return sorted(labels, key=int)
     except ValueError:

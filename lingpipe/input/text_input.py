@@ -16,7 +16,7 @@ _MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Returns the name of the feature of texts to read, without preparing any data.
+    """Return the name of the feature of texts to read, without preparing any data.
 
     Raises:
         ValueError: the dataset or its feature is unknown.
@@ -67,7 +67,7 @@ class TokenizedInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
-        """Returns endless batches from row number `position` on.
+        """Return endless batches from row number `position` on.
 
         Data in memory start at any position at once; data in files are read again from the start of the training run.
         With files, where a row begins is known only when everything before it is tokenized, so every share tokenizes
@@ -88,7 +88,7 @@ class TokenizedInput(base_input.BaseInput):
         return row_order.from_files(self._tokenized, order_seed, p.shuffle_buffer_size)
 
     def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
-        """Returns the tokens of the split; the seed draws the order of the files."""
+        """Return the tokens of the split; the seed draws the order of the files."""
         return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
 
     @property
@@ -119,7 +119,7 @@ class TextInput(TokenizedInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
+        """Return the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
         p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
@@ -132,7 +132,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` of tokens, or the dictionary with that of the mask; prepares no data."""
+        """Return the `tf.TensorSpec` of tokens, or the dictionary with that of the mask; prepare no data."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens
@@ -140,7 +140,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Returns the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; prepares no data."""
+        """Return the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; prepare no data."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -150,7 +150,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every token once, in stored order; tokens that are padding, or were counted before, have weight 0."""
+        """Return every token once, in stored order; tokens that are padding, or were counted before, have weight 0."""
         p = self.params
         rows, weights = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -181,7 +181,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Returns the places in the ring at which sequences start."""
+        """Return the places in the ring at which sequences start."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -225,7 +225,7 @@ class TextInput(TokenizedInput):
 
 
 def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts a text so that every token is predicted once, with at least `context` tokens before it, except the first.
+    """Cut a text so that every token is predicted once, with at least `context` tokens before it, except the first.
 
         |--------| counts        length 8, context 3
              |ccc-----|          c: shown, but counted before

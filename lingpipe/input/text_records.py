@@ -34,7 +34,7 @@ class Record:
 
 
 def from_files(files: str | Sequence[str], file_format: str | None = None) -> Iterator[Record]:
-    """Reads files one after the other.
+    """Read files one after the other.
 
     A folder has one folder of '.txt' files for each class, as for `keras.utils.text_dataset_from_directory`; these
     become the fields 'text' and 'label'. The first row of a CSV file names its columns.
@@ -57,7 +57,7 @@ def from_files(files: str | Sequence[str], file_format: str | None = None) -> It
 
 
 def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[str]) -> Iterator[Record]:
-    """Reads a split of a TFDS dataset in stored order.
+    """Read a split of a TFDS dataset in stored order.
 
     Raises:
         ValueError: dataset, split or a feature is unknown.
@@ -79,7 +79,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Returns the names of a dataset's classes in their order, without preparing it; None if it names none.
+    """Return the names of a dataset's classes in their order, without preparing it; None if it names none.
 
     Args:
         label: name of the feature.
@@ -147,7 +147,7 @@ def _require_different(path, columns):
 
 
 def _unreadable_lines(path, first, last, error):
-    """Yields a record for each line of a row: where a quote is not closed, they are rows that nobody sees."""
+    """Yield a record for each line of a row: where a quote is not closed, they are rows that nobody sees."""
     more = f'; a quote may be open, up to line {last}' if last > first else ''
     yield Record(f'{path}, line {first}', {}, f'is not valid CSV ({error}){more}.')
     for number in range(first + 1, last + 1):
@@ -155,7 +155,7 @@ def _unreadable_lines(path, first, last, error):
 
 
 def _next_row(rows):
-    """Returns the next row, None at the end, and the error that it has."""
+    """Return the next row, None at the end, and the error that it has."""
     limit = csv.field_size_limit(_LARGEST_CSV_FIELD)
     try:
         return next(rows, None), None
@@ -173,7 +173,7 @@ def _csv_record(place, columns, row):
 
 
 def _from_folder(path):
-    """Reads text files; all files below a subfolder, at any depth, belong to its class."""
+    """Read text files; all files below a subfolder, at any depth, belong to its class."""
     for folder, folders, names in sorted(tf.io.gfile.walk(path)):
         del folders
         below = os.path.relpath(folder, path).split(os.sep)
@@ -186,7 +186,7 @@ def _from_folder(path):
 
 
 def _lines(path):
-    """Yields lines with their ends; bytes that are not UTF-8 become lone surrogates, which texts may not contain."""
+    """Yield lines with their ends; bytes that are not UTF-8 become lone surrogates, which texts may not contain."""
     try:
         with tf.io.gfile.GFile(path, 'rb') as file:
             content = file.read()  # its own iteration would drop carriage returns

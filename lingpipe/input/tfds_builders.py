@@ -24,7 +24,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 
 
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Returns the builder of a dataset, after preparing the data if they do not exist.
+    """Return the builder of a dataset, after preparing the data if they do not exist.
 
     Raises:
         ValueError: the dataset is unknown.
@@ -44,7 +44,7 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
 
 
 def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Returns the builder of a dataset from its description alone; see `prepared_builder`."""
+    """Return the builder of a dataset from its description alone; see `prepared_builder`."""
     try:
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
@@ -113,7 +113,7 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Reads the split once.
+        """Read the split once.
 
         Args:
             shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
@@ -163,20 +163,20 @@ class TfdsImages(Split):
         self.num_classes, self.image_shape = label.num_classes, image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Reads the split once: (encoded image: scalar string, label: scalar int64, identifier: scalar string)."""
+        """Read the split once: (encoded image: scalar string, label: scalar int64, identifier: scalar string)."""
         examples = self.examples(shuffle_seed, {'image': tfds.decode.SkipDecoding()})
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
 
 def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, list[str]]:
-    """Returns the `TfdsImages.image_shape` of a dataset and the names of its classes, without preparing any data."""
+    """Return the `TfdsImages.image_shape` of a dataset and the names of its classes, without preparing any data."""
     image, label = _image_and_label(find_builder(dataset, data_dir))
     return image.shape, label.names
 
 
 @contextlib.contextmanager
 def _without_advice():
-    """Hides TensorFlow's warnings about how TFDS calls it, which a user cannot change."""
+    """Hide TensorFlow's warnings about how TFDS calls it, which a user cannot change."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel('ERROR')

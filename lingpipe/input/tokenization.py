@@ -36,20 +36,20 @@ class ByteTokenizer:
         self.params = params
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Maps a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Returns the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
+        """Return the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns the number of bytes of text of each token, float32; the end of a document counts as one byte."""
+        """Return the number of bytes of text of each token, float32; the end of a document counts as one byte."""
         return tf.ones_like(tokens, tf.float32)
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Returns the tokens of a text at the start of a document, as in training; at least one.
+    """Return the tokens of a text at the start of a document, as in training; at least one.
 
     Args:
         prompt: the text; if it is empty and texts have no start token, the result is the end of a document.
@@ -58,7 +58,7 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Returns the text that was written after a prompt; `written` has no stop.
+    """Return the text that was written after a prompt; `written` has no stop.
 
     Both are decoded together, because SentencePiece shows no space before the first token of a text.
     """

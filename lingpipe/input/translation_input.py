@@ -13,7 +13,7 @@ from lingpipe.input import base_input, row_order, text_input, tfds_builders
 
 def chosen_languages(dataset: str, data_dir: str | None = None, source_language: str | None = None,
                      target_language: str | None = None) -> tuple[str, str]:
-    """Returns the languages to translate from and into, without preparing any data.
+    """Return the languages to translate from and into, without preparing any data.
 
     They are by default the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
     """
@@ -50,7 +50,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
+        """Return the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
         p = super().Params().Set(name='translation_input', dataset='spoken_numbers', batch_size=64)
         p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
         p.Define('target_language', None, "Language to translate into; None: the second of them.")
@@ -60,13 +60,13 @@ class TranslationInput(text_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Returns the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data."""
+        """Return the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data."""
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Returns the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; prepares no data."""
+        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; prepare no data."""
         shape = [params.batch_size, params.target_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
@@ -77,7 +77,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Returns every pair once, in stored order; the last batch is padded with pairs of weight 0."""
+        """Return every pair once, in stored order; the last batch is padded with pairs of weight 0."""
         missing = -self._data.num_examples % self.params.batch_size
         nothing = tuple(tf.zeros_like(row) for row in self._row(tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)))
         rows = self._tokenized().map(self._row).concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
@@ -106,7 +106,7 @@ class TranslationInput(text_input.TokenizedInput):
         return tuple(tf.gather(part, number) for part in self._memory)
 
     def _cut(self, pairs):
-        """Leaves out what does not fit."""
+        """Leave out what does not fit."""
         p = self.params
 
         def fits(source, target):
@@ -116,7 +116,7 @@ class TranslationInput(text_input.TokenizedInput):
         return pairs.filter(fits)
 
     def _row(self, source, target):
-        """Returns source, target, labels and weights of one pair."""
+        """Return source, target, labels and weights of one pair."""
         p, end = self.params, self.tokenizer.end_id
         target = target[:p.target_length - 1]
         labels = _filled(target, p.target_length, end)

@@ -26,7 +26,7 @@ class Weights(NamedTuple):
     devices: list[str]
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Returns the values of all variables on the device of each stage, `[stages][variables]`.
+        """Return the values of all variables on the device of each stage, `[stages][variables]`.
 
         Values that a stage does not use are never copied, because nothing reads the copy.
 
@@ -56,21 +56,21 @@ class Split(NamedTuple):
     devices: list[str]
 
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the parts of a whole cache, each on its device.
+        """Return the parts of a whole cache, each on its device.
 
         A model starts with zeros. They are created where they are needed, so that no device holds those of all layers.
         """
         return self._on_devices(lambda index: self._part(tensor, index))
 
     def whole_spec(self, parts: list[tf.Tensor]) -> tf.TensorSpec:
-        """Returns the `tf.TensorSpec` of the whole cache."""
+        """Return the `tf.TensorSpec` of the whole cache."""
         shape = parts[0].shape.as_list()
         if self.axis is not None:
             shape.insert(self.axis, len(parts))
         return tf.TensorSpec(shape, parts[0].dtype)
 
     def gather(self, parts: list[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
-        """Returns chosen rows of every part, each on its device."""
+        """Return chosen rows of every part, each on its device."""
         return self._on_devices(lambda index: tf.gather(parts[index], rows))
 
     def _on_devices(self, make):
@@ -123,14 +123,14 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def bind(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Returns the dictionary from parameter to its argument in a call."""
+        """Return the dictionary from parameter to its argument in a call."""
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
         return bound.arguments
 
     def __call__(self, values: list[list[tf.Tensor]], arguments: dict[str, Any],
                  parts: dict[str, list[list[tf.Tensor]]]) -> tuple[list[Any], dict[str, list[list[tf.Tensor]]]]:
-        """Runs the method in the current graph.
+        """Run the method in the current graph.
 
         Args:
             values: what `Weights.read` returned.
@@ -210,7 +210,7 @@ class _Trace:
                 self._stages[operation] = max(found)
 
     def stage(self, tensor):
-        """Returns the stage that computes a tensor; the last one if it depends on no weights."""
+        """Return the stage that computes a tensor; the last one if it depends on no weights."""
         return self._stages.get(tensor.op, len(self._weights.devices) - 1)
 
     def is_of(self, operation, stage):
@@ -222,7 +222,7 @@ class _Trace:
                 if other == stage and operation not in placeholders]
 
     def splits(self, name):
-        """Returns the list with the `Split` of each tensor of a cache."""
+        """Return the list with the `Split` of each tensor of a cache."""
         return [self._split(old, new) for old, new in zip(self.arguments[name], self.caches[name], strict=True)]
 
     def _split(self, old, new):
@@ -235,12 +235,12 @@ class _Trace:
         return self._weights.devices[self.stage(tensor)]
 
     def slices(self, cache):
-        """Returns the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
+        """Return the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
         found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
         return {} if None in found.values() else found
 
     def feeds(self, name, splits):
-        """Returns the list with the dictionary from tensor to the number of its part, for each tensor of a cache."""
+        """Return the list with the dictionary from tensor to the number of its part, for each tensor of a cache."""
         return [self._feeds(*each) for each in zip(self.arguments[name], splits)]
 
     def _feeds(self, old, split):
@@ -252,7 +252,7 @@ class _Trace:
         return {ref: index for ref, (_, index) in found.items()}
 
     def new_parts(self, name, splits):
-        """Returns the list with the new parts of each tensor of a cache, empty for one that does not change."""
+        """Return the list with the new parts of each tensor of a cache, empty for one that does not change."""
         return [self._parts(*each) for each in zip(self.arguments[name], self.caches[name], splits)]
 
     def _parts(self, old, new, split):
@@ -274,7 +274,7 @@ def _gives_known_shape(operation):
 
 
 def _slice_of(operation):
-    """Returns the pair (axis, index) of an operation that takes a slice at an index of an axis; None for others."""
+    """Return the pair (axis, index) of an operation that takes a slice at an index of an axis; None for others."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)
@@ -320,7 +320,7 @@ class _Program:
             feeds += outputs
 
     def run(self, weights, arguments, parts):
-        """Returns the result of `CachedCall.__call__`."""
+        """Return the result of `CachedCall.__call__`."""
         trace = self._trace
         values = {placeholder.ref(): tensor for name, value in arguments.items() if name in trace.arguments
                   for placeholder, tensor in zip(trace.arguments[name], _tensors(value))}
@@ -343,7 +343,7 @@ def _flatten(nests: Iterable) -> list:
 
 
 def _tensors(nest):
-    """Returns the tensors, or their specs, of a nest that may also hold other objects."""
+    """Return the tensors, or their specs, of a nest that may also hold other objects."""
     return [leaf for leaf in keras.tree.flatten(nest) if isinstance(leaf, (tf.Tensor, tf.TensorSpec))]
 
 

@@ -70,7 +70,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Compares classes of KerasHub; a model without a preset may also learn tokens of other tokenizers."""
+        """Compare classes of KerasHub; a model without a preset may also learn tokens of other tokenizers."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -83,7 +83,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'tokens of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
-        """Writes a preset that plain KerasHub loads, including the tokenizer of training."""
+        """Write a preset that plain KerasHub loads, including the tokenizer of training."""
         if not hasattr(model, 'save_to_preset'):
             return []
         path = os.path.join(folder, 'preset')
@@ -124,7 +124,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Returns the preprocessor that a preset has for a task; None if it has none.
+    """Return the preprocessor that a preset has for a task; None if it has none.
 
     Args:
         preset: folder or name of the preset, or None.
@@ -162,7 +162,7 @@ def _with_head(hub, backbone, p):
 
 
 def _stored_arguments(preset, task_class):
-    """Returns the arguments of the head with which a preset was saved, if it is of the same class."""
+    """Return the arguments of the head with which a preset was saved, if it is of the same class."""
     presets = keras_hub_presets()
     if not presets.check_file_exists(preset, _TASK_CONFIG):
         return {}
@@ -174,7 +174,7 @@ def _stored_arguments(preset, task_class):
 
 
 def _task_class(hub, head, backbone_class):
-    """Returns the class of tasks for a backbone: its own, or one that it inherits."""
+    """Return the class of tasks for a backbone: its own, or one that it inherits."""
     base = getattr(hub.models, _TASKS[head])
     tasks = [cls for cls in vars(hub.models).values() if inspect.isclass(cls) and issubclass(cls, hub.models.Task)]
     found = [cls for cls in tasks if cls.backbone_cls is backbone_class]
@@ -188,7 +188,7 @@ def _task_class(hub, head, backbone_class):
 
 
 def _tokenizer_class(model):
-    """Returns KerasHub's class of tokenizers for a model, or None if it has none."""
+    """Return KerasHub's class of tokenizers for a model, or None if it has none."""
     if getattr(type(model), 'preprocessor_cls', None) is not None:
         return getattr(type(model).preprocessor_cls, 'tokenizer_cls', None)
     backbone_class = type(getattr(model, 'backbone', model))
@@ -197,7 +197,7 @@ def _tokenizer_class(model):
 
 
 def _load_backbone_weights(loader, backbone):
-    """Reads weights into an existing backbone, whose variables are on the devices of their partitions."""
+    """Read weights into an existing backbone, whose variables are on the devices of their partitions."""
     if hasattr(loader, '_load_backbone_weights'):
         loader._load_backbone_weights(backbone)
         return

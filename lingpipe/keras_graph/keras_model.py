@@ -20,7 +20,7 @@ move_variables = model_segments.move_variables
 
 def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
                     values: dict[int, tuple]) -> tuple[list[model_units.Unit], dict[int, int]]:
-    """Makes units also return the logits of a model's outputs.
+    """Make units also return the logits of a model's outputs.
 
     A cross-entropy needs the logits of an output that is rounded to 0 or 1. Keras attaches them to the tensor, but they
     would be lost when the tensor leaves a partition.
@@ -46,7 +46,7 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
 
 
 def _positions(unit, inputs, training):
-    """Returns the places of those outputs of a unit that have logits of the same shape and type."""
+    """Return the places of those outputs of a unit that have logits of the same shape and type."""
     variables, found = [variable for layer in unit.layers for variable in layer.variables], set()
 
     def run(inputs, values):
@@ -115,11 +115,11 @@ class ModelGraph:
         return self.model.trainable_variables
 
     def refuse_micro_batches(self) -> None:
-        """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
+        """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
         model_checks.refuse_mixed_rows(self, self._outputs)
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flattens a user's inputs of the model into a list of tensors, cast and reshaped as the model does.
+        """Flatten a user's inputs of the model into a list of tensors, cast and reshaped as the model does.
 
         Args:
             inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
@@ -138,14 +138,14 @@ class ModelGraph:
         return tensors
 
     def pack_outputs(self, outputs: list) -> Any:
-        """Turns the last stage's list of tensors into the nest that the model returns."""
+        """Turn the last stage's list of tensors into the nest that the model returns."""
         outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
         for place, tensor in zip(self._logits, logits):
             outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
     def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
-        """Cuts the model.
+        """Cut the model.
 
         Args:
             ends: list of ascending end indices, the last of which is the number of units.
@@ -160,7 +160,7 @@ class ModelGraph:
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Moves the variables of each stage, and their slots in the model's optimizer, to its device, in place.
+        """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place.
 
         Args:
             devices: list of device names, one per stage.
@@ -174,7 +174,7 @@ class ModelGraph:
                 optimizer_parts.move_slots(layer.optimizer)
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
-        """Counts the operations and parameters of each unit from shapes, without running it or copying a weight.
+        """Count the operations and parameters of each unit from shapes, without running it or copying a weight.
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
@@ -201,7 +201,7 @@ class ModelGraph:
                 self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
-        """Returns the specs of the tensors between units, for inputs whose sizes are all known.
+        """Return the specs of the tensors between units, for inputs whose sizes are all known.
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts.
@@ -213,7 +213,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Returns the trainable and the other weights that no earlier unit uses, without seeds."""
+        """Return the trainable and the other weights that no earlier unit uses, without seeds."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -223,7 +223,7 @@ class ModelGraph:
         return [weight for weight in frozen if self._first_units[id(weight)] == index]
 
     def units_with_backward(self) -> list[bool]:
-        """Returns for each unit whether it has a backward pass: it has a trained weight or its inputs depend on one."""
+        """Return for each unit whether it has a backward pass: it has a trained weight or its inputs depend on one."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -231,7 +231,7 @@ class ModelGraph:
         return found
 
     def describe_unit(self, unit: model_units.Unit) -> str | None:
-        """Returns a text that is equal for units that differ only in weights; None if it is unknown."""
+        """Return a text that is equal for units that differ only in weights; None if it is unknown."""
         return _describe(unit)
 
     def _trace_one_example(self, specs):
@@ -248,7 +248,7 @@ class ModelGraph:
                 'examples.') from error
 
     def _trace(self, specs):
-        """Returns the list of the `Flops` of all units, and the result of `value_specs`."""
+        """Return the list of the `Flops` of all units, and the result of `value_specs`."""
         values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
         for unit in self.units:
             found, outputs = _trace_once(known, unit, [values[number] for number in unit.inputs])
@@ -257,7 +257,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Removes values from the units that turned out to be None, although symbolic outputs are tensors."""
+        """Remove values from the units that turned out to be None, although symbolic outputs are tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -280,7 +280,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Counts a layer whose Python needs sizes that the model does not know as one product with its weights."""
+    """Count a layer whose Python needs sizes that the model does not know as one product with its weights."""
     try:
         return control_flow.until_traced(_trace, unit, inputs)
     except (TypeError, control_flow.UntranslatableError):
@@ -296,7 +296,7 @@ def _num_values(weights):
 
 
 def _describe(unit):
-    """Describes a unit by its config; None if it has none, because `get_config` may fail in any way."""
+    """Describe a unit by its config; None if it has none, because `get_config` may fail in any way."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:
@@ -307,7 +307,7 @@ def _describe(unit):
 
 
 def _trace(unit, inputs):
-    """Returns the `Flops` of a unit and, for each output, its spec and that of its Keras mask."""
+    """Return the `Flops` of a unit and, for each output, its spec and that of its Keras mask."""
     variables = [variable for layer in unit.layers for variable in layer.variables]
 
     def run(inputs, values):

@@ -15,7 +15,7 @@ _KERNELS = 'kernel', 'embeddings'
 
 
 def define(p: hyperparams.Params) -> None:
-    """Defines the fields that `apply` reads.
+    """Define the fields that `apply` reads.
 
     Args:
         p: Params of a model's source.
@@ -29,7 +29,7 @@ def define(p: hyperparams.Params) -> None:
 
 
 def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.Params) -> None:
-    """Gives a model low-rank parts and freezes weights, as its params say.
+    """Give a model low-rank parts and freeze weights, as its params say.
 
     Args:
         model: built `keras.Model`; it is changed in place.
@@ -64,7 +64,7 @@ def _outside_of_backbone(model, weights):
 
 
 def _backbone_of(model):
-    """Returns the KerasHub backbone that a model is or has, or None."""
+    """Return the KerasHub backbone that a model is or has, or None."""
     parts = [getattr(model, 'backbone', None), model]
     return next((part for part in parts if hasattr(part, 'default_lora_layer_names')), None)
 
@@ -101,14 +101,14 @@ def _add_default_parts(model, able, rank):
 
 
 def _example(paths):
-    """Returns an expression for a layer of attention, or for any layer; None if there are none."""
+    """Return an expression for a layer of attention, or for any layer; None if there are none."""
     names = [path.rpartition('/')[2] for path in paths]
     name = next((name for word in ('query', 'attention', '') for name in names if word in name), None)
     return name and (f'.*/{name}' if any(path.endswith(f'/{name}') for path in paths) else name)
 
 
 def _layers_by_path(model, named):
-    """Returns a dictionary from path to the list of the layers there that can have LoRA."""
+    """Return a dictionary from path to the list of the layers there that can have LoRA."""
     names, found = {id(variable): name for name, variable in named.items()}, {}
     for layer in model._flatten_layers(include_self=False):  # pylint: disable=protected-access
         if hasattr(layer, 'lora_enabled') and layer.weights:
@@ -117,7 +117,7 @@ def _layers_by_path(model, named):
 
 
 def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
-    """Returns the names that expressions of a field match."""
+    """Return the names that expressions of a field match."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
                          f"{field}=['.*/bias'].")
@@ -133,7 +133,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freezes whole layers if possible, so that a frozen batch norm keeps its averages, then single variables."""
+    """Freeze whole layers if possible, so that a frozen batch norm keeps its averages, then single variables."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -162,14 +162,14 @@ class LowRank(NamedTuple):
     second: keras.Variable
 
     def merged(self) -> np.ndarray:
-        """Returns the kernel that the layer computes with, in the precision of its base."""
+        """Return the kernel that the layer computes with, in the precision of its base."""
         base, scale = self.base.numpy(), self.layer.lora_alpha / self.layer.lora_rank
         update = scale * np.matmul(self.first.numpy(), self.second.numpy())
         return (base.astype(update.dtype) + update).astype(base.dtype)
 
 
 def low_rank_layers(model: keras.Model) -> list[LowRank]:
-    """Lists the layers of a model that have LoRA."""
+    """List the layers of a model that have LoRA."""
     layers = [layer for layer in model._flatten_layers() if getattr(layer, 'lora_enabled', False)]
     return [LowRank(layer, *(getattr(layer, attribute.format(name)) for attribute in ('_{}', 'lora_{}_a', 'lora_{}_b')))
             for layer in layers for name in _KERNELS if hasattr(layer, f'lora_{name}_a')]
@@ -177,7 +177,7 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 
 @contextlib.contextmanager
 def able_to_learn(model: keras.Model) -> Iterator[None]:
-    """Keeps the first part of each pair while the `with` block loads kernels.
+    """Keep the first part of each pair while the `with` block loads kernels.
 
     Keras sets both parts to zero when it loads a kernel, and then neither has a gradient.
     """
@@ -193,7 +193,7 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Merges LoRA into the kernels of a model inside the `with` block, so that it can be written without LoRA.
+    """Merge LoRA into the kernels of a model inside the `with` block, so that it can be written without LoRA.
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
     It alone merges into quantized kernels, with new scales.
@@ -221,7 +221,7 @@ def _merged_layer(low_rank):
 
 @contextlib.contextmanager
 def _without_variables(layer, variables):
-    """Removes variables from a layer's own inside the `with` block, and restores them at its end."""
+    """Remove variables from a layer's own inside the `with` block, and restore them at its end."""
     trained = [variable.trainable for variable in variables]
     for variable in variables:
         layer._untrack_variable(variable)

@@ -13,7 +13,7 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 
 
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
-    """Raises ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
+    """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
 
     Layers may: each of them works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
     with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
@@ -44,7 +44,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raises ValueError if a Lambda, or a layer with an axis of 0, mixes the rows of a batch; see `refuse_mixed_rows`.
+    """Raise ValueError if a Lambda, or a layer with an axis of 0, mixes the rows of a batch; see `refuse_mixed_rows`.
 
     Args:
         layers: built layers, one after the other.
@@ -65,7 +65,7 @@ def _traced(layer: Any, given: Any) -> list[dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Returns a unit whose specs do not have the sizes that the model gives the batch."""
+    """Return a unit whose specs do not have the sizes that the model gives the batch."""
     opened = copy.copy(unit)
     opened.specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes
                     else spec for spec in unit.specs]
@@ -77,7 +77,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
-    """Returns the values of a model by their numbers."""
+    """Return the values of a model by their numbers."""
     values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -86,7 +86,7 @@ def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependenc
 
 
 def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> list[dependence.Value]:
-    """Returns the values of a unit's outputs."""
+    """Return the values of a unit's outputs."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)
@@ -117,7 +117,7 @@ def _shapes(value: dependence.Value) -> str:
 
 
 def _function_of(unit: Any) -> Any:
-    """Returns a unit as a function of a list of tensors."""
+    """Return a unit as a function of a list of tensors."""
     variables = [variable for layer in unit.layers for variable in layer.variables]
 
     def run(inputs):
@@ -151,7 +151,7 @@ def _loses_batch(unit: Any) -> bool:
 
 
 def _refuse_other_axis(unit: Any, given: list[dependence.Value]) -> None:
-    """Refuses a layer whose input has the batch in another dimension than the first."""
+    """Refuse a layer whose input has the batch in another dimension than the first."""
     for value in given:
         if value.dependence not in (forms.ROWS, forms.CONSTANT):
             raise ValueError(
@@ -174,7 +174,7 @@ def _refuse_mixed(unit: Any, value: dependence.Value) -> None:
 
 
 def _assumed(unit: Any, given: list[dependence.Value]) -> list[dependence.Value]:
-    """Returns the values of outputs of a layer that is taken to keep the batch in the first dimension."""
+    """Return the values of outputs of a layer that is taken to keep the batch in the first dimension."""
     places = max((value.specs[0].shape[0] // forms.NUM_ROWS[0] for value in given
                   if value.dependence == forms.ROWS), default=1)
     return [dependence.Value(forms.CONSTANT, (spec, spec)) if _is_lost(spec)
@@ -186,7 +186,7 @@ def _with_rows(value: dependence.Value) -> dependence.Value:
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raises ValueError if a model takes other sizes than an input makes.
+    """Raise ValueError if a model takes other sizes than an input makes.
 
     Args:
         functional: the graph that Keras holds for it.
@@ -200,7 +200,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def _refuse_shape(model, tensor, made):
-    """Refuses other sizes; if there is one dimension more or less, Keras tries to adapt it."""
+    """Refuse other sizes; if there is one dimension more or less, Keras tries to adapt it."""
     taken = _sizes(tensor)
     if len(taken) == len(made) and any(None not in sizes and len(set(sizes)) > 1 for sizes in zip(taken, made)):
         raise ValueError(f'Model {model.name!r} takes examples of shape {taken} for {tensor.name!r}, but the input '
@@ -209,7 +209,7 @@ def _refuse_shape(model, tensor, made):
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raises ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
+    """Raise ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
 
     Args:
         functional: the graph that Keras holds for it.
@@ -226,6 +226,6 @@ def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
 
 
 def _sizes(tensor):
-    """Returns the list of the sizes of an example; None if one is unknown."""
+    """Return the list of the sizes of an example; None if one is unknown."""
     shape = tf.TensorShape(tensor.shape)
     return [None] if shape.rank is None else shape.as_list()[1:]

@@ -42,7 +42,7 @@ class Segment:
         return self.unit.position
 
     def __call__(self, values: list, training: bool) -> list:
-        """Runs the unit.
+        """Run the unit.
 
         Args:
             values: list of tensors; those that only pass through stay as they are, with their Keras masks.
@@ -53,7 +53,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raises ValueError if other outputs are None than in training mode, in which the model was cut."""
+        """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was '
@@ -81,7 +81,7 @@ class StageParts(NamedTuple):
 
 
 def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> list[StageParts]:
-    """Cuts a list of units into stages; a value that skips stages goes directly from producer to consumers::
+    """Cut a list of units into stages; a value that skips stages goes directly from producer to consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
                   +------------> e
@@ -104,7 +104,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
-    """Moves the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
+    """Move the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
 
     A variable of several stages goes to the first of them. The states of seed generators stay where they are.
 
@@ -122,7 +122,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
 
 def place_variable(variable: keras.Variable, device: str) -> None:
-    """Moves a variable to a device, in place; a variable without a value is allocated there."""
+    """Move a variable to a device, in place; a variable without a value is allocated there."""
     if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
         return
@@ -132,7 +132,7 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after):
-    """Returns the segments of a run; between units they pass only what a later unit or another stage still needs."""
+    """Return the segments of a run; between units they pass only what a later unit or another stage still needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

@@ -39,7 +39,7 @@ class KerasModelSource:
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this source."""
+        """Return the InstantiableParams of this source."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('dtype_policy', None, f'Precision of the model: one of {base_layer.DTYPE_POLICIES}; None: the global '
                                        'policy.')
@@ -51,7 +51,7 @@ class KerasModelSource:
         self.params.Freeze()
 
     def make(self) -> keras.Model:
-        """Makes the model.
+        """Make the model.
 
         Returns:
             A built Sequential or Functional model; variables without a value are allocated later.
@@ -59,11 +59,11 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def suitable_input(self) -> str:
-        """Returns a sentence that names an input with the model's inputs, and with labels for its outputs."""
+        """Return a sentence that names an input with the model's inputs, and with labels for its outputs."""
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:
-        """Loads the weights that training starts from, if `make` has not created them.
+        """Load the weights that training starts from, if `make` has not created them.
 
         Args:
             model: what `make` returned, with all variables allocated.
@@ -71,7 +71,7 @@ class KerasModelSource:
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raises ValueError if the tokens of an input have another meaning for the model.
+        """Raise ValueError if the tokens of an input have another meaning for the model.
 
         Args:
             model: what `make` returned.
@@ -80,7 +80,7 @@ class KerasModelSource:
         del model, tokenizer
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
-        """Writes a trained model in the source's own formats, in addition to the '.keras' file and the SavedModel.
+        """Write a trained model in the source's own formats, in addition to the '.keras' file and the SavedModel.
 
         Args:
             model: what `make` returned, trained.
@@ -143,7 +143,7 @@ class ModelOfFile(KerasModelSource):
 
 @contextlib.contextmanager
 def _errors_naming(path):
-    """Turns any error of Keras, zlib and HDF5 for a corrupt file into an error that names the file."""
+    """Turn any error of Keras, zlib and HDF5 for a corrupt file into an error that names the file."""
     try:
         yield
     except Exception as error:
@@ -166,7 +166,7 @@ def _require_file(path):
 
 def KerasModelParams(function: Callable | None = None, model_file: str | None = None,
                      **arguments: Any) -> hyperparams.InstantiableParams:
-    """Returns Params of a Keras model, for `GPipeLayer.Params().model`.
+    """Return Params of a Keras model, for `GPipeLayer.Params().model`.
 
         p.body.model = KerasModelParams(keras.applications.ResNet50, weights=None, classes=10)
         p.body.model = KerasModelParams(model_file='trained.keras')
@@ -189,7 +189,7 @@ def KerasModelParams(function: Callable | None = None, model_file: str | None = 
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Names layers in the `with` block as in a new program, so that a model always gets the same names."""
+    """Name layers in the `with` block as in a new program, so that a model always gets the same names."""
     outer = global_state.get_global_attribute(_NAME_COUNTERS)
     global_state.set_global_attribute(_NAME_COUNTERS, None)
     try:
@@ -199,7 +199,7 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Makes the model of a source in a precision, with reproducible names, its LoRA and its frozen weights.
+    """Make the model of a source in a precision, with reproducible names, its LoRA and its frozen weights.
 
     Args:
         source: where the model comes from.
@@ -213,7 +213,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Names the weights of a model by their layers.
+    """Name the weights of a model by their layers.
 
     Returns:
         Dictionary from a name such as 'backbone/layer_0/attention/query/kernel' to Keras variable, in model order;

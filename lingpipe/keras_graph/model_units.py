@@ -48,7 +48,7 @@ class Unit:
         return control_flow.run(self.layer, functools.partial(self._function, values, training))
 
     def with_logits(self, positions: list[int], numbers: list[int]) -> 'Unit':
-        """Returns a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
+        """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
             positions: list of places among the outputs.
@@ -63,7 +63,7 @@ class Unit:
         return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, outputs, specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Returns a copy of the unit without inputs and outputs that are None, given by their numbers."""
+        """Return a copy of the unit without inputs and outputs that are None, given by their numbers."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -94,7 +94,7 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
-    """Lists the layer calls of a model, including those inside nested models that consist only of layer calls.
+    """List the layer calls of a model, including those inside nested models that consist only of layer calls.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`.
@@ -111,14 +111,14 @@ def flatten_model(model: keras.Model) -> FlatModel:
 
 
 def flat_inputs(functional: Any, inputs: Any) -> list:
-    """Returns, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
+    """Return, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
     return keras.tree.flatten(without_others(functional, inputs))
 
 
 def without_others(functional: Any, inputs: Any) -> Any:
-    """Removes from a dictionary what the model does not take, because Keras counts all entries in order of names."""
+    """Remove from a dictionary what the model does not take, because Keras counts all entries in order of names."""
     if isinstance(inputs, dict) and isinstance(functional.input, dict):
         return {name: value for name, value in inputs.items() if name in functional.input}
     return inputs
@@ -137,7 +137,7 @@ class _Flattening:
         self._num_calls = collections.Counter()
 
     def inline(self, functional, inputs, path, dtype):
-        """Adds the units of a model."""
+        """Add the units of a model."""
         values = dict(zip(map(id, functional.inputs), inputs))
         for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)
@@ -185,7 +185,7 @@ class _Nested(NamedTuple):
 
 
 def _nested(node):
-    """Returns the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks.
+    """Return the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks.
 
     In Keras the outermost `training` overrides one in the call, so the latter is ignored.
     """
@@ -204,7 +204,7 @@ def _nested(node):
 
 
 def _functional_of(model):
-    """Returns the graph of a model that consists only of its graph, else None."""
+    """Return the graph of a model that consists only of its graph, else None."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         functional = model._functional  # pylint: disable=protected-access
     elif isinstance(model, Functional) and type(model).call is Functional.call:
@@ -230,7 +230,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Returns the type to which variables are cast between a model's layers, given that of the enclosing model."""
+    """Return the type to which variables are cast between a model's layers, given that of the enclosing model."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

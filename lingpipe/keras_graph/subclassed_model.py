@@ -22,7 +22,7 @@ class CallGraph(NamedTuple):
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
-    """Calls a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
+    """Call a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
 
     A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
     training and inference. So it may pass `training` on, but not use it otherwise. It may not read or assign a variable
@@ -84,7 +84,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Fails if operations such as reshapes take a size that the model does not know, which is None in a symbol."""
+    """Fail if operations such as reshapes take a size that the model does not know, which is None in a symbol."""
     shapes = [[2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)]
               for symbol in functional.inputs]
     specs = [tf.TensorSpec(shape, symbol.dtype) for shape, symbol in zip(shapes, functional.inputs)]
@@ -93,7 +93,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Returns the arguments of each layer; None if one receives numbers, or another `training` than the model."""
+    """Return the arguments of each layer; None if one receives numbers, or another `training` than the model."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
@@ -108,7 +108,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Identifies an operation; those such as an addition are new objects in every trace."""
+    """Identify an operation; those such as an addition are new objects in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     arguments = _arguments(operation)
@@ -121,6 +121,6 @@ def _arguments(operation):
 
 
 def calls(functional: Any) -> list:
-    """Returns the nodes of a Functional model in the order in which Keras runs them."""
+    """Return the nodes of a Functional model in the order in which Keras runs them."""
     by_depth = functional._nodes_by_depth  # pylint: disable=protected-access
     return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if not node.is_input]

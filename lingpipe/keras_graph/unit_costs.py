@@ -21,13 +21,13 @@ class _UnitAsLayer:
         self.weights = [weight for layer in unit.layers for weight in layer.weights]
 
     def __call__(self, inputs, training):
-        """Runs the unit on a `Boundary`, which holds its inputs and their Keras masks."""
+        """Run the unit on a `Boundary`, which holds its inputs and their Keras masks."""
         return self._unit(boundary.pack(inputs, boundary.list_structure(len(inputs.values))), training)
 
 
 def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
           cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
-    """Measures every unit of a model on a device, with copies of its weights there, one unit at a time.
+    """Measure every unit of a model on a device, with copies of its weights there, one unit at a time.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
@@ -48,7 +48,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
              tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Computes the tensor sizes of every unit of a model without allocating any.
+    """Compute the tensor sizes of every unit of a model without allocating any.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
@@ -69,7 +69,7 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
 
 
 def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-    """Finds the kernels that a GPU runs for every unit of a model.
+    """Find the kernels that a GPU runs for every unit of a model.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
@@ -81,7 +81,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """Calls `look` with each unit as a layer, its inputs, and whether it has a backward pass; once for equal units."""
+    """Call `look` with each unit as a layer, its inputs, and whether it has a backward pass; once for equal units."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)
@@ -110,5 +110,5 @@ def _inputs(unit, values):
 
 
 def _names_with_masks(unit, values):
-    """Names what `_inputs` holds, in the order of its tensors: the values, then their masks."""
+    """Name what `_inputs` holds, in the order of its tensors: the values, then their masks."""
     return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

@@ -47,7 +47,7 @@ class AwaitedWeights:
 
 
 def _assign(assigned, variable, value):
-    """Assigns rows of a few MiB at a time, because each part is copied on its way to another device or host."""
+    """Assign rows of a few MiB at a time, because each part is copied on its way to another device or host."""
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
@@ -63,7 +63,7 @@ def _assign(assigned, variable, value):
 
 
 def _assign_rows(variable, start, rows):
-    """Assigns rows in place; a slice of the variable would first read, and so copy, all of it."""
+    """Assign rows in place; a slice of the variable would first read, and so copy, all of it."""
     with tf.device(variable.device):
         tf.raw_ops.ResourceStridedSliceAssign(
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)

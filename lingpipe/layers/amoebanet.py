@@ -31,7 +31,7 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
+        """Map images `[batch, height, width, channels]` to `[batch, (height - 1) // 2, (width - 1) // 2, filters]`."""
         return self.batch_norm(self.convolution(inputs), training=training)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
@@ -68,7 +68,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         self.dense.build((shape[0], _FULL_FILTERS))
 
     def call(self, inputs: Any, training: bool | None = None) -> tuple:
-        """Adds `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
+        """Add `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
         if not training:
             return inputs
         x = self.pooling(keras.ops.relu(inputs[0]))
@@ -101,7 +101,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Classifies.
+        """Classify.
 
         Args:
             inputs: `(out, prev)` or `(out, prev, auxiliary_logits)`; `prev` is not used.
@@ -126,7 +126,7 @@ def _dense(layer, units):
 
 
 def _logits(x):
-    """Returns logits in at least float32, which a softmax cross-entropy needs."""
+    """Return logits in at least float32, which a softmax cross-entropy needs."""
     return keras.ops.cast(x, keras.backend.result_type(x.dtype, 'float32'))
 
 
@@ -134,7 +134,7 @@ def amoebanet_layers(
         genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, num_classes: int = 1001,
         use_auxiliary_head: bool = True, dropout_rate: float = 0.5, drop_path_final_keep_prob: float = 0.7,
         drop_path_num_steps: int | None = None, batch_norm_momentum: float = 0.9997) -> list[base_layer.LayerParams]:
-    """Returns an AmoebaNet as the list of its units, from the image to the logits.
+    """Return an AmoebaNet as the list of its units, from the image to the logits.
 
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
         ..., head
@@ -169,7 +169,7 @@ def amoebanet_layers(
 
 
 def _cells(cell, num_cells, reduction_size):
-    """Returns the Params of all cells in order, copies of `cell`."""
+    """Return the Params of all cells in order, copies of `cell`."""
     filters = reduction_size
     cells = [cell.Copy().Set(name='stem_cell_0', reduction=True, filters=filters // 4),
              cell.Copy().Set(name='stem_cell_1', reduction=True, filters=filters // 2)]

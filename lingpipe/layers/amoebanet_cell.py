@@ -123,7 +123,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer
 
     def _build_match(self, out_shape, prev_shape):
-        """Returns the layer that makes state 1 (None if it is unchanged) and the shape of state 1."""
+        """Return the layer that makes state 1 (None if it is unchanged) and the shape of state 1."""
         if prev_shape is None:
             return None, out_shape
         filters = self.params.filters
@@ -138,7 +138,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer, layer.compute_output_shape(prev_shape)
 
     def _build_operations(self, shapes):
-        """Returns the ten operations in order, and appends the shapes of the states 2 to 6 to `shapes`."""
+        """Return the ten operations in order, and append the shapes of the states 2 to 6 to `shapes`."""
         operations = []
         for edge, (operation, index) in enumerate(self._edges):
             side = 'right' if edge % 2 else 'left'
@@ -150,7 +150,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Returns for each concatenated state the layer that gives it the size of the last one, or None."""
+        """Return for each concatenated state the layer that gives it the size of the last one, or None."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
@@ -161,7 +161,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return [reduction(index) for index in self._genotype.concatenation]
 
     def call(self, inputs: Any, training: bool | None = None) -> tuple:
-        """Computes the cell.
+        """Compute the cell.
 
         Args:
             inputs: `(out, prev, *rest)`: the output of the last cell, `[batch, height, width, channels]`, that of the
@@ -188,7 +188,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
 
     def _path_scales(self, state, training):
-        """Returns for each operation the tensor its result is multiplied by, or None."""
+        """Return for each operation the tensor its result is multiplied by, or None."""
         dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
         scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
         return [next(scales) if is_dropped else None for is_dropped in dropped]
@@ -204,7 +204,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
 
 def _out_and_prev(inputs):
-    """Returns (out, prev, rest) of tensors or of shapes; prev is None if `inputs` is a single tensor or shape."""
+    """Return (out, prev, rest) of tensors or of shapes; prev is None if `inputs` is a single tensor or shape."""
     if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):
         return inputs, None, ()
     out, prev, *rest = inputs

@@ -44,7 +44,7 @@ class DropPath(base_layer.BaseLayer):
             self.seed_generator = keras.random.SeedGenerator(name='seed_generator')
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Drops `inputs`, `[batch, ...]`, for some examples."""
+        """Drop `inputs`, `[batch, ...]`, for some examples."""
         if not self.is_active(training):
             return inputs
         return inputs * self.draw_scales(inputs, num_paths=1)[0]
@@ -53,11 +53,11 @@ class DropPath(base_layer.BaseLayer):
         return input_shape
 
     def is_active(self, training: bool | None) -> bool:
-        """Returns whether paths are dropped at all, given the `training` argument of a call."""
+        """Return whether paths are dropped at all, given the `training` argument of a call."""
         return bool(training) and self.params.final_keep_prob < 1
 
     def keep_prob(self) -> float | tf.Tensor:
-        """Returns the probability, a float or a scalar tensor, of keeping a path at the current training step.
+        """Return the probability, a float or a scalar tensor, of keeping a path at the current training step.
 
         keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5); the
         final value if no step is known (see `base_layer.training_step`).
@@ -69,7 +69,7 @@ class DropPath(base_layer.BaseLayer):
         return 1.0 - keras.ops.minimum(1.0, keras.ops.cast(step, 'float32') / num_steps) * (1.0 - final)
 
     def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
-        """Draws the factors of several independent paths at once, which keeps the graph of a cell small.
+        """Draw the factors of several independent paths at once, which keeps the graph of a cell small.
 
         Args:
             inputs: `[batch, ...]`, a tensor of the batch size, rank and dtype of the paths.
@@ -85,7 +85,7 @@ class DropPath(base_layer.BaseLayer):
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
-    """Returns the output shape of 'same' padding, `strides` and `filters` for `[batch, height, width, channels]`."""
+    """Return the output shape of 'same' padding, `strides` and `filters` for `[batch, height, width, channels]`."""
     batch, height, width, _ = shape
     return batch, -(-height // strides), -(-width // strides), filters
 
@@ -114,7 +114,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
             momentum=self.params.batch_norm_momentum, epsilon=1e-3, name=name, dtype=self.dtype_policy)
 
     def _build_normalized(self, convolutions, shape):
-        """Builds a chain of convolutions on an input of `shape`; returns (convolution, batch norm) pairs."""
+        """Build a chain of convolutions on an input of `shape`; return (convolution, batch norm) pairs."""
         pairs = [(convolution, self._batch_norm(f'{convolution.name}_batch_norm')) for convolution in convolutions]
         for convolution, batch_norm in pairs:
             convolution.build(shape)
@@ -123,14 +123,14 @@ class AmoebaNetLayer(base_layer.BaseLayer):
         return pairs
 
     def _child(self, layer_class, name, **fields):
-        """Returns a layer of the family with this layer's batch norm and dtype."""
+        """Return a layer of the family with this layer's batch norm and dtype."""
         return layer_class.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
             **fields).Instantiate()
 
 
 def kernel_initializer() -> keras.initializers.Initializer:
-    """Returns a new initializer: variance scaling by fan-out with factor 2, as the released AmoebaNet uses for all."""
+    """Return a new initializer: variance scaling by fan-out with factor 2, as the released AmoebaNet uses for all."""
     return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
 
 
@@ -206,7 +206,7 @@ class Operation(AmoebaNetLayer):
         return [self._convolution('reduce', filters, 1), *inner, self._convolution('expand', p.filters, 1)]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
+        """Map `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`."""
         x = inputs if self.pooling is None else self.pooling(inputs)
         for convolution, batch_norm in self.convolutions:
             if self.pooling is None:
@@ -245,7 +245,7 @@ class FactorizedReduction(AmoebaNetLayer):
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, height, width, channels]` to `[batch, height / 2, width / 2, filters]`, rounded up."""
+        """Map `[batch, height, width, channels]` to `[batch, height / 2, width / 2, filters]`, rounded up."""
         x = keras.ops.relu(inputs) if self.params.relu else inputs
         halves = [self.even_convolution(x), self.odd_convolution(_without_first_pixels(_pad_to_even(x)))]
         return self.batch_norm(keras.ops.concatenate(halves, axis=-1), training=training)
@@ -262,6 +262,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drops the first row and column: far faster than a slice with strides, forward and backward."""
+    """Drop the first row and column: far faster than a slice with strides, forward and backward."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
-    """Rotates pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
+    """Rotate pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
 
     The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
     2104.09864, section 3.2.2).
@@ -89,7 +89,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
             dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attends.
+        """Attend.
 
         Args:
             inputs: `[batch, length, model_dim]`.
@@ -103,7 +103,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return self.combine(self.attend(queries, keys, values, allowed, self.params.is_causal, training))
 
     def project(self, inputs: tf.Tensor, start: int | tf.Tensor = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns queries, keys and values `[batch, length, num_heads, h]` of inputs that begin at position `start`."""
+        """Return queries, keys and values `[batch, length, num_heads, h]` of inputs that begin at position `start`."""
         shape = (-1, inputs.shape[1], self.params.num_heads, self.head_dim)
         queries, keys, values = (
             keras.ops.reshape(part, shape) for part in keras.ops.split(self.projection(inputs), 3, axis=-1))
@@ -113,7 +113,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def attend(self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, allowed: tf.Tensor | None = None,
                is_causal: bool = False, training: bool | None = None) -> tf.Tensor:
-        """Returns the weighted means of the values `[batch, queries, num_heads, h]`.
+        """Return the weighted means of the values `[batch, queries, num_heads, h]`.
 
         Args:
             queries: `[batch, queries, num_heads, h]`.
@@ -127,13 +127,13 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
 
     def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
-        """Returns the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
+        """Return the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
         shape = (batch_size, length, self.params.num_heads, self.head_dim)
         return tuple(keras.ops.zeros(shape, self.compute_dtype) for _ in range(2))
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Attends from the next vectors of a sequence to all vectors so far, whose keys and values are in the cache.
+        """Attend from the next vectors of a sequence to all vectors so far, whose keys and values are in the cache.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -156,7 +156,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return self.combine(self.attend(queries, keys, values, allowed[None, None])), (keys, values)
 
     def combine(self, heads: tf.Tensor) -> tf.Tensor:
-        """Maps `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
+        """Map `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -164,7 +164,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
 
 def _attention_weights(queries, keys, allowed, is_causal):
-    """Returns the attention weights `[batch, num_heads, queries, keys]`, a softmax in at least float32."""
+    """Return the attention weights `[batch, num_heads, queries, keys]`, a softmax in at least float32."""
     dtype = keras.backend.result_type(queries.dtype, 'float32')
     logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
     if is_causal:
@@ -190,7 +190,7 @@ class CrossAttention(MultiHeadAttention):
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def build(self, input_shape: Any) -> None:
-        """Creates the weights; `input_shape` is that of the target, whose vectors are as large as the source's."""
+        """Create the weights; `input_shape` is that of the target, whose vectors are as large as the source's."""
         p, model_dim = self.params, input_shape[-1]
         self.head_dim = self._head_dim(model_dim)
         inner_dim = p.num_heads * self.head_dim
@@ -204,7 +204,7 @@ class CrossAttention(MultiHeadAttention):
 
     def call(self, inputs: tf.Tensor, source: tf.Tensor | None = None,  # type: ignore[override]  # other arguments
              source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attends.
+        """Attend.
 
         Args:
             inputs: `[batch, length, model_dim]`, the target.
@@ -217,12 +217,12 @@ class CrossAttention(MultiHeadAttention):
         return self.attend_to(inputs, self.project_source(source), source_mask, training)
 
     def project_source(self, source: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns keys and values `[batch, source_length, num_heads, h]`, which are the same for every target."""
+        """Return keys and values `[batch, source_length, num_heads, h]`, which are the same for every target."""
         return tuple(map(self._heads, keras.ops.split(self.key_value_projection(source), 2, axis=-1)))
 
     def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
                   source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attends to a source that is projected once and used for many targets; see `call`."""
+        """Attend to a source that is projected once and used for many targets; see `call`."""
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))
@@ -232,7 +232,7 @@ class CrossAttention(MultiHeadAttention):
 
 
 def _with_part(cache, part, start):
-    """Returns `[batch, length, ...]` with `[batch, n, ...]` at `start`.
+    """Return `[batch, length, ...]` with `[batch, n, ...]` at `start`.
 
     `keras.ops.slice_update` would be an operation of XLA. Builds of TensorFlow for TPUs lack it on CPUs.
     """

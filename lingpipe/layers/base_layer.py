@@ -41,7 +41,7 @@ class BaseLayer(keras.layers.Layer):
 
     @classmethod
     def Params(cls) -> LayerParams:
-        """Returns the InstantiableParams of this layer class."""
+        """Return the InstantiableParams of this layer class."""
         p = LayerParams(cls)
         p.Define('name', None, 'Name of the layer; None lets the enclosing stack choose one.')
         p.Define(
@@ -65,7 +65,7 @@ class BaseLayer(keras.layers.Layer):
 
 @contextlib.contextmanager
 def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Iterator[None]:
-    """Sets the default dtype policy of layers that are created inside the `with` block.
+    """Set the default dtype policy of layers that are created inside the `with` block.
 
     Args:
         policy: Keras dtype policy, or its name; None and a map of policies change nothing.
@@ -93,7 +93,7 @@ def _policy(policy):
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Returns a copy of a layer's Params that names its precision: its own, if it has one, else `policy`.
+    """Return a copy of a layer's Params that names its precision: its own, if it has one, else `policy`.
 
     Args:
         policy: name of the policy for Params that have none, or None to leave it open.
@@ -115,12 +115,12 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
 
 
 def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
-    """Returns a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs."""
+    """Return a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs."""
     return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Lists what training changes, each once, by asking each variable, as Keras does for a whole model.
+    """List what training changes, each once, by asking each variable, as Keras does for a whole model.
 
     A frozen layer reports no trained variables, although layers inside it may have some, such as those of LoRA.
     """
@@ -129,13 +129,13 @@ def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variab
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Lists weights that training would change if they were not frozen: no moving statistics, which change."""
+    """List weights that training would change if they were not frozen: no moving statistics, which change."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Passes all layers by name to each layer with a method `tie`, so that it finds the layer whose weights it shares.
+    """Pass all layers by name to each layer with a method `tie`, so that it finds the layer whose weights it shares.
 
     Args:
         stack: list of Keras layers that are not built yet.
@@ -151,7 +151,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 
 @contextlib.contextmanager
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
-    """Makes `current_training_step()` return `step` inside the `with` block.
+    """Make `current_training_step()` return `step` inside the `with` block.
 
     The pipeline enters it around every stage, so that a layer needs no counter.
 
@@ -167,7 +167,7 @@ def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
 
 
 def current_training_step() -> int | tf.Tensor | None:
-    """Returns the step of the innermost `training_step` block, or None outside of all."""
+    """Return the step of the innermost `training_step` block, or None outside of all."""
     return getattr(_local, 'step', None)
 
 

@@ -38,7 +38,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return {**super().get_config(), 'group_size': self.group_size}
 
     def _moments(self, inputs, mask):
-        """Computes mean and variance; Keras calls this method."""
+        """Compute mean and variance; Keras calls this method."""
         weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
         count, total, squares = _sums(inputs, weights, self._reduction_axes)
         sums = collectives.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)
@@ -48,7 +48,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Returns {group size above 1: name of the first of some built layers that has it}: placements may lack them."""
+    """Return {group size above 1: name of the first of some built layers that has it}: placements may lack them."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

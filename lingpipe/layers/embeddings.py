@@ -29,12 +29,12 @@ class _AddedPositions(base_layer.BaseLayer):
         self.dropout = keras.layers.Dropout(params.input_dropout_prob, name='dropout', dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, start: int | tf.Tensor = 0, training: bool | None = None) -> tf.Tensor:
-        """Adds positions."""
+        """Add positions."""
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Adds the positions from `start` on, `[batch, n, model_dim]`; the cache stays as it is."""
+        """Add the positions from `start` on, `[batch, n, model_dim]`; the cache stays as it is."""
         return self(inputs, start=start), cache
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
@@ -45,7 +45,7 @@ class NoPositions(_AddedPositions):
     """Adds nothing, for networks with rotary positions; only applies the dropout of the input."""
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Returns zeros `[length, model_dim]`."""
+        """Return zeros `[length, model_dim]`."""
         del start
         return keras.ops.zeros((length, model_dim))
 
@@ -69,7 +69,7 @@ class LearnedPositions(_AddedPositions):
             initializer=keras.initializers.RandomNormal(stddev=0.02))
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Returns the trained vectors `[length, model_dim]` of the positions from `start` on."""
+        """Return the trained vectors `[length, model_dim]` of the positions from `start` on."""
         return keras.ops.slice(self.table, (start, 0), (length, model_dim))
 
 
@@ -80,7 +80,7 @@ class SinusoidalPositions(_AddedPositions):
     """
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Returns the waves `[length, model_dim]` at the positions from `start` on; `model_dim` is even."""
+        """Return the waves `[length, model_dim]` at the positions from `start` on; `model_dim` is even."""
         num_waves = model_dim // 2
         frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
         angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]
@@ -117,7 +117,7 @@ class TokenEmbedding(base_layer.BaseLayer):
             initializer=keras.initializers.RandomNormal(stddev=p.model_dim**-0.5))
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """Maps tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
+        """Map tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
         tokens = keras.ops.cast(inputs, 'int32')  # a Sequential model passes floats
         vectors = keras.ops.take(self.table, tokens, axis=0) * math.sqrt(self.params.model_dim)
         return keras.ops.cast(vectors, self.compute_dtype)
@@ -145,11 +145,11 @@ class TiedTable:
 
     @staticmethod
     def define_field(p: hyperparams.Params) -> None:
-        """Adds the field `tied_to` to the Params of the layer."""
+        """Add the field `tied_to` to the Params of the layer."""
         p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
 
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
-        """Finds the embedding whose table is shared; a stack calls this before it is built.
+        """Find the embedding whose table is shared; a stack calls this before it is built.
 
         Raises:
             ValueError: there is no such embedding.
@@ -169,7 +169,7 @@ class TiedTable:
         return [] if self.params.tied_to is None else [self.table]
 
     def shared_table(self, vocab_size: int, model_dim: int) -> keras.Variable | None:
-        """Returns the table of the embedding that this layer is tied to, or None if it is tied to none.
+        """Return the table of the embedding that this layer is tied to, or None if it is tied to none.
 
         Raises:
             ValueError: the table has another shape.
@@ -218,7 +218,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
             self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """Maps `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
+        """Map `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
         logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
         if self.params.use_bias:
             logits += self.bias

@@ -23,7 +23,7 @@ class REQUIRED:
 
 
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
-    """Returns InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
+    """Return InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
     If the constructor takes a layer, an initializer or the like, give its Params: each Instantiate then makes a new
     one. (Otherwise two layers would share one layer, and one initializer would give both the same weights.) A field
@@ -65,7 +65,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
 
     def Instantiate(self, **kwargs):
-        """Returns a new object of the class; a field that holds its default is left to the constructor."""
+        """Return a new object of the class; a field that holds its default is left to the constructor."""
         is_layer = inspect.isclass(self.cls) and issubclass(self.cls, keras.layers.Layer)
         dtype = kwargs.get('dtype', _instantiated(self.dtype)) if is_layer and 'dtype' in self else None
         with base_layer.default_policy(dtype):  # also of the layers inside it
@@ -98,7 +98,7 @@ def _instantiated(value):
 
 
 def _described(value, field):
-    """Returns `value` with every Keras object in it replaced by its Params."""
+    """Return `value` with every Keras object in it replaced by its Params."""
     if isinstance(value, keras.layers.Layer):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
@@ -130,7 +130,7 @@ def _undescribed_error(value, field):
 
 @functools.cache
 def _defaults(cls):
-    """Returns {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
+    """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
     They are those of its constructor, and while the constructors take **kwargs also those of base classes that have a
     default: what a base class requires, a subclass with arguments of its own gives it.

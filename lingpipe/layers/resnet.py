@@ -31,7 +31,7 @@ class ResNetLayer(base_layer.BaseLayer):
         return p
 
     def _batch_norm(self, **fields):
-        """Returns the batch norm that follows each convolution of the network."""
+        """Return the batch norm that follows each convolution of the network."""
         return batch_normalization.BatchNormalization(
             group_size=self.params.batch_norm_group_size, momentum=self.params.batch_norm_momentum,
             epsilon=1e-5, name='batch_normalization', dtype=self.dtype_policy, **fields)
@@ -75,7 +75,7 @@ class ResNetConvolution(ResNetLayer):
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`.
+        """Map `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`.
 
         Height and width are rounded up.
         """
@@ -115,7 +115,7 @@ class ResNetStem(ResNetLayer):
         self.convolution.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or full size."""
+        """Map images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or full size."""
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 
@@ -166,7 +166,7 @@ class ResNetBlock(ResNetLayer):
             self.shortcut.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, height, width, channels]` to `[batch, height / strides, width / strides, output channels]`."""
+        """Map `[batch, height, width, channels]` to `[batch, height / strides, width / strides, output channels]`."""
         x = inputs
         for convolution in self.convolutions:
             x = convolution(x, training=training)
@@ -197,7 +197,7 @@ class ResNetHead(base_layer.BaseLayer):
         self.dense.build((input_shape[0], input_shape[-1]))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
+        """Map `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
         logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
         return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
 
@@ -207,7 +207,7 @@ class ResNetHead(base_layer.BaseLayer):
 
 def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,
                   batch_norm_momentum: float = 0.9, batch_norm_group_size: int = 1) -> list[base_layer.LayerParams]:
-    """Returns a ResNet as the list of its units, from the image to the logits.
+    """Return a ResNet as the list of its units, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head
 

@@ -51,7 +51,7 @@ class FeedForward(base_layer.BaseLayer):
             dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, length, model_dim]` to the same shape."""
+        """Map `[batch, length, model_dim]` to the same shape."""
         hidden = self.hidden(inputs)
         if self.params.is_gated:
             hidden, gate = keras.ops.split(hidden, 2, axis=-1)
@@ -105,7 +105,7 @@ class TransformerBlock(base_layer.BaseLayer):
             layer.build(input_shape)
 
     def call(self, inputs: Any, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Maps `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
+        """Map `[batch, length, model_dim]` to the same shape; see `MultiHeadAttention.call` for `mask`."""
         attended = self.attention(self.attention_norm(inputs), mask=mask, training=training)
         return self._transform(inputs + self.attention_dropout(attended, training=training), training)
 
@@ -114,12 +114,12 @@ class TransformerBlock(base_layer.BaseLayer):
         return x + self.feed_forward_dropout(transformed, training=training)
 
     def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
-        """Returns the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
+        """Return the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
         return self.attention.initial_cache(batch_size, length)
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Maps the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
+        """Map the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
 
@@ -133,7 +133,7 @@ def transformer_lm_layers(
         is_gated: bool = False, use_bias: bool = True, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
-    """Returns a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
+    """Return a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax
 

@@ -57,7 +57,7 @@ class SourceEmbedding(_SequenceEmbedding):
         self._build_positions(input_shape['source'])
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with vectors `[batch, source_length, model_dim]` as source and a boolean `source_mask`."""
+        """Return the nest with vectors `[batch, source_length, model_dim]` as source and a boolean `source_mask`."""
         tokens = keras.ops.cast(inputs['source'], 'int32')
         mask = keras.ops.not_equal(tokens, self.params.padding_id)
         return {**inputs, 'source': self._embedded(tokens, training), 'source_mask': mask}
@@ -81,7 +81,7 @@ class EncoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with a new source `[batch, source_length, model_dim]`."""
+        """Return the nest with a new source `[batch, source_length, model_dim]`."""
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
@@ -109,12 +109,12 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
             self.table = shared
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
+        """Return the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
         tokens = keras.ops.cast(inputs['target'], 'int32')
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
 
     def decode(self, tokens: tf.Tensor, start: int | tf.Tensor) -> tf.Tensor:
-        """Returns vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
+        """Return vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
         return self.positions(embeddings.TokenEmbedding.call(self, tokens), start=start)
 
     def compute_output_shape(self, input_shape: Any) -> dict[str, tuple]:
@@ -143,7 +143,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Returns the nest with a new target `[batch, target_length, model_dim]`."""
+        """Return the nest with a new target `[batch, target_length, model_dim]`."""
         x = inputs['target']
         attended = self.attention(self.attention_norm(x), training=training)
         x += self.attention_dropout(attended, training=training)
@@ -154,7 +154,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],  # type: ignore[override]  # other arguments
                source: tuple[tf.Tensor, ...], start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Maps the next vectors of a target; see `MultiHeadAttention.decode`.
+        """Map the next vectors of a target; see `MultiHeadAttention.decode`.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -185,7 +185,7 @@ class TranslationHead(embeddings.SoftmaxHead):
         super().build(input_shape['target'])
 
     def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns logits `[batch, target_length, vocab_size]`."""
+        """Return logits `[batch, target_length, vocab_size]`."""
         logits, limit = super().call(inputs['target']), self.params.logits_abs_max
         return logits if limit is None else keras.ops.clip(logits, -limit, limit)
 
@@ -202,7 +202,7 @@ def transformer_nmt_layers(
         activation: str = 'relu', padding_id: int = 0, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
-    """Returns an encoder and a decoder as the list of their units, from tokens to logits.
+    """Return an encoder and a decoder as the list of their units, from tokens to logits.
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 

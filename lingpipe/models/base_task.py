@@ -28,7 +28,7 @@ class BaseTask:
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the InstantiableParams of this task, with `body`, `train` and `eval`."""
+        """Return the InstantiableParams of this task, with `body`, `train` and `eval`."""
         p = hyperparams.InstantiableParams(cls)
         p.Define('name', None, 'Name of the task.')
         p.Define('body', gpipe_layer.GPipeLayer.Params().Set(name='body'), 'The stack of layers, as GPipeLayer params.')
@@ -47,7 +47,7 @@ class BaseTask:
         self.loss_and_metrics = losses.LossAndStates(self.loss, self._states)
 
     def loss(self, targets: Any, outputs: Any) -> dict[str, Any]:
-        """Computes the metrics of one micro-batch.
+        """Compute the metrics of one micro-batch.
 
         Args:
             targets: tuple (labels, weights), each `[batch]`; examples of weight 0 do not count.
@@ -58,7 +58,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if an input does not fit the body in a way that shapes do not show."""
+        """Raise ValueError if an input does not fit the body in a way that shapes do not show."""
         tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
         if tokenizer is not None and source is not None:
             source.Instantiate().check_tokenizer(self.body.model, tokenizer)
@@ -68,7 +68,7 @@ class BaseTask:
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
-        """Raises ValueError if an input does not have a label for each position at which the body returns logits.
+        """Raise ValueError if an input does not have a label for each position at which the body returns logits.
 
         The task compares outputs with `num_targets` tensors: labels, weights, and maybe more; None: any.
         """
@@ -83,12 +83,12 @@ class BaseTask:
                              f'{self.suitable_input()}')
 
     def suitable_input(self) -> str:
-        """Returns a sentence that names the input for the body."""
+        """Return a sentence that names the input for the body."""
         source = self.params.body.model
         return source.Instantiate().suitable_input() if source else 'Use another input.'
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
-        """Returns the arguments of the Keras metrics of `params.metrics`: tensors (y_true, y_pred, sample_weight).
+        """Return the arguments of the Keras metrics of `params.metrics`: tensors (y_true, y_pred, sample_weight).
 
         Args:
             targets: as `loss` takes them; here labels come first, then weights.
@@ -105,7 +105,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Computes metrics that take longer than `loss`, such as of whole translations, for the final evaluation.
+        """Compute metrics that take longer than `loss`, such as of whole translations, for the final evaluation.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.
@@ -119,17 +119,17 @@ class BaseTask:
         return {}
 
     def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Returns a short text that shows what the model does so far, for each evaluation in training, or None."""
+        """Return a short text that shows what the model does so far, for each evaluation in training, or None."""
         del training_input, read
         return None
 
     def is_larger_better(self, metric: str) -> bool | None:
-        """Returns whether a larger value of one of `metric_names`, called before, is better; None: not known."""
+        """Return whether a larger value of one of `metric_names`, called before, is better; None: not known."""
         state = self._states.get(metric)
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Finds the names of all metrics by tracing only them and `loss`, before the first step is built.
+        """Find the names of all metrics by tracing only them and `loss`, before the first step is built.
 
         Args:
             targets: nest of `tf.TensorSpec` `[batch, ...]`.
@@ -145,7 +145,7 @@ class BaseTask:
 
 
 def train_params() -> hyperparams.Params:
-    """Returns the Params of training, with Lingvo's names if Lingvo has them."""
+    """Return the Params of training, with Lingvo's names if Lingvo has them."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
     p.Define('learning_rate', None, "Constant learning rate; None: that of lr_schedule, or the optimizer's own.")
@@ -175,7 +175,7 @@ def train_params() -> hyperparams.Params:
 
 
 def eval_params() -> hyperparams.Params:
-    """Returns the Params of evaluation."""
+    """Return the Params of evaluation."""
     p = hyperparams.Params()
     p.Define('interval_steps', 0, 'Training steps between two evaluations; 0 evaluates at the end only.')
     p.Define('best_metric', 'loss', "Metric whose best checkpoint is kept in 'best'; None keeps no best.")

@@ -14,7 +14,7 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Finds what each of the losses that a model was compiled with returns for a batch.
+    """Find what each of the losses that a model was compiled with returns for a batch.
 
     Args:
         compile_loss: Keras's record of losses, once built.
@@ -49,7 +49,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """Returns the specs of the targets and outputs that Keras gives each loss; they are recorded in a list."""
+    """Return the specs of the targets and outputs that Keras gives each loss; they are recorded in a list."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -104,7 +104,7 @@ class CompiledLoss:
         return len(self._parts)
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Returns {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
+        """Return {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
 
         Args:
             outputs: nest of tensors `[micro_batch, ...]`.
@@ -116,7 +116,7 @@ class CompiledLoss:
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets: Targets, outputs: Any) -> list[tf.Tensor]:
-        """Returns, for each loss, the weight that its mean divides by.
+        """Return, for each loss, the weight that its mean divides by.
 
         Args:
             outputs: nest of tensors `[batch, ...]`.
@@ -124,7 +124,7 @@ class CompiledLoss:
         return [weight for _, weight in self._compute(targets, outputs)[1]]
 
     def _compute(self, targets, outputs):
-        """Lets Keras give each loss its targets, outputs and weights, and records the results in a list."""
+        """Let Keras give each loss its targets, outputs and weights, and record the results in a list."""
         found = []
         shares = [tf.math.divide_no_nan(tf.reduce_sum(share), tf.cast(targets.num_rows, share.dtype)**2)
                   for share in targets.shares]
@@ -146,7 +146,7 @@ def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
 
 
 def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
-    """Returns targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
+    """Return targets and sample weights as `Targets` without shares, and the `Structure` of the pair."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
@@ -154,7 +154,7 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
 
 
 def with_shares(targets: Targets, weights: Any) -> Targets:
-    """Returns the `Targets` with the shares of losses; `weights` is a list of their weights in the batch."""
+    """Return the `Targets` with the shares of losses; `weights` is a list of their weights in the batch."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
         shares=[tf.fill(rows, tf.math.divide_no_nan(tf.cast(targets.num_rows, weight.dtype), weight))
@@ -162,7 +162,7 @@ def with_shares(targets: Targets, weights: Any) -> Targets:
 
 
 def _metrics_of(loss, kind):
-    """Returns a loss as a function `(y_true, outputs, sample_weight) -> {'loss': (sum, weight)}`."""
+    """Return a loss as a function `(y_true, outputs, sample_weight) -> {'loss': (sum, weight)}`."""
     is_sum = kind is Kind.SUM or kind is Kind.ROWS and loss.reduction == 'sum'
     metrics = _as_sum(loss) if is_sum else losses.KerasMean(loss)
 
@@ -174,7 +174,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wraps a loss that is a sum: it divides by 1, which is split over micro-batches by their numbers of examples."""
+    """Wrap a loss that is a sum: it divides by 1, which is split over micro-batches by their numbers of examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 
@@ -190,7 +190,7 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
 
 
 def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
-    """Computes the weight that the mean of each loss over a batch divides by.
+    """Compute the weight that the mean of each loss over a batch divides by.
 
     A mask passes through a model from the inputs to the outputs without using weights. So the model and its losses are
     traced as one graph, and only the part that the weights of the losses need is run. Zeros replace the outputs,
@@ -232,7 +232,7 @@ def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, t
 
 
 def _zeros_in_place_of(output, fractions):
-    """Returns zeros for an output; if one of its sizes is unknown, it is read from the output itself."""
+    """Return zeros for an output; if one of its sizes is unknown, it is read from the output itself."""
     sizes = output.shape[1:]
     if not sizes.is_fully_defined():
         return tf.zeros_like(output)

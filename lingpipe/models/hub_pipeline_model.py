@@ -33,7 +33,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             sample_weight: Any = None, initial_epoch: int = 0, steps_per_epoch: int | None = None,
             validation_steps: int | None = None, validation_batch_size: int | None = None,
             validation_freq: int = 1) -> Any:
-        """Trains on raw examples; see `keras.Model.fit` and KerasHub's tasks."""
+        """Train on raw examples; see `keras.Model.fit` and KerasHub's tasks."""
         if self.preprocessor is not None:
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split, validation_data)
             x, y, sample_weight = self._batches(x, y, sample_weight, batch_size), None, None
@@ -49,21 +49,21 @@ class HubPipelineModel(pipeline_model.PipelineModel):
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = 'auto',
                  sample_weight: Any = None, steps: int | None = None, callbacks: Any = None, return_dict: bool = False,
                  **cache: Any) -> Any:
-        """Evaluates raw examples; see `keras.Model.evaluate`. Validation data from `fit` are already preprocessed."""
+        """Evaluate raw examples; see `keras.Model.evaluate`. Validation data from `fit` are already preprocessed."""
         if self.preprocessor is not None and not cache:
             x, y, sample_weight, batch_size = self._batches(x, y, sample_weight, batch_size), None, None, None
         return super().evaluate(x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict, **cache)
 
     def predict(self, x: Any, batch_size: int | None = None, verbose: int | str = 'auto', steps: int | None = None,
                 callbacks: Any = None) -> Any:
-        """Computes the outputs for raw examples; see `keras.Model.predict`."""
+        """Compute the outputs for raw examples; see `keras.Model.predict`."""
         if self.preprocessor is not None:
             x, batch_size = self._batches(x, None, None, batch_size), None
         return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def generate(self, inputs: Any, max_length: int | None = None, stop_token_ids: Any = 'auto',
                  strip_prompt: bool = False, sampler: Any = None) -> Any:
-        """Generates text as the task does, with a group of prompts in flight for each partition.
+        """Generate text as the task does, with a group of prompts in flight for each partition.
 
         See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `pipelined_generation.PipelinedGeneration`.
 
@@ -96,16 +96,16 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None,
                        return_dict: bool = False) -> Any:
-        """Trains on a batch of raw examples; see `keras.Model.train_on_batch`."""
+        """Train on a batch of raw examples; see `keras.Model.train_on_batch`."""
         x, y, sample_weight = self._preprocessed(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> list[float]:
-        """Evaluates a batch of raw examples; see `keras.Model.test_on_batch`."""
+        """Evaluate a batch of raw examples; see `keras.Model.test_on_batch`."""
         return super().test_on_batch(*self._preprocessed(x, y, sample_weight), return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Computes the outputs for a batch of raw examples; see `keras.Model.predict_on_batch`."""
+        """Compute the outputs for a batch of raw examples; see `keras.Model.predict_on_batch`."""
         return super().predict_on_batch(self._preprocessed(x, None, None)[0])
 
     def _preprocessed(self, x, y, sample_weight):
@@ -114,7 +114,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
 
     def _batches(self, x, y, sample_weight, batch_size):
-        """Returns the `tf.data.Dataset` of preprocessed batches; a given dataset already has batches."""
+        """Return the `tf.data.Dataset` of preprocessed batches; a given dataset already has batches."""
         if not isinstance(x, tf.data.Dataset):
             parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
@@ -123,7 +123,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
 
 def _map_arrays(function, nest):
-    """Maps over the arrays of examples; a list is one array and not a nest, and None stays None."""
+    """Map over the arrays of examples; a list is one array and not a nest, and None stays None."""
     if isinstance(nest, tuple):
         return tuple(_map_arrays(function, part) for part in nest)
     if isinstance(nest, dict):
@@ -136,7 +136,7 @@ def _unpacked(data):
 
 
 def _split(examples, fraction, validation_data):
-    """Reserves the last part of arrays for validation, as Keras does if there are no separate validation data."""
+    """Reserve the last part of arrays for validation, as Keras does if there are no separate validation data."""
     if not fraction or validation_data is not None:
         return examples, validation_data
     sizes = []

@@ -25,7 +25,7 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if the model classifies something else, or lacks the logit of a class or a token."""
+        """Raise ValueError if the model classifies something else, or lacks the logit of a class or a token."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
         self._warn_of_softmax()
@@ -35,7 +35,7 @@ class ImageClassifier(base_task.BaseTask):
                              f'logits. Give the head num_classes={training_input.num_classes}.')
 
     def _warn_of_softmax(self):
-        """Warns if the last layer computes probabilities, because softmax would be applied twice."""
+        """Warn if the last layer computes probabilities, because softmax would be applied twice."""
         last, outputs = self.body.stack[-1], getattr(self.body.model, 'outputs', None)
         for layer in [output._keras_history.operation for output in outputs] if outputs else [last]:
             activation = getattr(layer, 'activation', None)
@@ -44,7 +44,7 @@ class ImageClassifier(base_task.BaseTask):
                                 'would hardly learn. Leave it out.', layer.name, type(self).__name__)
 
     def loss(self, targets: Any, outputs: Any) -> dict[str, tuple]:
-        """Returns the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
+        """Return the metrics 'loss' and 'accuracy'; see `BaseTask.loss`."""
         labels, weights = targets
         logits, *auxiliary = tf.nest.flatten(outputs)
         total = tf.reduce_sum(weights)
@@ -57,7 +57,7 @@ class ImageClassifier(base_task.BaseTask):
             'accuracy': (tf.math.divide_no_nan(tf.reduce_sum(correct * weights), total), total)}
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
-        """Returns labels, the main logits and weights; see `BaseTask.metric_arguments`."""
+        """Return labels, the main logits and weights; see `BaseTask.metric_arguments`."""
         return super().metric_arguments(targets, tf.nest.flatten(outputs)[0])
 
     def _cross_entropy(self, labels, logits):

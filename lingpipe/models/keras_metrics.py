@@ -18,7 +18,7 @@ _NODE = re.compile(r'{{.*?}} ?')  # which TensorFlow puts before the words of an
 
 
 def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
-    """Returns a dictionary from the name of a metric to its `MetricState`.
+    """Return a dictionary from the name of a metric to its `MetricState`.
 
     Args:
         arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`, tensors `[batch, ...]` each.
@@ -46,7 +46,7 @@ def _require_metric(params, field):
 
 
 def _name(params):
-    """Returns the name of a metric without a number, which Keras would add within a process, such as in 'auc_1'."""
+    """Return the name of a metric without a number, which Keras would add within a process, such as in 'auc_1'."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
@@ -72,7 +72,7 @@ class MetricState:
         self._metric: Any = None
 
     def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns what the examples of a micro-batch add to the metric's variables, float32 tensors of their shapes.
+        """Return what the examples of a micro-batch add to the metric's variables, float32 tensors of their shapes.
 
         Raises:
             ValueError: the metric cannot be computed in parts, or not from such tensors.
@@ -90,13 +90,13 @@ class MetricState:
         return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', ''))
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Returns the metric's number, a float32 scalar, from the sums of its variables."""
+        """Return the metric's number, a float32 scalar, from the sums of its variables."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
         return tf.cast(self._metric.stateless_result(values), tf.float32)
 
 
 def _tried(function, *arguments):
-    """Calls a function eagerly on the host, in a thread: there no graph, device or scope of Keras changes variables."""
+    """Call a function eagerly on the host, in a thread: there no graph, device or scope of Keras changes variables."""
     def on_host():
         with tf.device('CPU:0'):
             return function(*arguments)
@@ -106,7 +106,7 @@ def _tried(function, *arguments):
 
 
 def _random_examples(y_true, outputs, weights):
-    """Returns arrays of some specs: numbers between 0 and 1, or classes; weights from 1 to 2, as some metrics count."""
+    """Return arrays of some specs: numbers between 0 and 1, or classes; weights from 1 to 2, as some metrics count."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -158,7 +158,7 @@ class _Trial:
         self._others_weigh_nothing = self._state(self._with_weights_of(counted))
 
     def check(self, name):
-        """Raises ValueError if a number over several parts would differ from Keras's own."""
+        """Raise ValueError if a number over several parts would differ from Keras's own."""
         if isinstance(self._result, dict) or np.ndim(self._result):
             returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
             raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '
@@ -175,13 +175,13 @@ class _Trial:
                 'Choose a metric that uses sample_weight.')
 
     def _is_read(self, index):
-        """Returns whether the number depends on a variable: R2Score, for one, may count rows and not read them."""
+        """Return whether the number depends on a variable: R2Score, for one, may count rows and not read them."""
         some = [value + 1 for value in self._whole]
         other = [value + (place == index) for place, value in enumerate(some)]
         return not _are_close([self._number(some)], [self._number(other)])
 
     def _number(self, state):
-        """Computes the number in a graph, as in a training step; some metrics cannot do this."""
+        """Compute the number in a graph, as in a training step; some metrics cannot do this."""
         return tf.function(self._metric.stateless_result, autograph=False)([tf.constant(value) for value in state])
 
     def _rows(self, rows):
@@ -204,7 +204,7 @@ def _zeros(metric):
 
 
 def _are_equal(one, other):
-    """Returns whether arrays are equal but for rounding, of the largest element too: small ones may be differences."""
+    """Return whether arrays are equal but for rounding, of the largest element too: small ones may be differences."""
     largest = np.abs(other).max(initial=1.0)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
 
@@ -234,7 +234,7 @@ class OfClasses(keras.metrics.Metric):
         self._direction = getattr(metric, '_direction', None)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch of integer labels `[...]`, or `[..., 1]`, and logits `[..., classes]`."""
+        """Add a batch of integer labels `[...]`, or `[..., 1]`, and logits `[..., classes]`."""
         num_classes = y_pred.shape[-1]
         labels = keras.ops.cast(y_true, 'int32')
         if len(labels.shape) == len(y_pred.shape):
@@ -246,7 +246,7 @@ class OfClasses(keras.metrics.Metric):
         self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
 
     def result(self) -> tf.Tensor:
-        """Returns the value of the metric."""
+        """Return the value of the metric."""
         return self.metric.result()
 
     def get_config(self) -> dict[str, Any]:

@@ -39,13 +39,13 @@ class KerasTask(base_task.BaseTask):
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if the body does not predict classes, or does not know the input's tokens."""
+        """Raise ValueError if the body does not predict classes, or does not know the input's tokens."""
         super().check_input(training_input)
         if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
             self.require_labels(training_input)
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Returns the metric 'loss' of one micro-batch; see `BaseTask.loss`.
+        """Return the metric 'loss' of one micro-batch; see `BaseTask.loss`.
 
         Args:
             targets: tuple (labels, weights, ...): labels as the loss takes them, weights `[batch]` or

@@ -12,7 +12,7 @@ from lingpipe.models.sampling import Sampling
 
 
 def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tuple:
-    """Compares logits `[batch, length, vocab_size]` with the next tokens; labels and weights are `[batch, length]`.
+    """Compare logits `[batch, length, vocab_size]` with the next tokens; labels and weights are `[batch, length]`.
 
     Returns:
         Pairs of mean and weight of the smoothed cross-entropy in nats per token (arXiv 1512.00567, section 7) and of
@@ -28,7 +28,7 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the pair of the sum of values times weights over `total`, or 0 if that is 0, and `total`."""
+    """Return the pair of the sum of values times weights over `total`, or 0 if that is 0, and `total`."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total), total
 
 
@@ -53,7 +53,7 @@ class LanguageModel(base_task.BaseTask):
         self._sampler: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Returns the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
+        """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
 
         'bits_per_byte' is the plain cross-entropy over all bytes of the tokens, 'accuracy' that of the next token.
 
@@ -67,7 +67,7 @@ class LanguageModel(base_task.BaseTask):
         return {'loss': loss, 'bits_per_byte': bits, 'accuracy': accuracy}
 
     def check_input(self, training_input: Any) -> None:
-        """Raises ValueError if the body does not predict the labels, or does not know a token."""
+        """Raise ValueError if the body does not predict the labels, or does not know a token."""
         self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
@@ -78,7 +78,7 @@ class LanguageModel(base_task.BaseTask):
                 f'{vocab_size} logits.')
 
     def sample(self, training_input: Any, read: Callable) -> str | None:
-        """Returns a text that the model wrote, always with the same random numbers, so that texts can be compared."""
+        """Return a text that the model wrote, always with the same random numbers, so that texts can be compared."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and prompted_texts.reads_sources(training_input.input_spec):
             return None

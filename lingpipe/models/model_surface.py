@@ -12,7 +12,7 @@ from lingpipe.stages import losses
 
 
 def _of_source(name, words):
-    """Returns a property that the source model has."""
+    """Return a property that the source model has."""
 
     def read(self):
         if self.source is None:
@@ -108,7 +108,7 @@ class ModelSurface(keras.Model):
         return penalties
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Prints the layers and how they are connected; see `keras.Model.summary`."""
+        """Print the layers and how they are connected; see `keras.Model.summary`."""
         if self.source is None:
             super().summary(*args, **kwargs)
             return
@@ -118,21 +118,21 @@ class ModelSurface(keras.Model):
         shown.summary(*args, **kwargs)
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """Returns the nest of symbolic outputs `[batch, ...]`, without running the layers."""
+        """Return the nest of symbolic outputs `[batch, ...]`, without running the layers."""
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the nest of the shapes of the outputs."""
+        """Return the nest of the shapes of the outputs."""
         return self.pipe.compute_output_shape(input_shape)
 
     def stateless_call(self, trainable_variables: list, non_trainable_variables: list,
                        *args: Any, return_losses: bool = False, **kwargs: Any) -> tuple:
-        """Runs the layers on given values, in sequence and without micro-batches; see `keras.Layer.stateless_call`."""
+        """Run the layers on given values, in sequence and without micro-batches; see `keras.Layer.stateless_call`."""
         return self._plain_model().stateless_call(
             trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        """Exports the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
+        """Export the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
 
         LoRA is merged into the kernels, as in files of `save` and `save_weights`.
         """
@@ -140,22 +140,22 @@ class ModelSurface(keras.Model):
             return self._plain_model().export(filepath, *args, **kwargs)
 
     def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None, include_optimizer: bool = True) -> None:
-        """Saves the pipeline with its model; see `keras.Model.save`."""
+        """Save the pipeline with its model; see `keras.Model.save`."""
         with lora.merged(self):
             super().save(filepath, overwrite, zipped, include_optimizer=include_optimizer)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
-        """Saves the weights, which the plain model can also load; see `keras.Model.save_weights`."""
+        """Save the weights, which the plain model can also load; see `keras.Model.save_weights`."""
         with lora.merged(self):
             super().save_weights(filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Loads weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`."""
+        """Load weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the pipeline and the specs of its inputs, from which a loaded model creates its weights.
+        """Return the pipeline and the specs of its inputs, from which a loaded model creates its weights.
 
         Raises:
             ValueError: the pipeline was built before it became a model, so the model has not seen any inputs yet.
@@ -168,7 +168,7 @@ class ModelSurface(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes a model from what `get_config` returned, and creates its weights if it knows its inputs."""
+        """Make a model from what `get_config` returned, and create its weights if it knows its inputs."""
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])
         if specs is not None:
@@ -183,7 +183,7 @@ class ModelSurface(keras.Model):
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Makes Keras write layers as in a plain model, so that either model loads the weights of the other."""
+        """Make Keras write layers as in a plain model, so that either model loads the weights of the other."""
         return 'Functional'
 
     def _plain_model(self):
@@ -199,7 +199,7 @@ class ModelSurface(keras.Model):
         return keras.Model(inputs, outputs, name=self.name)
 
     def _build_for(self, inputs):
-        """Creates the weights outside any function that is being traced."""
+        """Create the weights outside any function that is being traced."""
         if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor))
                                        for leaf in tf.nest.flatten(inputs)):
             raise ValueError(
@@ -214,7 +214,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Returns a `keras.KerasTensor` of any number of rows, for which a model does not need to call its layers."""
+    """Return a `keras.KerasTensor` of any number of rows, for which a model does not need to call its layers."""
     if tensor is None:
         return None
     return keras.KerasTensor(

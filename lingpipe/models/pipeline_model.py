@@ -44,7 +44,7 @@ class PipelineModel(model_surface.ModelSurface):
     """
 
     def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
-        """Makes a `HubPipelineModel` of a KerasHub task, so that raw texts and images are preprocessed."""
+        """Make a `HubPipelineModel` of a KerasHub task, so that raw texts and images are preprocessed."""
         if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
             from lingpipe.models import hub_pipeline_model
             cls = hub_pipeline_model.HubPipelineModel
@@ -58,7 +58,7 @@ class PipelineModel(model_surface.ModelSurface):
                 metrics: list | None = None, weighted_metrics: list | None = None,
                 run_eagerly: bool = False,
                 steps_per_execution: int = 1, jit_compile: bool | str = 'auto', auto_scale_loss: bool = True) -> None:
-        """Configures training, as `keras.Model.compile` does.
+        """Configure training, as `keras.Model.compile` does.
 
         Args:
             optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
@@ -96,7 +96,7 @@ class PipelineModel(model_surface.ModelSurface):
         self.pipe.set_jit_compile(bool(value))
 
     def make_train_function(self, force: bool = False) -> Callable:
-        """Refuses weights that the optimizer does not know; see `keras.Model.make_train_function`.
+        """Refuse weights that the optimizer does not know; see `keras.Model.make_train_function`.
 
         Slots follow weights that another pipeline of the same layers has moved since.
         """
@@ -107,13 +107,13 @@ class PipelineModel(model_surface.ModelSurface):
         return super().make_train_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Refuses overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
+        """Refuse overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers()
         return super().make_predict_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
-        """Places weights that layers got since; see `keras.Model.make_test_function`."""
+        """Place weights that layers got since; see `keras.Model.make_test_function`."""
         self._follow_layers()
         return super().make_test_function(force)
 
@@ -123,25 +123,25 @@ class PipelineModel(model_surface.ModelSurface):
             self.pipe.place_new_weights()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was when it was saved."""
+        """Compile a loaded model as it was when it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Creates the weights if these are the first inputs, then runs `call`; see `keras.Model`."""
+        """Create the weights if these are the first inputs, then run `call`; see `keras.Model`."""
         self._build_for(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """Runs the pipeline; see `GPipeLayer.call`."""
+        """Run the pipeline; see `GPipeLayer.call`."""
         self.pipe._clear_losses()
         outputs = self.pipe(inputs, training=training, mask=mask)
         self.add_loss(self.pipe._get_own_losses())
         return outputs
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Trains on one batch, with the loss inside the last partition if it can be summed over micro-batches.
+        """Train on one batch, with the loss inside the last partition if it can be summed over micro-batches.
 
         See `keras.Model.train_step`. Any other loss, and an overridden `compute_loss`, is computed on the whole batch,
         outside the pipeline.
@@ -161,7 +161,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Returns the loss of `compile` as the last partition computes it, and the targets of a batch for it.
+        """Return the loss of `compile` as the last partition computes it, and the targets of a batch for it.
 
         Raises:
             ValueError: the loss is computed on the whole batch, outside the pipeline.
@@ -180,7 +180,7 @@ class PipelineModel(model_surface.ModelSurface):
         return loss, targets
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Evaluates one batch; see `keras.Model.test_step`."""
+        """Evaluate one batch; see `keras.Model.test_step`."""
         if self._overrides('call'):
             return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -197,7 +197,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Creates the variables of metrics outside the function being traced, which would be traced again."""
+        """Create the variables of metrics outside the function being traced, which would be traced again."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():
@@ -240,7 +240,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Returns gradients of variables, None for those that no loss reaches: nothing decays these."""
+        """Return gradients of variables, None for those that no loss reaches: nothing decays these."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -254,7 +254,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Returns the loss function, always the same object, because the pipeline caches its traces by it."""
+        """Return the loss function, always the same object, because the pipeline caches its traces by it."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -283,7 +283,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
-        """Adds shares: several losses need their weights in the batch, of which the last partition sees a part."""
+        """Add shares: several losses need their weights in the batch, of which the last partition sees a part."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '
@@ -313,13 +313,13 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Returns, for `_update`, the values to restore if a step that has already assigned state is not finite."""
+        """Return, for `_update`, the values to restore if a step that has already assigned state is not finite."""
         if not loss_scaling.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Updates weights and state; with a scaled loss only if everything is finite, including moving statistics."""
+        """Update weights and state; with a scaled loss only if everything is finite, including moving statistics."""
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
@@ -341,7 +341,7 @@ class PipelineModel(model_surface.ModelSurface):
             return function(*arguments)
 
     def _refuse_new_weights(self):
-        """Refuses new weights: Keras would use a function that it traced earlier, without training these weights."""
+        """Refuse new weights: Keras would use a function that it traced earlier, without training these weights."""
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
@@ -362,7 +362,7 @@ class PipelineModel(model_surface.ModelSurface):
                 'PipelineModel does not call. Override the same methods in a subclass of PipelineModel.')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Scales the loss by the policies of the layers; Keras's own `compile` uses the policy of the model."""
+        """Scale the loss by the policies of the layers; Keras's own `compile` uses the policy of the model."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
@@ -374,7 +374,7 @@ def _preprocesses(source):
 
 
 def _traced(function):
-    """Traces a function that needs a graph, in a step that may run eagerly."""
+    """Trace a function that needs a graph, in a step that may run eagerly."""
     if not tf.executing_eagerly():
         return function
     return functools.partial(boundary.traced, tf.function(function, autograph=False))

@@ -48,7 +48,7 @@ class PipelinedGeneration:
         self._generate = tf.function(self._generate_groups, autograph=False)
 
     def __call__(self, inputs: dict[str, Any], stop_token_ids: Any = None) -> dict[str, tf.Tensor]:
-        """Returns the dictionary with the tokens and masks `[batch, length]`.
+        """Return the dictionary with the tokens and masks `[batch, length]`.
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
@@ -72,12 +72,12 @@ class PipelinedGeneration:
 
 
 def states_of(sampler: Any) -> list[tuple[keras.Variable, np.ndarray]]:
-    """Returns pairs of a variable of a sampler and its value, with which the same draws can be made again."""
+    """Return pairs of a variable of a sampler and its value, with which the same draws can be made again."""
     return [(variable, np.asarray(variable)) for variable in sampler.variables]
 
 
 def _map_tensors(function, *nests):
-    """Maps over the tensors of nests, which have None for the images of a text without images."""
+    """Map over the tensors of nests, which have None for the images of a text without images."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -116,25 +116,25 @@ class _Draws:
         self._growth = []
 
     def state_before(self, token):
-        """Returns the list of pairs of a variable and its value before the draw of a token."""
+        """Return the list of pairs of a variable and its value before the draw of a token."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(token, state.dtype))
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Draws once, outside every graph, to see how the states change."""
+        """Draw once, outside every graph, to see how the states change."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))
             return [np.asarray(scope.get_current_value(variable)) for variable in self.variables]
 
     def note(self, num_tokens):
-        """Records how many tokens a group has drawn."""
+        """Record how many tokens a group has drawn."""
         self._num_tokens = tf.maximum(self._num_tokens, num_tokens)
 
     def finish(self):
-        """Sets the states as they would be after one batch of all rows."""
+        """Set the states as they would be after one batch of all rows."""
         if self._growth:
             for variable, state in self.state_before(self._num_tokens):
                 variable.assign(state)
@@ -160,7 +160,7 @@ class _Group:
         self._index: Any = None
 
     def generate(self, stop_token_ids):
-        """Returns the result of the task's `generate_step`."""
+        """Return the result of the task's `generate_step`."""
         replacements = {name: self._caller(call) for name, call in self._calls.items()}
         with replaced(self._task, {**replacements, 'sampler': _Sampler(self, self._draws.sampler)}):
             return self._task.generate_step(self._inputs, stop_token_ids)
@@ -189,13 +189,13 @@ class _Group:
                     'support. Generate with the plain model.')
 
     def places(self, cache):
-        """Returns the dictionary from name of a cache to its place in the sampler's flat cache."""
+        """Return the dictionary from name of a cache to its place in the sampler's flat cache."""
         leaves = keras.tree.flatten(cache)
         return {name: place for place, leaf in enumerate(leaves)
                 for name, numbers in self._row_numbers.items() if leaf is numbers}
 
     def loop(self, places, cond, body, loop_vars, maximum_iterations):
-        """Runs the loop of a sampler with the caches of the layers in addition to its own variables."""
+        """Run the loop of a sampler with the caches of the layers in addition to its own variables."""
         prompt, cache, *others = loop_vars
         cache = self._take_rows(places, cache)
         first = self.first_index()
@@ -218,7 +218,7 @@ class _Group:
         return found
 
     def _take_rows(self, places, cache):
-        """Puts the caches of the layers into the order that the sampler chose; then its row numbers ascend again."""
+        """Put the caches of the layers into the order that the sampler chose; then its row numbers ascend again."""
         leaves = keras.tree.flatten(cache)
         for name, place in places.items():
             rows, numbers = leaves[place], self._row_numbers[name]
@@ -231,12 +231,12 @@ class _Group:
         return keras.tree.pack_sequence_as(cache, leaves)
 
     def first_index(self):
-        """Returns the position at which the shortest prompt ends, where one batch of all prompts would start."""
+        """Return the position at which the shortest prompt ends, where one batch of all prompts would start."""
         mask = self._all_inputs[_mask_key(self._all_inputs)]
         return tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), -1))
 
     def draw(self, probabilities):
-        """Returns the next tokens `[rows]`, drawn as if all rows of all groups were one batch."""
+        """Return the next tokens `[rows]`, drawn as if all rows of all groups were one batch."""
         draws, rows = self._draws, self._rows
         if not draws.variables:
             return draws.sampler.get_next_token(probabilities)
@@ -267,7 +267,7 @@ class _Sampler:
 
 
 def find_sampler(sampler: Any) -> Any:
-    """Returns KerasHub's sampler of a name; a sampler is returned as it is.
+    """Return KerasHub's sampler of a name; a sampler is returned as it is.
 
     Raises:
         ValueError: there is no sampler of this name.
@@ -295,7 +295,7 @@ def _require_known(sampler):
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replaces attributes of an object in the `with` block, without its own `__setattr__`, which would track them."""
+    """Replace attributes of an object in the `with` block, without its own `__setattr__`, which would track them."""
     before = {name: vars(target)[name] for name in attributes if name in vars(target)}
     vars(target).update(attributes)
     try:

@@ -29,7 +29,7 @@ class StackTask:
         self.variables, self.sampler = body.variables, sampler
 
     def call_with_cache(self, token_ids: tf.Tensor, cache: Any, cache_update_index: Any) -> tuple:
-        """Returns logits `[batch, n, vocab_size]` of the positions from `cache_update_index` on, and the new cache."""
+        """Return logits `[batch, n, vocab_size]` of the positions from `cache_update_index` on, and the new cache."""
         x, found = token_ids, []
         for layer, old in zip(self._layers, cache):
             if hasattr(layer, 'decode'):
@@ -40,7 +40,7 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Continues prompts: 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are."""
+        """Continue prompts: 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are."""
         tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
         empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
                       for layer in self._layers)
@@ -57,7 +57,7 @@ class StackTask:
 
 
 def _before_end(tokens, mask, stop_token_ids):
-    """Returns where a text has tokens, including its end."""
+    """Return where a text has tokens, including its end."""
     is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
@@ -72,7 +72,7 @@ class _Texts:
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 
     def _generated(self, inputs):
-        """Returns the tokens and masks of `generate_step`, the same ones in every call."""
+        """Return the tokens and masks of `generate_step`, the same ones in every call."""
         variable_placement.assign(self._states)
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             return self._generate(inputs, self._tokenizer.stop_ids)
@@ -95,7 +95,7 @@ class PromptedTexts(_Texts):
         self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns continuations of prompts that begin a document; deterministic.
+        """Return continuations of prompts that begin a document; deterministic.
 
         Args:
             num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
@@ -112,11 +112,11 @@ class PromptedTexts(_Texts):
             tokens, found['token_ids'].numpy(), found['padding_mask'].numpy())]
 
     def shown(self, prompt: str, text: str) -> str:
-        """Returns the prompt and its continuation as one text."""
+        """Return the prompt and its continuation as one text."""
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Pads rows with a token that does not end a text, because samplers look for ends outside the prompt."""
+        """Pad rows with a token that does not end a text, because samplers look for ends outside the prompt."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
                       if token not in self._tokenizer.stop_ids)
         rows = np.full([len(tokens), length], filler, np.int32)
@@ -162,7 +162,7 @@ class TargetTexts(_Texts):
         self._preprocessor = tokenizer.seq_2_seq_preprocessor(source_length, target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Returns the targets of texts, the same ones in every call.
+        """Return the targets of texts, the same ones in every call.
 
         Args:
             num_tokens: largest number of tokens of a target; there are fewer if the model ends it, or has no room.
@@ -178,7 +178,7 @@ class TargetTexts(_Texts):
         return [str(text) for text in self._preprocessor.generate_postprocess(self._generated(inputs))]
 
     def shown(self, source: str, target: str) -> str:
-        """Returns a line with both."""
+        """Return a line with both."""
         return f'{source} -> {target}'
 
     def _require_room(self, sources):
@@ -192,13 +192,13 @@ class TargetTexts(_Texts):
 
 
 def reads_sources(input_spec: Any) -> bool:
-    """Returns whether an input of some `tf.TensorSpec` has sources, without which no text can be generated."""
+    """Return whether an input of some `tf.TensorSpec` has sources, without which no text can be generated."""
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Returns `TargetTexts` for a model that reads sources, else `PromptedTexts`.
+    """Return `TargetTexts` for a model that reads sources, else `PromptedTexts`.
 
     Args:
         input_spec: nest of `tf.TensorSpec` `[batch, length]` of the input.

@@ -20,7 +20,7 @@ class Sampling(NamedTuple):
     num_beams: int = 1  # number of beginnings that beam search continues, for tasks of KerasHub; 1: tokens are drawn
 
     def validate(self) -> 'Sampling':
-        """Checks the fields and returns itself.
+        """Check the fields and return itself.
 
         Raises:
             ValueError: a field is out of its range, or has no effect beside `num_beams`.
@@ -43,7 +43,7 @@ class Sampling(NamedTuple):
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; a seed, int32 `[2]`, draws them."""
+        """Return tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; a seed, int32 `[2]`, draws them."""
         if not self.temperature:
             return tf.argmax(logits, -1, tf.int32)
         logits = tf.cast(logits, tf.float32) / self.temperature
@@ -59,7 +59,7 @@ class Sampling(NamedTuple):
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
     def keras_hub_sampler(self, vocab_size: int) -> Any:
-        """Returns the sampler of KerasHub that chooses tokens in this way.
+        """Return the sampler of KerasHub that chooses tokens in this way.
 
         The order of `TopKSampler`'s candidates, and with it the draw, changes with the last bit of any probability.
         `TopPSampler` sorts them, so that rows may be computed in groups of any size.
@@ -95,7 +95,7 @@ class LoopSampler:
 
     def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
                  mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
-        """Writes until every text has ended or the rows are full.
+        """Write until every text has ended or the rows are full.
 
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
@@ -123,10 +123,10 @@ class LoopSampler:
             has_more, step, loop_vars=(prompt, cache, index, mask), maximum_iterations=prompt.shape[1] - index)[0]
 
     def run_loop(self, cond: Callable, body: Callable, loop_vars: Any, maximum_iterations: Any) -> Any:
-        """Runs the loop over tokens; see `tf.while_loop`."""
+        """Run the loop over tokens; see `tf.while_loop`."""
         return tf.while_loop(cond, body, loop_vars, maximum_iterations=maximum_iterations)
 
     def get_next_token(self, logits: tf.Tensor) -> tf.Tensor:
-        """Chooses the next tokens, int32 `[batch]`, by logits `[batch, vocab_size]`."""
+        """Choose the next tokens, int32 `[batch]`, by logits `[batch, vocab_size]`."""
         seed = tf.convert_to_tensor(self._seed_generator.next())
         return self._sampling.choose(logits, tf.cast(seed, tf.int32))

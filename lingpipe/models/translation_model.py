@@ -28,7 +28,7 @@ class Translator:
             lambda source: task.translate(source, target_length, read)[0], autograph=False)
 
     def __call__(self, text: Any) -> str:
-        """Returns the translation of a text.
+        """Return the translation of a text.
 
         Raises:
             ValueError: the text is empty, or longer than the model can read.
@@ -58,7 +58,7 @@ class TranslationModel(base_task.BaseTask):
         self._translator: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Returns the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
+        """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
 
         'log_perplexity' is the plain cross-entropy, 'accuracy' that of the next token.
 
@@ -72,7 +72,7 @@ class TranslationModel(base_task.BaseTask):
         return {'loss': loss, 'log_perplexity': perplexity, 'accuracy': accuracy}
 
     def decoding_metrics(self, inputs: Any, targets: Any, read: Callable) -> dict[str, tuple]:
-        """Returns 'exact_match': how many translations equal the labels, token for token; see `BaseTask`."""
+        """Return 'exact_match': how many translations equal the labels, token for token; see `BaseTask`."""
         labels, weights = targets
         counts = tf.reduce_max(weights, 1)
         tokens = self.translate(inputs['source'], labels.shape[1], read)
@@ -80,7 +80,7 @@ class TranslationModel(base_task.BaseTask):
         return {'exact_match': (tf.reduce_sum(counts * tf.cast(is_equal, tf.float32)), tf.reduce_sum(counts))}
 
     def sample(self, training_input: Any, read: Callable) -> str | None:
-        """Translates `sample_source`; see `BaseTask.sample`."""
+        """Translate `sample_source`; see `BaseTask.sample`."""
         text = self.params.sample_source
         if text is None:
             return None
@@ -90,7 +90,7 @@ class TranslationModel(base_task.BaseTask):
 
     def translate(self, source: tf.Tensor, max_length: int,
                   read: Callable = variable_placement.read_variable) -> tf.Tensor:
-        """Translates; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
+        """Translate; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
 
         Args:
             source: tokens `[batch, source_length]`, padded.
@@ -146,12 +146,12 @@ class _Decoder:
             *block.cross_attention.project_source(source), inputs['source_mask']]) for block in self._blocks]
 
     def empty_caches(self, length):
-        """Returns the list of the caches of the decoder blocks for `length` tokens."""
+        """Return the list of the caches of the decoder blocks for `length` tokens."""
         return [self._on_device(block, lambda block=block: block.initial_cache(self._num_rows, length))
                 for block in self._blocks]
 
     def step(self, tokens, position, caches):
-        """Returns logits `[batch, vocab_size]` after tokens `[batch, 1]`, and the new caches."""
+        """Return logits `[batch, vocab_size]` after tokens `[batch, 1]`, and the new caches."""
         x = self._on_device(self._embedding, lambda: self._embedding.decode(tokens, position))
         found = []
         for block, source, cache in zip(self._blocks, self._sources, caches):

@@ -26,7 +26,7 @@ class DeviceFunctions:
         self._functions = {}
 
     def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list:
-        """Calls the function once per device.
+        """Call the function once per device.
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
@@ -49,7 +49,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Returns the function of a device; a moved variable needs a new trace, as an old one changes its old value."""
+        """Return the function of a device; a moved variable needs a new trace, as an old one changes its old value."""
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
@@ -59,18 +59,18 @@ class DeviceFunctions:
 
 
 def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
-    """Returns what to multiply gradients by, so that their global norm is at most `limit`, which is more than 0."""
+    """Return what to multiply gradients by, so that their global norm is at most `limit`, which is more than 0."""
     return limit / tf.maximum(norm, limit)
 
 
 def half_squares(unused_variables: Any, gradients: Any) -> list:
-    """Returns half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
+    """Return half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
 
 
 def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
-    """Multiplies tensors by a scalar, as a function for `DeviceFunctions`.
+    """Multiply tensors by a scalar, as a function for `DeviceFunctions`.
 
     Args:
         unused_variables: list of the variables that the tensors belong to.

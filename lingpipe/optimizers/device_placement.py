@@ -19,7 +19,7 @@ _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
 
 def _place_accumulation(optimizer: keras.optimizers.Optimizer) -> None:
-    """Makes an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
+    """Make an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
 
     Keras's own method does all of it on the first device. A method that the optimizer itself defines is left alone.
     """
@@ -40,7 +40,7 @@ class _Accumulation:
         self._resets = device_functions.DeviceFunctions(_reset)
 
     def apply_gradients(self, gradients: list, variables: list) -> None:
-        """Adds gradients or updates weights, depending on the step, and updates averages in both cases, as in Keras."""
+        """Add gradients or update weights, depending on the step, and update averages in both cases, as in Keras."""
         optimizer, steps = self._optimizer, self._optimizer.gradient_accumulation_steps
         accumulators = list(map(self._accumulator_of, variables))
 
@@ -64,11 +64,11 @@ class _Accumulation:
                     lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
 
     def increment(self, gradients: list, accumulators: list) -> None:
-        """Adds gradients to their accumulators, on the devices of these."""
+        """Add gradients to their accumulators, on the devices of these."""
         self._increments(accumulators, (gradients,))
 
     def reset(self) -> None:
-        """Sets all accumulators to zero, on their devices."""
+        """Set all accumulators to zero, on their devices."""
         self._resets(self._optimizer._accumulated_gradients)
 
     def _mean_group(self, variables: list, gradients: list) -> list[tf.Tensor]:
@@ -91,7 +91,7 @@ def _reset(accumulators: list) -> None:
 
 
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Makes an optimizer keep its slots, and do its arithmetic, on the device of each variable.
+    """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Otherwise it would do all of it on the first device. Its own methods compute the same as before: the update, weight
     decay, clipping (for `global_clipnorm` one scalar per variable crosses), accumulation of gradients, the moving
@@ -120,7 +120,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variables: list[keras.Variable],
                  learning_rate: tf.Tensor, iterations: tf.Tensor) -> None:
-    """Updates, decays and constrains variables inside a program that cannot read the optimizer's own variables.
+    """Update, decay and constrain variables inside a program that cannot read the optimizer's own variables.
 
     Args:
         optimizer: optimizer that `place` returned.
@@ -134,12 +134,12 @@ def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variable
 
 
 def slots_of(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> list[keras.Variable]:
-    """Returns the list of the slots of a variable in a placed optimizer."""
+    """Return the list of the slots of a variable in a placed optimizer."""
     return optimizer._device_placement.slots_of(variable)
 
 
 def _place_parts(optimizer: keras.optimizers.Optimizer) -> None:
-    """Places the optimizers inside an optimizer, some of which are created when the weights are known."""
+    """Place the optimizers inside an optimizer, some of which are created when the weights are known."""
     for part in optimizer.optimizers:
         place(part)
     if hasattr(optimizer, '_device_placement'):
@@ -214,7 +214,7 @@ class _DevicePlacement:
         self._halves, self._scales = make(device_functions.half_squares), make(_scaled)
 
     def _constants(self) -> tuple:
-        """Returns what the optimizer's methods read besides variables, so that other values get other traces.
+        """Return what the optimizer's methods read besides variables, so that other values get other traces.
 
         A step that is one `tf.function` sees changed values only when it is traced again, as in Keras after `compile`.
         """
@@ -222,12 +222,12 @@ class _DevicePlacement:
         return repr(numbers), *map(id, self._constraints.values())
 
     def build(self, variables: list) -> None:
-        """Creates all slots as the optimizer does, and moves those that are not on the device of their variable."""
+        """Create all slots as the optimizer does, and move those that are not on the device of their variable."""
         self._build(variables)
         optimizer_parts.move_slots(self._optimizer)
 
     def add_variable(self, reference_variable: keras.Variable, *args: Any, **kwargs: Any) -> keras.Variable:
-        """Creates a slot on the device of its variable."""
+        """Create a slot on the device of its variable."""
         device = variable_placement.device_of(reference_variable)
         add = self._add_variable
         if device_kinds.is_logical_core(device):  # Keras would refuse variables of another strategy than its own
@@ -238,11 +238,11 @@ class _DevicePlacement:
         return self._slots[-1]
 
     def slots_of(self, variable: Any) -> list[keras.Variable]:
-        """Returns the list of the slots of a variable."""
+        """Return the list of the slots of a variable."""
         return self._slots_of.get(id(variable), [])
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Applies gradients without the constraints of variables, which Keras would compute on the first device.
+        """Apply gradients without the constraints of variables, which Keras would compute on the first device.
 
         `apply_gradients` has computed them, and removed them from the variables. Here they are put back.
         """
@@ -254,7 +254,7 @@ class _DevicePlacement:
             self._variables, self._constraints = [], {}
 
     def apply_gradients(self, gradients: list, variables: list) -> None:
-        """Updates variables, then computes their constraints, each on its device; see `apply`."""
+        """Update variables, then compute their constraints, each on its device; see `apply`."""
         self._variables = variables
         self._constraints = _constraints_of(variables)
         self._apply_gradients(gradients, variables)
@@ -263,7 +263,7 @@ class _DevicePlacement:
             variable.constraint = None
 
     def apply_values(self, gradients: list, variables: list, learning_rate: Any, iterations: Any) -> None:
-        """Updates variables inside a program of a server or TPU; see `apply_values` of this module."""
+        """Update variables inside a program of a server or TPU; see `apply_values` of this module."""
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
         self._refuse_what_devices_cannot_hold(variables)
         optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
@@ -285,7 +285,7 @@ class _DevicePlacement:
             variable.assign(self._constraints[id(variable)](variable))
 
     def update(self, unused_strategy: Any, gradients_and_variables: Any, learning_rate: Any) -> None:
-        """Updates the variables of each device by one function, instead of Keras's `_distributed_tf_update_step`."""
+        """Update the variables of each device by one function, instead of Keras's `_distributed_tf_update_step`."""
         gradients, variables = zip(*gradients_and_variables)
         self._refuse_what_devices_cannot_hold(variables)
         own = learning_rate is self._optimizer._learning_rate
@@ -294,14 +294,14 @@ class _DevicePlacement:
 
     def _update_group(self, variables: list, gradients: list, own_rate: Any, iterations: Any,
                       learning_rate: Any = None) -> None:
-        """Updates variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
+        """Update variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
         with self._numbers_are(own_rate, iterations):
             learning_rate = self._optimizer.learning_rate if learning_rate is None else learning_rate
             for gradient, variable in zip(gradients, variables):
                 self._optimizer.update_step(gradient, variable, learning_rate)
 
     def decay(self, variables: list) -> None:
-        """Decays the weights of each device by one function, if the optimizer has weight decay."""
+        """Decay the weights of each device by one function, if the optimizer has weight decay."""
         if self._has_decay():
             self._decays(variables, shared=self._numbers())
 
@@ -313,7 +313,7 @@ class _DevicePlacement:
             self._decay(variables)
 
     def _decay_all(self, variables: list) -> None:
-        """Decays weights as Keras's TensorFlow method does.
+        """Decay weights as Keras's TensorFlow method does.
 
         That method identifies a weight by the name of its `tf.Variable`, such as 'dense/kernel:0'.
         """
@@ -327,7 +327,7 @@ class _DevicePlacement:
         return tf.convert_to_tensor(self._optimizer.learning_rate), self._optimizer._iterations.value.read_value()
 
     def _numbers_are(self, learning_rate: Any, iterations: Any) -> contextlib.AbstractContextManager[None]:
-        """Replaces the optimizer's numbers, because a compiled function cannot read a variable of another device."""
+        """Replace the optimizer's numbers, because a compiled function cannot read a variable of another device."""
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         return self._attributes_are(
             _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable)
@@ -345,7 +345,7 @@ class _DevicePlacement:
             attributes.update(before)
 
     def clip(self, gradients: list) -> list:
-        """Clips by the first option that is set, as Keras does."""
+        """Clip by the first option that is set, as Keras does."""
         optimizer = self._optimizer
         by_norm, by_global_norm = ((limit or 0) > 0 for limit in (optimizer.clipnorm, optimizer.global_clipnorm))
         if by_global_norm and not by_norm:
@@ -356,14 +356,14 @@ class _DevicePlacement:
         return self._clip(gradients)
 
     def _clip_by_global_norm(self, gradients: list, limit: float) -> list:
-        """Clips by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
+        """Clip by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._halves(self._variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up([half for half in halves if half is not None]))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scales(self._variables, (gradients,), (scale,))
 
     def move_averages(self, variables: list) -> None:
-        """Updates moving averages; some variables have none, such as the scales of float8 layers."""
+        """Update moving averages; some variables have none, such as the scales of float8 layers."""
         averages = self._optimizer._model_variables_moving_average
         self._moves([variable for variable, average in zip(variables, averages) if average is not None],
                     shared=self._numbers())
@@ -382,12 +382,12 @@ def _constraints_of(variables: list) -> dict[int, Callable]:
 
 
 def _standing_for(variable: Any, value: Any) -> keras.Variable:
-    """Returns a Keras variable that reads as a given tensor."""
+    """Return a Keras variable that reads as a given tensor."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
 
 
 def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
-    """Multiplies gradients by a scalar; like Keras, it first adds up the rows that an embedding looked up twice."""
+    """Multiply gradients by a scalar; like Keras, it first adds up the rows that an embedding looked up twice."""
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]

@@ -50,7 +50,7 @@ class LARS(keras.optimizers.Optimizer):
         self.skip_list = tuple(skip_list)
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Creates one slot per variable, `momentum`, and finds which variables are skipped.
+        """Create one slot per variable, `momentum`, and find which variables are skipped.
 
         Args:
             variables: list of trainable Keras variables.
@@ -63,7 +63,7 @@ class LARS(keras.optimizers.Optimizer):
         self._skips = [any(text in path for text in self.skip_list) for path in paths]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Updates one variable and its slot by the formulas of the class.
+        """Update one variable and its slot by the formulas of the class.
 
         Args:
             gradient: tensor of the shape of the variable, or `tf.IndexedSlices`.
@@ -88,7 +88,7 @@ class LARS(keras.optimizers.Optimizer):
         return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config from which `from_config` makes an equal optimizer, without slots."""
+        """Return the config from which `from_config` makes an equal optimizer, without slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,
             'eeta': self.eeta,

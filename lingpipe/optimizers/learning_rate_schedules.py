@@ -42,7 +42,7 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.initial_learning_rate * ops.where(step < self.warmup_steps, warming, decayed)
 
     def get_config(self) -> dict[str, float]:
-        """Returns the config from which `from_config` makes an equal schedule."""
+        """Return the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
 
@@ -88,7 +88,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
 
     def get_config(self) -> dict[str, float]:
-        """Returns the config from which `from_config` makes an equal schedule."""
+        """Return the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
 
@@ -131,7 +131,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         return self.initial_learning_rate * factor
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config from which `from_config` makes an equal schedule."""
+        """Return the config from which `from_config` makes an equal schedule."""
         return {name: getattr(self, name) for name in (
             'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}
 
@@ -154,7 +154,7 @@ _LARGEST_LARS_RATE = LarsRate(35.6, 40)
 
 
 def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int = 256) -> float:
-    """Scales a learning rate in proportion to the batch (arXiv 1706.02677, section 2.1).
+    """Scale a learning rate in proportion to the batch (arXiv 1706.02677, section 2.1).
 
     Args:
         learning_rate: rate that is right for `base_batch_size`.
@@ -168,7 +168,7 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Returns the rate with which the released ResNet-50 trains on ImageNet; it grows less than the batch.
+    """Return the rate with which the released ResNet-50 trains on ImageNet; it grows less than the batch.
 
     Args:
         batch_size: number of examples in a batch, over all replicas.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Returns whether a step can be applied, a boolean scalar; `norm` may be squared."""
+    """Return whether a step can be applied, a boolean scalar; `norm` may be squared."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
@@ -17,18 +17,18 @@ def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def scale_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
-    """Returns the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
+    """Return the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
 def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
+    """Return the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 
 
 def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
                      undo: Callable = lambda: None) -> None:
-    """Updates weights if all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
+    """Update weights if all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
 
     A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.

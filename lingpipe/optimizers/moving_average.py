@@ -32,7 +32,7 @@ class MovingAverage:
         self._update = device_functions.DeviceFunctions(self._move)
 
     def update(self, step: Any) -> None:
-        """Builds one update; `step` is the number of the step, counted from 0."""
+        """Build one update; `step` is the number of the step, counted from 0."""
         self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
     def _move(self, variables: list, decay: Any) -> None:
@@ -41,16 +41,16 @@ class MovingAverage:
             average.assign(_moved(average.read_value(), value, decay))
 
     def average_of(self, variable: keras.Variable) -> tf.Variable:
-        """Returns the `tf.Variable` with the average of a Keras variable."""
+        """Return the `tf.Variable` with the average of a Keras variable."""
         return self._average_of[id(variable)]
 
     def read(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns the average of a Keras variable, or its value if it has no average."""
+        """Return the average of a Keras variable, or its value if it has no average."""
         return self._average_of.get(id(variable), variable.value).read_value()
 
 
 def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
-    """Returns one update of `MovingAverage` as a function of average, value and step; None without a decay."""
+    """Return one update of `MovingAverage` as a function of average, value and step; None without a decay."""
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 
 

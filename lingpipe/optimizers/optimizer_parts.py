@@ -16,7 +16,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
+    """Raise ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
@@ -37,7 +37,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raises ValueError if an optimizer works on all weights at once instead of weight by weight.
+    """Raise ValueError if an optimizer works on all weights at once instead of weight by weight.
 
     Args:
         place: the program that updates weight by weight, for the message.
@@ -50,14 +50,14 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str
 
 
 def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
-    """Lists the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras."""
+    """List the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return parts_of(optimizer.inner_optimizer)
     return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
 
 
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
-    """Moves the slots of each weight to the device of the weight.
+    """Move the slots of each weight to the device of the weight.
 
     Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. A
     list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
@@ -73,7 +73,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Returns pairs (slot, weight)."""
+    """Return pairs (slot, weight)."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
     lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)
@@ -83,7 +83,7 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, 
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
-    """Raises ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
+    """Raise ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
 
     Args:
         slots: list of its variables that belong to a weight.

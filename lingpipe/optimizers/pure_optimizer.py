@@ -46,11 +46,11 @@ class PureOptimizer:
         optimizer_parts.refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
     def slots(self, variable: keras.Variable) -> list[keras.Variable]:
-        """Returns the list of Keras variables that the optimizer keeps for a weight."""
+        """Return the list of Keras variables that the optimizer keeps for a weight."""
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Returns the learning rate of a step, a float32 scalar tensor.
+        """Return the learning rate of a step, a float32 scalar tensor.
 
         Args:
             step: int64 scalar, the number of updates so far.
@@ -60,7 +60,7 @@ class PureOptimizer:
 
     def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
                learning_rate: Any) -> tuple:
-        """Computes the update of one weight.
+        """Compute the update of one weight.
 
         Args:
             variable: Keras variable that identifies the weight; its own value is not used.

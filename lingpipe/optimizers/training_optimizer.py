@@ -16,12 +16,12 @@ _INSTEAD = {
 
 
 def num_slots(train_params: hyperparams.Params) -> int:
-    """Counts the tensors that training keeps for each weight, including its moving average."""
+    """Count the tensors that training keeps for each weight, including its moving average."""
     return count_slots(make_optimizer(train_params)) + bool(train_params.ema_decay)
 
 
 def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
-    """Counts the tensors that a copy of an optimizer keeps for each weight."""
+    """Count the tensors that a copy of an optimizer keeps for each weight."""
     weight = keras.Variable(np.zeros([2, 3]))
     copy = type(optimizer).from_config(optimizer.get_config())
     copy.build([weight])
@@ -30,7 +30,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Creates the optimizer with its slots on the devices of their variables.
+    """Create the optimizer with its slots on the devices of their variables.
 
     Args:
         variables: list of trainable Keras variables in model order.
@@ -49,7 +49,7 @@ def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Vari
 
 
 def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimizer:
-    """Creates the optimizer that the params of training describe, without slots.
+    """Create the optimizer that the params of training describe, without slots.
 
     Raises:
         ValueError: the params of training have a field for an option of the optimizer, or name several learning rates.
@@ -67,7 +67,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
 
 
 def _refuse_several_rates(train_params: hyperparams.Params, optimizer_params: hyperparams.InstantiableParams) -> None:
-    """Refuses learning rates of which only one could be used."""
+    """Refuse learning rates of which only one could be used."""
     own = optimizer_params.learning_rate
     is_own = not param_tree.equal(own, keras_params.KerasParams(optimizer_params.cls).learning_rate)
     given = {'train.learning_rate': train_params.learning_rate, 'train.lr_schedule': train_params.lr_schedule,

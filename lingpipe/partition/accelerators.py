@@ -46,12 +46,12 @@ class Accelerator(NamedTuple):
     achieved: Achieved | None = None  # `Achieved`; None: there are no measured steps
 
     def peak_flops(self, dtype: str) -> float:
-        """Returns floating-point operations a second for products of a dtype, such as 'bfloat16'."""
+        """Return floating-point operations a second for products of a dtype, such as 'bfloat16'."""
         return self.float32_flops if dtype == 'float32' else self.flops
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Makes a TPU, whose two peaks are equal: JAX and TensorFlow by default round factors of any dtype to bfloat16."""
+    """Make a TPU, whose two peaks are equal: JAX and TensorFlow by default round factors of any dtype to bfloat16."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -96,7 +96,7 @@ CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
 def find(name: str) -> Accelerator:
-    """Returns the `Accelerator` of a name.
+    """Return the `Accelerator` of a name.
 
     Raises:
         ValueError: there is no such accelerator.
@@ -110,7 +110,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Returns the bytes of memory of this machine's GPUs, the smallest of them; None if one is not known."""
+    """Return the bytes of memory of this machine's GPUs, the smallest of them; None if one is not known."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -118,18 +118,18 @@ def memory_of_gpus() -> int | None:
 
 
 def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achieved) -> LayerTime:
-    """Returns the times of a layer, by the roofline model, at the speeds that an accelerator reached."""
+    """Return the times of a layer, by the roofline model, at the speeds that an accelerator reached."""
     return LayerTime(*(_pass_time(kernels, accelerator, achieved)
                        for kernels in (kernels.forward, kernels.backward, kernels.recomputed)))
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Returns the seconds of a pass; the host starts kernels ahead of the device, and the slower of both counts."""
+    """Return the seconds of a pass; the host starts kernels ahead of the device, and the slower of both counts."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Returns the seconds of a kernel once it has started, at the speeds that an accelerator reached.
+    """Return the seconds of a kernel once it has started, at the speeds that an accelerator reached.
 
     It takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams et al.,
     CACM 52(4), 2009).
@@ -139,7 +139,7 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) ->
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Returns the seconds of a matrix product.
+    """Return the seconds of a matrix product.
 
     The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row and
     the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).

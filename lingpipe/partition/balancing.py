@@ -50,7 +50,7 @@ class Partition(NamedTuple):
 
 
 def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
-    """Returns how many forward passes each stage repeats on average over the micro-batches: such a stage is slower.
+    """Return how many forward passes each stage repeats on average over the micro-batches: such a stage is slower.
 
     Less is recomputed if a B directly follows its own F, as for all micro-batches in 1F1B's last stage, and for one in
     every stage of GPipe.
@@ -63,7 +63,7 @@ def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
 def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
                 layer_times: list[layer_profile.LayerTime] | None = None,
                 extra_forwards: Sequence[float] = (0,)) -> np.ndarray:
-    """Returns what the cut balances, `[partitions, layers]`: seconds, floating-point operations or parameters.
+    """Return what the cut balances, `[partitions, layers]`: seconds, floating-point operations or parameters.
 
     Args:
         layer_times: list of `layer_profile.LayerTime`; None: times follow from floating-point operations.
@@ -81,7 +81,7 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
                    layer_times: list[layer_profile.LayerTime] | None = None, extra_forwards: Sequence[float] = (0,),
                    memory: Any = None, memory_limit: float | None = None,
                    devices: Sequence[int] | None = None) -> list[int]:
-    """Cuts analysed layers into partitions that are as even as possible, and returns ascending end indices.
+    """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
     Args:
         num_partitions: K; K V with V stages on each device.
@@ -108,7 +108,7 @@ class _Memory(NamedTuple):
 
 
 def _memory_of(p: hyperparams.Params, source: Any, input_specs: Any, device: str) -> _Memory:
-    """Measures sizes if `p.memory_limit` is set, or if recomputation is to follow from the memory of the GPUs."""
+    """Measure sizes if `p.memory_limit` is set, or if recomputation is to follow from the memory of the GPUs."""
     purpose, limit = f'memory_limit={p.memory_limit}', p.memory_limit
     if limit is None and p.recompute == AUTO and device_kinds.kind_of(device) != 'CPU':
         limit = accelerators.memory_of_gpus()
@@ -133,7 +133,7 @@ class Recompute(NamedTuple):
 
 def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
                   analyses: list[layer_analysis.LayerAnalysis], memory: _Memory, device: str) -> Recompute:
-    """Returns `recompute`, and for 'auto' the least recomputation with which each device holds its partition."""
+    """Return `recompute`, and for 'auto' the least recomputation with which each device holds its partition."""
     if p.recompute != AUTO:
         return Recompute(p.recompute, memory)
     if memory.limit is None and device_kinds.kind_of(device) == 'CPU':
@@ -162,7 +162,7 @@ class Cut(NamedTuple):
     recompute: Recompute = Recompute('none', _Memory(None))  # what partitions recompute
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
-        """Returns the list of `Partition` on the given devices, one name per stage."""
+        """Return the list of `Partition` on the given devices, one name per stage."""
         starts, memory = [0, *self.ends[:-1]], [None] * len(self.ends)
         if self.memory is not None:
             memory = self.memory(np.arange(len(self.ends)), np.array(starts), np.array(self.ends)).tolist()
@@ -176,7 +176,7 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip(starts, self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
-        """Returns the bytes that a micro-batch of each stage may keep besides its inputs; None: no limit.
+        """Return the bytes that a micro-batch of each stage may keep besides its inputs; None: no limit.
 
         The estimate contains one micro-batch with everything that its backward pass reads. The rest of a device's limit
         is divided equally between all other micro-batches that wait there for their backward pass.
@@ -192,7 +192,7 @@ class Cut(NamedTuple):
 
 def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],
         input_specs: Any, devices: Sequence[str]) -> Cut:
-    """Cuts a stack of layers according to its params.
+    """Cut a stack of layers according to its params.
 
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`. It is used only for measuring: its
@@ -228,7 +228,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 
 def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int],
                  memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
-    """Returns the end indices with the shortest simulated step within the memory limit; `ends` is where to start."""
+    """Return the end indices with the shortest simulated step within the memory limit; `ends` is where to start."""
     if memory_limit is None:
         return step_time_cut.fastest_ends(schedule, costs, ends)
     budget = memory_model.MemoryBudget(memory, memory_limit, costs.num_layers, schedule.stage_devices)
@@ -236,7 +236,7 @@ def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel
 
 
 def _transfers(analyses, micro_batch, devices):
-    """Returns seconds that a micro-batch's outputs of each layer take from one device to the next."""
+    """Return seconds that a micro-batch's outputs of each layer take from one device to the next."""
     rows = tf.nest.flatten(micro_batch)[0].shape[0]
     seconds = layer_profile.seconds_a_byte(devices[0], devices[1]) if len(devices) > 1 else 0.0
     return [seconds * sum(tensor_sizes.plain_size([rows, *spec.shape[1:]], spec.dtype)
@@ -244,7 +244,7 @@ def _transfers(analyses, micro_batch, devices):
 
 
 def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, batch_size: int | None = None) -> Any:
-    """Returns the specs of the largest micro-batch.
+    """Return the specs of the largest micro-batch.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.

@@ -15,7 +15,7 @@ from lingpipe.partition import memory_model
 
 def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None, memory_limit: float | None = None,
                             devices: Sequence[int] | None = None) -> list[int]:
-    """Finds the cut that minimises the cost of the most expensive partition.
+    """Find the cut that minimises the cost of the most expensive partition.
 
     A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition,
     and the rest is balanced without it. If cuts are equally good, later partitions get more layers.
@@ -63,7 +63,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Returns the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
+    """Return the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
     """
     prefixes = _prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
@@ -79,7 +79,7 @@ def _prefix_sums(costs):
 
 
 def _as_integers(costs):
-    """Returns costs as multiples of 2^-31 of their sum: their squares are exact, so rounding does not break ties."""
+    """Return costs as multiples of 2^-31 of their sum: their squares are exact, so rounding does not break ties."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
@@ -102,7 +102,7 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Returns, for each row, the first of the columns `first` to `last` with the smallest total.
+    """Return, for each row, the first of the columns `first` to `last` with the smallest total.
 
     The rows are solved from the middle of the sequence outwards::
 
@@ -140,7 +140,7 @@ def _read_back(starts, num_layers):
 
 
 def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
-    """Returns end indices that a user gives, like Lingvo's `splits`, as a list.
+    """Return end indices that a user gives, like Lingvo's `splits`, as a list.
 
     Raises:
         ValueError: the indices do not cut L layers into K non-empty partitions.

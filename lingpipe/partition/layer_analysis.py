@@ -20,14 +20,14 @@ _FREE = frozenset([
 
 
 def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
-    """Calls a built layer on a nest of tensors, with `values` instead of its variables, which stay as they are."""
+    """Call a built layer on a nest of tensors, with `values` instead of its variables, which stay as they are."""
     with keras.StatelessScope(state_mapping=list(zip(layer.variables, values)), initialize_variables=False):
         return stage_layers.call_layers([layer], inputs, training=True)
 
 
 def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
                          output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
-    """Calls a built layer and computes the gradients of its floating-point inputs and its weights.
+    """Call a built layer and compute the gradients of its floating-point inputs and its weights.
 
     Args:
         inputs: nest of tensors `[batch, ...]`.
@@ -49,7 +49,7 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
 
 
 def floats(nest: Any) -> list:
-    """Returns the floating-point tensors, or specs, of a nest as a list."""
+    """Return the floating-point tensors, or specs, of a nest as a list."""
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
@@ -65,7 +65,7 @@ class LayerTrace(NamedTuple):
 
 
 def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
-    """Traces a layer forward and backward.
+    """Trace a layer forward and backward.
 
     Args:
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
@@ -106,13 +106,13 @@ class Flops(NamedTuple):
 
 
 def count_flops(graph: tf.Graph) -> Flops:
-    """Counts the operations of one execution of a graph with static shapes; the bodies of loops count once."""
+    """Count the operations of one execution of a graph with static shapes; the bodies of loops count once."""
     counts = [operation_flops(operation) for operation in graph.get_operations()]
     return Flops(sum(count.contractions for count in counts), sum(count.elementwise for count in counts))
 
 
 def operation_flops(operation: tf.Operation) -> Flops:
-    """Counts one operation, including the functions that it calls; see `count_flops`."""
+    """Count one operation, including the functions that it calls; see `count_flops`."""
     contractions, elementwise, outputs = 0, 0, operation.outputs
     if operation.type in _CONTRACTIONS:
         contractions = 2 * multiply_adds(operation)
@@ -125,7 +125,7 @@ def operation_flops(operation: tf.Operation) -> Flops:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Returns the multiply-adds of a matrix product, a convolution or the gradient of one; 0 for other operations."""
+    """Return the multiply-adds of a matrix product, a convolution or the gradient of one; 0 for other operations."""
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
@@ -139,7 +139,7 @@ def _matrix_product(operation):
 
 
 def _convolution(depthwise=False):
-    """Returns the function that counts a convolution: each output value is a sum over a kernel, or over one channel."""
+    """Return the function that counts a convolution: each output value is a sum over a kernel, or over one channel."""
     return lambda operation: _size(operation.outputs[0]) * _kernel_size(operation.inputs[1], depthwise)
 
 
@@ -186,7 +186,7 @@ _CONTRACTIONS = {
 
 
 def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
-    """Returns the graphs of the functions that an operation calls, such as the body of a loop."""
+    """Return the graphs of the functions that an operation calls, such as the body of a loop."""
     names = [value.func.name for value in operation.node_def.attr.values() if value.HasField('func')]
     functions = (graph._get_function(name) for name in names)  # pylint: disable=protected-access
     return [function.graph for function in functions if getattr(function, 'graph', None) is not None]
@@ -208,7 +208,7 @@ class LayerAnalysis(NamedTuple):
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
-    """Analyses a stack of layers for one example without allocating any weight; equal ones are analysed once."""
+    """Analyse a stack of layers for one example without allocating any weight; equal ones are analysed once."""
     specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
     analyses = look_at_each(layer_params, specs, _analyse)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
@@ -216,7 +216,7 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                  look: Callable[[Any, Any], tuple[Any, Any]]) -> list:
-    """Calls a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
+    """Call a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
 
     Args:
         look: function from a built layer, whose variables are not allocated, and the specs of its inputs to a result
@@ -243,13 +243,13 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
 
 
 def identity(params: hyperparams.InstantiableParams) -> str:
-    """Returns the text of a layer's params without its name, so that equal layers have equal texts."""
+    """Return the text of a layer's params without its name, so that equal layers have equal texts."""
     return params.Copy().Set(name=None).ToText()
 
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Returns copies of layer params in which each layer has a unique name, the same for any number of partitions.
+    """Return copies of layer params in which each layer has a unique name, the same for any number of partitions.
 
     Args:
         dtype_policy: name of the policy for layers without one; None leaves it open.
@@ -278,14 +278,14 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 
 
 def listed(layer_params: Any) -> Any:
-    """Returns layer params; raises ValueError if they are not a list."""
+    """Return layer params; raise ValueError if they are not a list."""
     if isinstance(layer_params, (list, tuple)):
         return layer_params
     raise ValueError(f'layers={layer_params!r} is not a list. Set it to a list of the Params of layers.')
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
-    """Creates a layer's weights for inputs of the given nest of `tf.TensorSpec`, for any batch size.
+    """Create a layer's weights for inputs of the given nest of `tf.TensorSpec`, for any batch size.
 
     A layer without `build`, or whose `build` does not build all layers inside, is called on symbolic tensors.
     """
@@ -300,7 +300,7 @@ def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
 
 
 def _analyse(layer, specs):
-    """Returns the `LayerAnalysis` of a layer that is not allocated, and the specs of its outputs."""
+    """Return the `LayerAnalysis` of a layer that is not allocated, and the specs of its outputs."""
     traced = trace(layer, specs, has_backward=False)
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     own = [variable for variable in layer.weights if id(variable) not in borrowed]

@@ -59,12 +59,12 @@ class LayerKernels(NamedTuple):
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Finds the kernels of a stack of layers without allocating anything; equal layers are traced once."""
+    """Find the kernels of a stack of layers without allocating anything; equal layers are traced once."""
     return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
 def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
-    """Returns the `LayerKernels` of a built layer, which need not be allocated, and the specs of its outputs."""
+    """Return the `LayerKernels` of a built layer, which need not be allocated, and the specs of its outputs."""
     trace = layer_analysis.trace(layer, specs, has_backward)
     return _Fused(trace).kernels(), trace.output_specs
 
@@ -91,7 +91,7 @@ class _Fused:
         self._in_memory = {tensor.ref() for operation in stops for tensor in operation.outputs} | self._written()
 
     def kernels(self):
-        """Returns the `LayerKernels`."""
+        """Return the `LayerKernels`."""
         parts = collections.defaultdict(list)
         for operation in self._operations:
             parts[self._first[operation]].append(operation)
@@ -108,7 +108,7 @@ class _Fused:
         return {self._first[operation] for operation in operations if operation in self._first}
 
     def _source(self, tensor):
-        """Returns the reference of the tensor that `tensor` is a view of."""
+        """Return the reference of the tensor that `tensor` is a view of."""
         return self._sources.get(tensor.ref(), tensor.ref())
 
     def _makers(self, operation):
@@ -116,7 +116,7 @@ class _Fused:
         return [maker for maker in makers if maker in self._levels]
 
     def _first_of_each(self):
-        """Returns the dictionary from operation to the first one of its kernel.
+        """Return the dictionary from operation to the first one of its kernel.
 
         Neighbours of one pass are fused if they come after equally many products: operations before and after a product
         cannot be one kernel.
@@ -142,7 +142,7 @@ class _Fused:
                     or layer_analysis.called_graphs(operation, self._graph))
 
     def _written(self):
-        """Returns the references of tensors that go through memory: results, and tensors between kernels of a pass."""
+        """Return the references of tensors that go through memory: results, and tensors between kernels of a pass."""
         written = {self._source(tensor) for tensor in [*self._trace.outputs, *self._trace.wanted]}
         for operation in self._operations:
             is_alone = self._is_alone(operation)
@@ -155,7 +155,7 @@ class _Fused:
         return written
 
     def _reads(self, operations):
-        """Returns what the operations of a kernel read: a dictionary from reference to bytes."""
+        """Return what the operations of a kernel read: a dictionary from reference to bytes."""
         reads, pending, seen = {}, list(operations), set(operations)
         while pending:
             operation = pending.pop()
@@ -172,7 +172,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Returns the list of one kernel, and of those inside what it calls."""
+        """Return the list of one kernel, and of those inside what it calls."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -191,7 +191,7 @@ def _root(first, operation):
 
 
 def product(operation: tf.Operation) -> Product | None:
-    """Returns the `Product` that an operation is, or None; unknown dimensions count as 1."""
+    """Return the `Product` that an operation is, or None; unknown dimensions count as 1."""
     multiply_adds = layer_analysis.multiply_adds(operation)
     if not multiply_adds:
         return None

@@ -39,7 +39,7 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Returns the reference of the tensor that represents the buffer of `tensor`."""
+        """Return the reference of the tensor that represents the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
@@ -53,21 +53,21 @@ class Buffers:
 
 
 def what(operation: tf.Operation) -> tuple:
-    """Returns a hashable description of what an operation does, without its inputs."""
+    """Return a hashable description of what an operation does, without its inputs."""
     attributes = operation.node_def.attr
     return operation.type, tuple(sorted(
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Returns the bytes of tensors, specs or variables; tensors of unknown shape, such as lists of loops, count 0."""
+    """Return the bytes of tensors, specs or variables; tensors of unknown shape, such as lists of loops, count 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Returns the most bytes that tensors made by some operations take at once; `results` stay to the end.
+    """Return the most bytes that tensors made by some operations take at once; `results` stay to the end.
 
     Operations start as soon as their inputs are ready, as in TensorFlow's executor.
     """
@@ -97,7 +97,7 @@ class _Run:
         self._live, self.peak = 0, 0
 
     def step(self, operation):
-        """Runs one operation whose inputs are ready."""
+        """Run one operation whose inputs are ready."""
         done = [ref.deref() for ref in self._read(operation)
                 if self._readers[ref] == 1 and ref.deref().op in self._inside]
         needed, freed = self._size(operation.outputs), self._size(done)
@@ -153,7 +153,7 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Counts, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
+    """Count, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
 
     If a backward pass is split, activations count until W, although W needs only a part.
     """
@@ -168,7 +168,7 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Computes the tensor sizes of a stack of layers without allocating any; equal layers are traced once.
+    """Compute the tensor sizes of a stack of layers without allocating any; equal layers are traced once.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
@@ -186,7 +186,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Separates what earlier layers have already counted.
+    """Separate what earlier layers have already counted.
 
     Args:
         inputs: for each layer, the list of the names of the values that it receives.
@@ -215,7 +215,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walks from the last layer to the first, to find the inputs of a partition that begins with each layer.
+    """Walk from the last layer to the first, to find the inputs of a partition that begins with each layer.
 
     These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if the
     previous layer did not make them, because a partition that begins with the previous layer receives them too.
@@ -234,7 +234,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
-    """Returns the `LayerMemory` of a built layer without other layers, its `Passage`, and the specs of its outputs.
+    """Return the `LayerMemory` of a built layer without other layers, its `Passage`, and the specs of its outputs.
 
     Without `has_backward` the layer has no trained weight, and its inputs depend on none.
     """
@@ -263,7 +263,7 @@ class _Traced:
         self._read = self._read_by_backward()
 
     def memory(self):
-        """Returns the `LayerMemory`, without weights and state."""
+        """Return the `LayerMemory`, without weights and state."""
         return LayerMemory(
             weights=0, state=0, inputs=size(self._inputs, self._tensor_size), outputs=self._output_bytes,
             internals=self._size(self._read - self._own_outputs() - {ref for ref, *_ in self._read_of_inputs()}),
@@ -273,7 +273,7 @@ class _Traced:
             recomputed=self._fullest_moment(self._needed))
 
     def passage(self):
-        """Returns the `Passage`."""
+        """Return the `Passage`."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         own = self._own_outputs() & self._read
         return Passage(
@@ -285,7 +285,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Returns tuples (reference, position of the input, what one operation computed from it or None, bytes)."""
+        """Return tuples (reference, position of the input, what one operation computed from it or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
@@ -298,14 +298,14 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Returns the peak of the bytes in use; gradients of the outputs are arguments, which stay to the end."""
+        """Return the peak of the bytes in use; gradients of the outputs are arguments, which stay to the end."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)
         return gradients + fullest_moment(ordered, self._gradients, self._tensor_size)
 
     def _read_by_backward(self):
-        """Returns the references of all tensors that the backward pass reads from the forward pass, except weights."""
+        """Return the references of all tensors that the backward pass reads from the forward pass, except weights."""
         forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
         read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
                 if tensor.op in forward}

@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 
 def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
-    """Reads the times of earlier measurements: {`Key`: the numbers of a `LayerTime`}; empty without a readable file."""
+    """Read the times of earlier measurements: {`Key`: the numbers of a `LayerTime`}; empty without a readable file."""
     path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
     try:
         if not tf.io.gfile.exists(path):
@@ -53,7 +53,7 @@ def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
 
 
 def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) -> None:
-    """Replaces the file in one step. If it cannot be written, a warning appears and training continues."""
+    """Replace the file in one step. If it cannot be written, a warning appears and training continues."""
     path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
     entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
     try:
@@ -103,7 +103,7 @@ class Job(NamedTuple):
 def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
                    cache_dir: str | None = None,
                    analyses: list[layer_analysis.LayerAnalysis] | None = None) -> list[LayerTime]:
-    """Measures every layer of a stack on a device: the median of five runs or more.
+    """Measure every layer of a stack on a device: the median of five runs or more.
 
     Layers with equal params and inputs are measured once. The weights of at most one layer are allocated at a time.
     Later layers get the same initial weights as without a profile. The other devices should be idle meanwhile.
@@ -128,7 +128,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
-    """Measures the layers that have not been measured yet; equal layers have equal keys."""
+    """Measure the layers that have not been measured yet; equal layers have equal keys."""
     known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
     num_known = len(known)
     for key, job in zip(keys, jobs):
@@ -141,7 +141,7 @@ def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None
 
 
 def seconds_a_byte(source: str, target: str) -> float:
-    """Measures the seconds that a byte of a large tensor takes between two devices; close to 0 in a shared memory."""
+    """Measure the seconds that a byte of a large tensor takes between two devices; close to 0 in a shared memory."""
     small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
     return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])
 
@@ -158,7 +158,7 @@ def _transfer_seconds(source, target, num_bytes):
 
 
 def key(layer: str, inputs: Any, device: str) -> Key:
-    """Returns the `Key` of a layer, by a text that describes it without its name."""
+    """Return the `Key` of a layer, by a text that describes it without its name."""
     return Key(
         layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
         tensorflow=tf.__version__)
@@ -169,14 +169,14 @@ def _with_rows(specs, rows):
 
 
 def _device_kind(device):
-    """Returns 'CPU', or the model of a GPU such as 'NVIDIA A100-SXM4-40GB'."""
+    """Return 'CPU', or the model of a GPU such as 'NVIDIA A100-SXM4-40GB'."""
     kind = tf.DeviceSpec.from_string(device).device_type or 'CPU'
     details = [tf.config.experimental.get_device_details(found) for found in tf.config.list_physical_devices(kind)]
     return next((found['device_name'] for found in details if 'device_name' in found), kind)
 
 
 def _in_new_thread(function, *arguments):
-    """Calls a function outside every graph, gradient tape and Keras scope of the caller, but with its dtype policy."""
+    """Call a function outside every graph, gradient tape and Keras scope of the caller, but with its dtype policy."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -189,7 +189,7 @@ def _make_layer(params, inputs):
 
 
 def _profile(job, device):
-    """Makes a layer, measures its times and releases it."""
+    """Make a layer, measure its times and release it."""
     with tf.device(device), _python_random_state_kept():
         layer = job.make_layer()
         values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
@@ -217,7 +217,7 @@ def _profile(job, device):
 
 
 def _layer_time(forward, both, backward_from_inputs):
-    """Splits noisy times into parts that stay within their bounds."""
+    """Split noisy times into parts that stay within their bounds."""
     backward = max(both - forward, 0.0)
     return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
 
@@ -227,13 +227,13 @@ def _traced(function, arguments):
 
 
 def _as_call(traced, arguments):
-    """Returns a function without arguments that calls a traced one as a pipeline does, with little Python overhead."""
+    """Return a function without arguments that calls a traced one as a pipeline does, with little Python overhead."""
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 
 
 def _median_seconds(calls):
-    """Times calls in turn, so that other load on the machine affects all of them; short ones run more often."""
+    """Time calls in turn, so that other load on the machine affects all of them; short ones run more often."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()
@@ -259,7 +259,7 @@ def _example(spec):
 
 @contextlib.contextmanager
 def _python_random_state_kept():
-    """Restores Python's random state, from which Keras draws the seeds of initial weights."""
+    """Restore Python's random state, from which Keras draws the seeds of initial weights."""
     state = random.getstate()
     try:
         yield

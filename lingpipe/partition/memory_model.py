@@ -45,7 +45,7 @@ class MemoryBudget:
         self._num_partitions, self._num_devices = len(devices), 1 + max(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Returns limits to try, in descending order: arrays `[partitions, 1]` of bytes.
+        """Return limits to try, in descending order: arrays `[partitions, 1]` of bytes.
 
         In the last limits each of V stages on a device gets 1 / V of it. A stage that is alone always gets all of it.
         """
@@ -55,7 +55,7 @@ class MemoryBudget:
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
-        """Finds the earliest start of each partition within limits `[partitions, 1]`.
+        """Find the earliest start of each partition within limits `[partitions, 1]`.
 
         Returns:
             Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself if layer
@@ -71,11 +71,11 @@ class MemoryBudget:
         return low
 
     def fits(self, ends: list[int]) -> bool:
-        """Returns whether the stages of each device fit within its limit together."""
+        """Return whether the stages of each device fit within its limit together."""
         return bool(self.fitting(np.array([ends]))[0])
 
     def fitting(self, cuts: np.ndarray) -> np.ndarray:
-        """Returns for many cuts, end indices `[cuts, partitions]`, whether the stages of each device fit together."""
+        """Return for many cuts, end indices `[cuts, partitions]`, whether the stages of each device fit together."""
         starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
         used = np.zeros([self._num_devices, len(cuts)])
         for stage in range(self._num_partitions):
@@ -83,7 +83,7 @@ class MemoryBudget:
         return np.max(used, axis=0) <= self._limit
 
     def require(self, ends: list[int]) -> None:
-        """Raises ValueError if a user's end indices exceed the limit."""
+        """Raise ValueError if a user's end indices exceed the limit."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
@@ -93,7 +93,7 @@ class MemoryBudget:
                 'memory_limit.')
 
     def explain(self, closest: list[int] | None = None) -> str:
-        """Returns a text that says why no cut was found, in numbers, and what to do.
+        """Return a text that says why no cut was found, in numbers, and what to do.
 
         Args:
             closest: end indices of stages that fit one by one, but not together with others of their device; None if no
@@ -113,7 +113,7 @@ class MemoryBudget:
         return float(self._needs(*np.array([[partition], [start], [end]]))[0])
 
     def _layers_too_large(self):
-        """Fills partitions up to the limit one by one; partitions beyond the last need no more than the last."""
+        """Fill partitions up to the limit one by one; partitions beyond the last need no more than the last."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -147,7 +147,7 @@ class MemoryBudget:
 
 
 def sum_of_layers(layer_bytes: Sequence[float]) -> Callable[[Any, np.ndarray, np.ndarray], np.ndarray]:
-    """Returns the memory function of layers whose bytes, a sequence of L numbers, are simply summed."""
+    """Return the memory function of layers whose bytes, a sequence of L numbers, are simply summed."""
     prefix = np.concatenate([[0], np.cumsum(np.asarray(layer_bytes))])
     return lambda partitions, starts, ends: prefix[ends] - prefix[starts]
 
@@ -193,7 +193,7 @@ class MemoryModel:
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
     def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Returns the bytes of partitions that hold layers `start` to `end - 1`.
+        """Return the bytes of partitions that hold layers `start` to `end - 1`.
 
         Args:
             ends: array of indices that follow their last layers, greater than `starts`.

@@ -6,13 +6,13 @@ from lingpipe import text_tables
 
 
 def parameters_in_words(parts: list) -> str:
-    """Returns how many parameters there are, and how many of them are trained if some are frozen."""
+    """Return how many parameters there are, and how many of them are trained if some are frozen."""
     trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
     return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Returns titles and columns of the parameters, and of the trained ones if some are frozen."""
+    """Return titles and columns of the parameters, and of the trained ones if some are frozen."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]
@@ -20,12 +20,12 @@ def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
 
 
 def table(partitions: list) -> str:
-    """Returns a table with one row per partition."""
+    """Return a table with one row per partition."""
     return text_tables.table(*_titles_and_rows(partitions))
 
 
 def html_table(partitions: list) -> str:
-    """Returns the same table as HTML, for notebooks."""
+    """Return the same table as HTML, for notebooks."""
     return text_tables.html_table(*_titles_and_rows(partitions))
 
 
@@ -51,11 +51,11 @@ def _cost_columns(title, costs):
 
 
 def short_device(device: str) -> str:
-    """Returns 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
+    """Return 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
     here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
     return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
 
 
 def span(names: list[str]) -> str:
-    """Returns the names of the first and the last layer of a partition."""
+    """Return the names of the first and the last layer of a partition."""
     return names[0] if len(names) == 1 else f'{names[0]} .. {names[-1]}'

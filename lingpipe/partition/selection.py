@@ -37,7 +37,7 @@ _LESS_IMPORTANT = 1e-4
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
                  most_bytes: float | None = None) -> list[tf.Tensor]:
-    """Chooses what a forward pass keeps, from which the rest of the residuals is recomputed.
+    """Choose what a forward pass keeps, from which the rest of the residuals is recomputed.
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
@@ -53,7 +53,7 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
-    """Returns the bytes of tensors that do not share buffers; an unknown size counts as 1."""
+    """Return the bytes of tensors that do not share buffers; an unknown size counts as 1."""
     return sum(layer_memory.size([tf.TensorSpec([dimension or 1 for dimension in tensor.shape], tensor.dtype)])
                for tensor in tensors if tensor.shape.rank is not None)
 
@@ -82,7 +82,7 @@ class _Selection:
             unrepeatable=[node for node, operation in enumerate(self._nodes) if operation.type in _LOOPS])
 
     def kept(self, most_bytes):
-        """Returns the list of tensors; see `kept_tensors`."""
+        """Return the list of tensors; see `kept_tensors`."""
         choice = self._choice
         if most_bytes is None:
             whole = sum(map(self._cost, self._forward))
@@ -123,7 +123,7 @@ class Choice(NamedTuple):
     unrepeatable: list  # list of the indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Returns, for each operation, whether it is repeated, so that as few bytes as possible are kept.
+        """Return, for each operation, whether it is repeated, so that as few bytes as possible are kept.
 
         Args:
             most_cost: the most that repeating operations may cost. If no choice is found in time, nothing is repeated.
@@ -133,7 +133,7 @@ class Choice(NamedTuple):
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Returns, for each operation, whether it is repeated, so that repeating costs as little as possible.
+        """Return, for each operation, whether it is repeated, so that repeating costs as little as possible.
 
         Args:
             most_bytes: the most that may be kept; if that is too little, as little as possible is kept.
@@ -143,7 +143,7 @@ class Choice(NamedTuple):
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Returns the indices of the tensors to keep: those that repeated operations read, and other wanted ones.
+        """Return the indices of the tensors to keep: those that repeated operations read, and other wanted ones.
 
         Args:
             repeated: for each operation, whether it is repeated.
@@ -153,7 +153,7 @@ class Choice(NamedTuple):
         return read, wanted - read
 
     def _solve(self, costs, sizes, limited, limit):
-        """Solves for x (an operation is repeated) and y (a tensor is kept), each 0 or 1.
+        """Solve for x (an operation is repeated) and y (a tensor is kept), each 0 or 1.
 
         A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
         x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are

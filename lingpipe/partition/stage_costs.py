@@ -48,7 +48,7 @@ class StageCostModel:
         self._sums = np.pad(np.cumsum(rows, axis=1), [[0, 0], [1, 0]])
 
     def __call__(self, starts: Any, ends: Any) -> np.ndarray:
-        """Returns the costs `[6, ...]` of stages that hold layers `start` to `end - 1`, the fields of `StageCosts`."""
+        """Return the costs `[6, ...]` of stages that hold layers `start` to `end - 1`, the fields of `StageCosts`."""
         forward, backward, weight_gradient, ahead, update = self._sums[:, ends] - self._sums[:, starts]
         is_first = np.equal(starts, 0)
         weight_gradient = weight_gradient + np.where(is_first, backward, 0.0)
@@ -58,11 +58,11 @@ class StageCostModel:
         return np.stack([forward, backward, weight_gradient, recompute, self._transfers[ends - 1], update])
 
     def stages(self, ends: Sequence[int]) -> list[StageCosts]:
-        """Returns the `StageCosts` of each stage of one cut."""
+        """Return the `StageCosts` of each stage of one cut."""
         return [StageCosts(*costs) for costs in self(np.array([0, *ends[:-1]]), np.array(ends)).T.tolist()]
 
 
 def times_by_flops(analyses: Sequence[LayerAnalysis]) -> list[LayerTime]:
-    """Returns a `LayerTime` for each layer, as if every floating-point operation took a second."""
+    """Return a `LayerTime` for each layer, as if every floating-point operation took a second."""
     return [LayerTime(*(layer.flops.total * factor for factor in (1, _FLOPS_OF_BACKWARD * layer.has_backward,
                                                                   layer.has_backward))) for layer in analyses]

@@ -23,7 +23,7 @@ _TIMES_AT_ONCE = 2**22
 
 def fastest_ends(schedule: Schedule, model: StageCostModel, start: Sequence[int],
                  fits: Callable[[np.ndarray], np.ndarray] | None = None) -> list[int]:
-    """Finds the cut with the shortest simulated step.
+    """Find the cut with the shortest simulated step.
 
     If L layers have so few cuts that all can be simulated within a second, the result is exact. Otherwise it is at
     least as good as `start`, and no small change makes it better.
@@ -48,7 +48,7 @@ def _all_cuts(num_layers, num_stages):
 
 
 def _improved(simulation, start, fits):
-    """Walks to the best neighbour as long as that is better."""
+    """Walk to the best neighbour as long as that is better."""
     best, seconds = list(start), simulation.step_times(np.array([start]))[0]
     while True:
         found_seconds, found = _best_fitting(_neighbours(best), simulation, best, fits)
@@ -58,7 +58,7 @@ def _improved(simulation, start, fits):
 
 
 def _best_fitting(cuts, simulation, start, fits):
-    """Returns the shortest step time and its end indices as a list; among equal cuts `start`."""
+    """Return the shortest step time and its end indices as a list; among equal cuts `start`."""
     cuts = np.concatenate([[start], cuts if fits is None else cuts[fits(cuts)]])
     seconds = simulation.step_times(cuts)
     best = np.argmin(seconds)
@@ -66,7 +66,7 @@ def _best_fitting(cuts, simulation, start, fits):
 
 
 def _neighbours(ends: Sequence[int]) -> np.ndarray:
-    """Returns cuts in which one run of ends, or two single ends, are moved up or down by a layer or two."""
+    """Return cuts in which one run of ends, or two single ends, are moved up or down by a layer or two."""
     found = set()
     for change in _changes(len(ends) - 1):
         cut = tuple(end + by for end, by in zip(ends, change)) + (ends[-1],)
@@ -92,7 +92,7 @@ class _Simulation:
         self._recomputing = schedule.backwards() - schedule.backwards_after_own_forward()
 
     def step_times(self, cuts: np.ndarray) -> np.ndarray:
-        """Returns seconds of a step with each cut."""
+        """Return seconds of a step with each cut."""
         at_once = max(1, _TIMES_AT_ONCE // len(self._order))
         return np.concatenate([self._step_times(cuts[first:first + at_once])
                                for first in range(0, len(cuts), at_once)])
@@ -107,7 +107,7 @@ class _Simulation:
         return np.max(free, axis=0) + np.max(updates, axis=0)
 
     def _run(self, costs):
-        """Returns for each device the time at which it has finished, as an array with one entry per cut."""
+        """Return for each device the time at which it has finished, as an array with one entry per cut."""
         free = np.zeros([self._schedule.num_devices, costs.shape[-1]])
         ends: dict[Action, np.ndarray] = {}
         for action in self._order:

@@ -13,12 +13,12 @@ _LARGEST_TILE_OF_A_VECTOR = 1024
 
 
 def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Returns the bytes of a tensor without padding."""
+    """Return the bytes of a tensor without padding."""
     return math.prod(shape) * dtype.size
 
 
 def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Returns the bytes of a tensor in the tiles of a TPU.
+    """Return the bytes of a tensor in the tiles of a TPU.
 
     Two of its axes are padded: one to a multiple of 128, the other to 1, 2, 4 or a multiple of 8::
 

@@ -16,7 +16,7 @@ _MICRO_BATCHES_PER_PARTITION = 4
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Puts the fields of a pipeline's Params into the signatures of its constructors and into its docstring."""
+    """Put the fields of a pipeline's Params into the signatures of its constructors and into its docstring."""
     described = {name: p.description for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model')}
     for method in (pipeline.__init__, pipeline.from_keras.__func__, pipeline.from_preset.__func__):
         method.__signature__ = _signature(method, pipeline.Params(), described)
@@ -26,7 +26,7 @@ def with_fields(pipeline: Any) -> Any:
 
 
 def _signature(method: Any, p: hyperparams.Params, names: Any) -> inspect.Signature:
-    """Returns the signature of a method with a keyword argument for each field instead of its `**fields`."""
+    """Return the signature of a method with a keyword argument for each field instead of its `**fields`."""
     *own, _ = inspect.signature(method).parameters.values()
     defaults = {**dict(p.IterParams()), 'layers': None, **DEFAULTS}
     if method.__name__ != '__init__':
@@ -50,7 +50,7 @@ class Given(NamedTuple):
 
 
 def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]) -> Given:
-    """Returns what the arguments of a pipeline's constructor describe.
+    """Return what the arguments of a pipeline's constructor describe.
 
     Args:
         pipeline: the class, `GPipeLayer`.
@@ -84,7 +84,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
 
 
 def _with_numbers(p: Any, source: Any) -> Given:
-    """Replaces 'auto' by values that follow from the devices, the layers and `batch_size`.
+    """Replace 'auto' by values that follow from the devices, the layers and `batch_size`.
 
     ::
 
@@ -112,7 +112,7 @@ def _with_numbers(p: Any, source: Any) -> Given:
 
 
 def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:
-    """Returns K and the reason."""
+    """Return K and the reason."""
     replicas, stages = [size if isinstance(size, int) and size > 0 else 1
                         for size in (p.num_replicas, p.num_virtual_stages)]
     num_devices = device_kinds.num_devices() // replicas
@@ -127,7 +127,7 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Returns M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
+    """Return M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
 
     With M >= 4 K the bubble of the pipeline is negligible (GPipe, arXiv 1811.06965, section 2.3). M is the largest
     number up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is

@@ -131,7 +131,7 @@ class Execution:
         self._action: schedules.Action  # that is being built
 
     def refuse_unproven_losses(self) -> None:
-        """Raises ValueError if a layer adds a loss that does not follow from the losses of its micro-batches."""
+        """Raise ValueError if a layer adds a loss that does not follow from the losses of its micro-batches."""
         for stage, are_sums in zip(self.stages, self._wiring.added_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]
@@ -143,7 +143,7 @@ class Execution:
                     'usual for the balance of experts.')
 
     def run(self, kinds: Sequence[str] = ALL_KINDS) -> None:
-        """Builds all actions of the given kinds."""
+        """Build all actions of the given kinds."""
         build = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                  schedules.WEIGHT: self._backward_weights}
         for action in self._state.execution_order(self._schedule):
@@ -187,7 +187,7 @@ class Execution:
         return self._state.borrowed_from_outside
 
     def fork(self) -> Self:
-        """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
+        """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
         fork._in_flight, fork._last = dict(self._in_flight), dict(self._last)
         fork._gradients = self._gradients.copy()
@@ -195,7 +195,7 @@ class Execution:
         return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
-        """Takes gradients from a loss outside the pipeline.
+        """Take gradients from a loss outside the pipeline.
 
         Args:
             gradients: those of `outputs`: for each micro-batch a list of tensors, one per differentiable output.
@@ -213,11 +213,11 @@ class Execution:
         return self._state.state
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
+        """Return, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._state.final_values()
 
     def _in_turn(self, stage: Stage, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Builds a call after the previous one on the stage's device."""
+        """Build a call after the previous one on the stage's device."""
         if self._work.observer:
             build = functools.partial(self._work.observer.around, self.share.replica, self._action, build)
         # 1. The control edge to the previous action on the device.
@@ -267,7 +267,7 @@ class Execution:
 
     def _backward_by_segment(self, stage: Stage, program: stage_program.StageProgram,
                              in_flight: stage_program.InFlight, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Builds the backward pass of one segment after the other; returns the gradients of the stage's inputs."""
+        """Build the backward pass of one segment after the other; return the gradients of the stage's inputs."""
         sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
         needed = self.needed[stage.index]
         for index in reversed(range(program.first_segment(needed), program.num_segments)):
@@ -284,7 +284,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
     def _what_forward_keeps(self, stage: Stage, m: int) -> stage_program.Kept:
-        """Returns what the forward action of a micro-batch leaves in `InFlight.residuals`."""
+        """Return what the forward action of a micro-batch leaves in `InFlight.residuals`."""
         is_kept = schedules.Action(schedules.BACKWARD, stage.index, m) in self._without_recompute
         needed = self.needed[stage.index]
         if self._work.recompute == 'selective' and needed:
@@ -302,7 +302,7 @@ class Execution:
 
     def _ready(self, stage: Stage, program: stage_program.StageProgram, in_flight: stage_program.InFlight,
                is_split: bool) -> tuple[stage_program.InFlight, Callable[..., stage_program.BackwardResult]]:
-        """Recomputes, if that is a separate call; returns what is there then, and the backward function to use."""
+        """Recompute, if that is a separate call; return what is there then, and the backward function to use."""
         needed = self.needed[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not is_split
         if is_one_call and not program.has_residuals(in_flight, needed):
@@ -351,7 +351,7 @@ class Execution:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Returns zeros that are not constants: TensorFlow would keep constants as a second copy of the weights."""
+        """Return zeros that are not constants: TensorFlow would keep constants as a second copy of the weights."""
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):
@@ -364,5 +364,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Returns the sums after a backward action; rows are appended to the rows of earlier actions."""
+    """Return the sums after a backward action; rows are appended to the rows of earlier actions."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -68,7 +68,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Returns the Params of a pipeline; `help(GPipeLayer)` says what each field means."""
+        """Return the Params of a pipeline; `help(GPipeLayer)` says what each field means."""
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define(
@@ -191,7 +191,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
     def __repr__(self) -> str:
-        """Shows the layers of each partition, once built."""
+        """Show the layers of each partition, once built."""
         if self._untracked.grid is None:
             return super().__repr__()
         p = self.params
@@ -204,7 +204,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return f"\n'auto' chose {', '.join(chosen)}." if chosen else ''
 
     def _repr_html_(self) -> str:
-        """Shows the same in a notebook."""
+        """Show the same in a notebook."""
         if self._untracked.grid is None:
             return f'<pre>{html.escape(repr(self))}</pre>'
         p, parts = self.params, self.partitions
@@ -218,7 +218,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        """Cuts the stack and creates every weight on its partition's device.
+        """Cut the stack and create every weight on its partition's device.
 
         Args:
             input_shape: shape `(batch, ...)` of the input, or a nest of such. The dtype is that of a Keras model's own
@@ -228,7 +228,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.build_from_specs(self._untracked.source.specs_of_shapes(input_shape))
 
     def forget_programs(self) -> None:
-        """Drops all traces, so that the next call traces again: attributes of layers may have changed."""
+        """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
         self._untracked.losses.forget()
         self._untracked.functions.clear()
         for each in self._untracked.grid.stages if self._untracked.grid else []:
@@ -240,7 +240,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return self._jit_compile
 
     def set_jit_compile(self, jit_compile: bool) -> None:
-        """Sets whether XLA compiles the functions of each partition, and drops all traces."""
+        """Set whether XLA compiles the functions of each partition, and drop all traces."""
         self._jit_compile = jit_compile
         for each in itertools.chain(*self._untracked.grid.rows) if self._untracked.grid else []:
             each.set_jit_compile(jit_compile)
@@ -248,7 +248,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Cuts the stack and creates every weight on its partition's device.
+        """Cut the stack and create every weight on its partition's device.
 
         Args:
             input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
@@ -282,7 +282,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.load_initial_weights()
 
     def _put_recompute(self, chosen: balancing.Recompute) -> None:
-        """Replaces recompute='auto' by a value."""
+        """Replace recompute='auto' by a value."""
         if self.params.recompute == arguments.AUTO:
             params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
             self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
@@ -295,7 +295,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
-        """Moves weights that layers got after the pipeline was built, as by `enable_lora` and `quantize`.
+        """Move weights that layers got after the pipeline was built, as by `enable_lora` and `quantize`.
 
         What was traced with other weights is traced again.
         """
@@ -310,18 +310,18 @@ class GPipeLayer(model_conversion.ModelConversion):
         self._untracked.placed.update(found)
 
     def load_initial_weights(self) -> None:
-        """Loads the weights that come with the model of `params`, such as a preset's, each to its device."""
+        """Load the weights that come with the model of `params`, such as a preset's, each to its device."""
         self._untracked.source.load_weights()
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Converts the outputs of the last stage to the nest that the user gets."""
+        """Convert the outputs of the last stage to the nest that the user gets."""
         return self._untracked.source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """Returns None, because outputs already have the masks of the layers inside."""
+        """Return None, because outputs already have the masks of the layers inside."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Returns the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, without running the pipeline.
+        """Return the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, without running the pipeline.
 
         Args:
             inputs: nest of `keras.KerasTensor` `[batch, ...]`.
@@ -331,7 +331,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return self._untracked.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the nest of the shapes of the outputs, without running the pipeline.
+        """Return the nest of the shapes of the outputs, without running the pipeline.
 
         Args:
             input_shape: shape `(batch, ...)` of the input, or a nest of such.
@@ -347,7 +347,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                    if 'training' in inspect.signature(layer.call).parameters)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Runs the stack; the order of actions is always GPipe's, because the loss is outside.
+        """Run the stack; the order of actions is always GPipe's, because the loss is outside.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
@@ -383,7 +383,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                        return_outputs: bool = False, assign_state: bool = True, loss_scale: Any = None,
                        read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable
                        ) -> loss_pass.ValueAndGrad:
-        """Computes the mean loss of a batch and its gradients, with the loss inside the last stage.
+        """Compute the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
             loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples),
@@ -424,7 +424,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None,
                  read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable) -> dict[str, Any]:
-        """Computes a batch's metric sums in evaluation mode, with the loss inside the last stage.
+        """Compute a batch's metric sums in evaluation mode, with the loss inside the last stage.
 
         Args:
             loss_fn: as in `value_and_grad`.
@@ -444,7 +444,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
-        """Returns the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
+        """Return the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self._enter(x))
         return self.pack_outputs(outputs), added
@@ -458,7 +458,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Returns `method` as one `tf.function` when called eagerly; otherwise devices would not work in parallel."""
+        """Return `method` as one `tf.function` when called eagerly; otherwise devices would not work in parallel."""
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method

@@ -28,7 +28,7 @@ class BoundaryGradients:
         self._functions: dict[tuple[str, Callable], Callable] = {}
 
     def copy(self) -> 'BoundaryGradients':
-        """Returns a copy that continues independently."""
+        """Return a copy that continues independently."""
         copy = BoundaryGradients()
         copy._functions = self._functions
         copy._parts = {key: {position: list(parts) for position, parts in gradients.items()}
@@ -36,7 +36,7 @@ class BoundaryGradients:
         return copy
 
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
-        """Adds gradients.
+        """Add gradients.
 
         Args:
             sources: pairs (producer, position), one per gradient: the stage and the output that it belongs to.
@@ -45,7 +45,7 @@ class BoundaryGradients:
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
     def take(self, producer: int, micro_batch: int, outputs: boundary.Boundary, device: str) -> list[tf.Tensor]:
-        """Returns and drops the sum for every differentiable output; an output that nothing reads has gradient 0.
+        """Return and drop the sum for every differentiable output; an output that nothing reads has gradient 0.
 
         Args:
             producer: index of the stage that made the outputs.
@@ -69,7 +69,7 @@ class BoundaryGradients:
 
 def needed_gradients(programs: list[stage_program.StageProgram], sources: list[list[tuple[int, int]]],
                      input_gradients_needed: bool) -> list[stage_program.NeededGradients]:
-    """Finds, for each stage, which gradients its backward action has to compute.
+    """Find, for each stage, which gradients its backward action has to compute.
 
     A gradient is needed if a loss depends on it downstream, and a trained weight needs it upstream::
 
@@ -117,7 +117,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Returns the given gradients of each stage that a loss depends on; in the last stage all are."""
+    """Return the given gradients of each stage that a loss depends on; in the last stage all are."""
     arriving = [set(_added_losses(program)) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -137,7 +137,7 @@ def _added_losses(program: stage_program.StageProgram) -> _Given:
 
 
 def _place(program: stage_program.StageProgram, position: int) -> int:
-    """Returns the place of an output's gradient among those that are given to its stage."""
+    """Return the place of an output's gradient among those that are given to its stage."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
@@ -150,7 +150,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
             given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient: Any) -> _Given:
-        """Returns the given gradients that one depends on."""
+        """Return the given gradients that one depends on."""
         # A constant one, such as that of a sign, must still be summed if there is any loss: it counts for all.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
@@ -216,7 +216,7 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Returns a gradient of the sum times `scale_of_sum`."""
+        """Return a gradient of the sum times `scale_of_sum`."""
         return gradient if self.scale_of_sum is None else gradient * tf.cast(self.scale_of_sum, gradient.dtype)
 
 
@@ -238,7 +238,7 @@ class StageGradients(NamedTuple):
 
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
-    """Turns sums into gradients of the mean loss, on the devices of the weights.
+    """Turn sums into gradients of the mean loss, on the devices of the weights.
 
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
@@ -272,7 +272,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
 
 
 def _over_group(group: collectives.Group, device: str, totals: list) -> list:
-    """Sums over the processes or cores that train together; the replicas of this one are summed already."""
+    """Sum over the processes or cores that train together; the replicas of this one are summed already."""
     if group.count == 1:
         return totals
     sums = iter(group.sum(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
@@ -280,7 +280,7 @@ def _over_group(group: collectives.Group, device: str, totals: list) -> list:
 
 
 def _mean(total: Any, weight: tf.Tensor, total_weight: tf.Tensor) -> Any:
-    """Returns a sum of gradients over the total weight; 0 if only a regulariser depends on the weight."""
+    """Return a sum of gradients over the total weight; 0 if only a regulariser depends on the weight."""
     if total is None:
         return tf.zeros_like(weight)
     mean = tf.math.divide_no_nan(_numbers(total), tf.cast(total_weight, total.dtype))
@@ -288,7 +288,7 @@ def _mean(total: Any, weight: tf.Tensor, total_weight: tf.Tensor) -> Any:
 
 
 def _numbers(gradient: Any) -> tf.Tensor:
-    """Returns the values that a gradient holds, from which Keras computes norms."""
+    """Return the values that a gradient holds, from which Keras computes norms."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
@@ -302,7 +302,7 @@ def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Varia
 
 def _finish(device: str, variables: list[keras.Variable], weights: list[tf.Tensor | None], parts: list[list],
             total_weight: tf.Tensor, group: collectives.Group, trained: list[keras.Variable]) -> StageGradients:
-    """Adds up all parts and replicas, divides by the total weight, and adds regularisers, once per step."""
+    """Add up all parts and replicas, divide by the total weight, and add regularisers, once per step."""
 
     weights = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
 

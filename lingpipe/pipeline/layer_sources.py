@@ -50,30 +50,30 @@ class LayersOfParams:
         return stack
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Returns the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
+        """Return the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
         return micro_batches.specs_of_shapes(shapes)
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Returns the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
+        """Return the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
         return layer_analysis.analyse_layers(self.params, input_specs)
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: list[layer_analysis.LayerAnalysis]) -> list[layer_profile.LayerTime]:
-        """Measures layers on a device; see `layer_profile.profile_layers`."""
+        """Measure layers on a device; see `layer_profile.profile_layers`."""
         return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-        """Returns the list of `LayerMemory` for a micro-batch, with the tensor sizes of a device."""
+        """Return the list of `LayerMemory` for a micro-batch, with the tensor sizes of a device."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-        """Returns the list of `LayerKernels` for a micro-batch."""
+        """Return the list of `LayerKernels` for a micro-batch."""
         return layer_kernels.layer_kernels(self.params, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
-        """Creates every weight on the device of its stage.
+        """Create every weight on the device of its stage.
 
         Args:
             ends: list of ascending end indices, one per stage.
@@ -94,7 +94,7 @@ class LayersOfParams:
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
     def refuse_micro_batches(self, specs: list) -> None:
-        """Raises ValueError if micro-batches would change what layers compute; the message names the layer.
+        """Raise ValueError if micro-batches would change what layers compute; the message names the layer.
 
         Args:
             specs: as in `runs`, which has built the layers.
@@ -102,22 +102,22 @@ class LayersOfParams:
         model_checks.refuse_mixed_layers(self.layers, specs)
 
     def load_weights(self) -> None:
-        """Loads nothing: layers create the weights that training starts from."""
+        """Load nothing: layers create the weights that training starts from."""
 
     def enter(self, inputs: Any) -> Any:
-        """Converts the user's inputs to the nest that the first stage takes."""
+        """Convert the user's inputs to the nest that the first stage takes."""
         return inputs
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Converts the outputs of the last stage to the nest that the user gets."""
+        """Convert the outputs of the last stage to the nest that the user gets."""
         return outputs
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Returns the nest of `tf.TensorSpec` of the stack's outputs, from what `analyses` returned."""
+        """Return the nest of `tf.TensorSpec` of the stack's outputs, from what `analyses` returned."""
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
-        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
@@ -157,23 +157,23 @@ class LayersOfModel:
         return self._graph.input_structure
 
     def specs_of_shapes(self, shapes: list) -> Any:
-        """Returns the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
+        """Return the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
         return keras.tree.map_structure_up_to(
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
 
     def refuse_micro_batches(self, specs: list) -> None:
-        """Raises ValueError if micro-batches would change what the model computes; the message names the layer."""
+        """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
         del specs  # the graph has its own
         self._graph.refuse_micro_batches()
 
     def load_weights(self) -> None:
-        """Loads the weights that come with the model, each to its device."""
+        """Load the weights that come with the model, each to its device."""
         if self._origin is not None:
             with lora.able_to_learn(self.model):
                 self._origin.load_weights(self.model)
 
     def validate(self, p: hyperparams.Params) -> None:
-        """Raises ValueError if a field of `GPipeLayer.Params()` does not go with the model."""
+        """Raise ValueError if a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
         if p.dtype_policy is not None and self._origin is None:
@@ -195,7 +195,7 @@ class LayersOfModel:
                 'adding a loss, into layers.')
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Returns the list of `LayerAnalysis`, one per unit of the model.
+        """Return the list of `LayerAnalysis`, one per unit of the model.
 
         Raises:
             ValueError: the input is not what the model takes.
@@ -204,7 +204,7 @@ class LayersOfModel:
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Checks the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
+        """Check the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
         wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
         if isinstance(specs, dict):
             fits = set(wanted if isinstance(wanted, dict) else names) <= set(specs)
@@ -219,21 +219,21 @@ class LayersOfModel:
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:
-        """Measures the units of the model on a device, with copies of their weights there."""
+        """Measure the units of the model on a device, with copies of their weights there."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-        """Returns the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
+        """Return the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
         return unit_costs.memories(self._graph, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-        """Returns the list of `LayerKernels` for a micro-batch; see `LayersOfParams.kernels`."""
+        """Return the list of `LayerKernels` for a micro-batch; see `LayersOfParams.kernels`."""
         return unit_costs.kernels(self._graph, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
-        """Moves every weight to the device of its stage in the first replica; see `LayersOfParams.runs`."""
+        """Move every weight to the device of its stage in the first replica; see `LayersOfParams.runs`."""
         parts = self._graph.stages(ends)
         self._graph.move_variables(parts, [devices[0] for devices in columns])
         generators = random_seeds.generators_of(layer for unit in self._graph.units for layer in unit.layers)
@@ -241,20 +241,20 @@ class LayersOfModel:
                 for index, part in enumerate(parts)]
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:
-        """Converts the user's inputs to the list of tensors that the first stage takes."""
+        """Convert the user's inputs to the list of tensors that the first stage takes."""
         return self._graph.flatten_inputs(tf.nest.map_structure(_as_tensor, inputs))
 
     def pack_outputs(self, outputs: Any) -> Any:
-        """Converts the list of outputs of the last stage to the nest that the model returns."""
+        """Convert the list of outputs of the last stage to the nest that the model returns."""
         return self._graph.pack_outputs(outputs)
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Returns the nest of `tf.TensorSpec` of the model's outputs, once it is analysed."""
+        """Return the nest of `tf.TensorSpec` of the model's outputs, once it is analysed."""
         del analyses
         return self.pack_outputs(list(self._graph.output_specs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
         outputs = self.model.compute_output_spec(inputs)
         return self.pack_outputs(keras.tree.flatten(outputs))
 
@@ -288,29 +288,29 @@ class LayersOfList(LayersOfModel):
         return None
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Returns the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
+        """Return the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
         return micro_batches.specs_of_shapes(shapes)
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Returns the list of `LayerAnalysis`, one per layer; see `LayersOfModel.analyses`."""
+        """Return the list of `LayerAnalysis`, one per layer; see `LayersOfModel.analyses`."""
         if self.model is None:
             self.model = _chained(self.layers, input_specs)
             self._graph = keras_model.ModelGraph(self.model)
         return self._graph.analyses(input_specs)
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:
-        """Converts the user's inputs, whose sizes may change from batch to batch, to the list of their tensors."""
+        """Convert the user's inputs, whose sizes may change from batch to batch, to the list of their tensors."""
         return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Returns the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
 
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
-    """Calls layers one after the other on symbols; weights that they do not have yet get no value."""
+    """Call layers one after the other on symbols; weights that they do not have yet get no value."""
     with base_layer.unallocated_variables():
         inputs = outputs = keras.tree.map_structure(
             lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)
@@ -320,7 +320,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 
 def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
-    """Finds the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
+    """Find the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
 
     Returns:
         `LayersOfModel` if `model` is set, else `LayersOfParams`.
@@ -334,7 +334,7 @@ def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
-    """Makes the pipeline's layers of the field `model` of `GPipeLayer.Params()`; see `of_params`."""
+    """Make the pipeline's layers of the field `model` of `GPipeLayer.Params()`; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)
@@ -342,7 +342,7 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Converts dense inputs; the model itself makes sparse tensors dense."""
+    """Convert dense inputs; the model itself makes sparse tensors dense."""
     if isinstance(leaf, tf.RaggedTensor):
         raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it '
                          'dense by its to_tensor().')

@@ -54,7 +54,7 @@ class LossesOfTargets:
         self._known: dict[Any, _LossOfTargets] = {}
 
     def of(self, loss_fn: Callable) -> '_LossOfTargets':
-        """Returns a loss as a function `(targets, outputs) -> {name: (sum, weight)}` with `results` for `losses.means`.
+        """Return a loss as a function `(targets, outputs) -> {name: (sum, weight)}` with `results` for `losses.means`.
 
         Args:
             loss_fn: see `GPipeLayer.value_and_grad`.
@@ -69,7 +69,7 @@ class LossesOfTargets:
         return self._known[key]
 
     def forget(self) -> None:
-        """Drops all losses, so that the next call makes them, and the programs that have them, again."""
+        """Drop all losses, so that the next call makes them, and the programs that have them, again."""
         self._known.clear()
 
 
@@ -85,7 +85,7 @@ class _LossOfTargets:
 
 
 def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Returns the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches.
+    """Return the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches.
 
     Args:
         loss_fn: see `GPipeLayer.value_and_grad`.
@@ -99,7 +99,7 @@ def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
                    return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None,
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
-    """Builds a training step up to the gradients.
+    """Build a training step up to the gradients.
 
     Args:
         loss: what `LossesOfTargets.of` returned.
@@ -143,7 +143,7 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
 
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
-    """Builds an evaluation step.
+    """Build an evaluation step.
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`.

@@ -22,7 +22,7 @@ class ModelConversion(base_layer.BaseLayer):
 
     @classmethod
     def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
-        """Makes a pipeline of a Keras model, which keeps using the same weights.
+        """Make a pipeline of a Keras model, which keeps using the same weights.
 
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
@@ -43,7 +43,7 @@ class ModelConversion(base_layer.BaseLayer):
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
                     **fields: Any) -> Self:
-        """Makes a pipeline of a KerasHub model, and loads its weights tensor by tensor to their partitions.
+        """Make a pipeline of a KerasHub model, and load its weights tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
@@ -89,7 +89,7 @@ class ModelConversion(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config from which `from_config` makes an equal pipeline: params, and the model or the layers."""
+        """Return the config from which `from_config` makes an equal pipeline: params, and the model or the layers."""
         if self.params.layers:
             return super().get_config()
         name, content = ('layers', self.stack) if self.model is None else ('model', self.model)
@@ -97,7 +97,7 @@ class ModelConversion(base_layer.BaseLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes a pipeline from what `get_config` returned; Keras loads its weights afterwards.
+        """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards.
 
         Args:
             config: dictionary.
@@ -114,7 +114,7 @@ class ModelConversion(base_layer.BaseLayer):
         return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
 
     def to_keras(self) -> keras.Model:
-        """Makes a plain Keras model with the current weights, all on the device of the first partition.
+        """Make a plain Keras model with the current weights, all on the device of the first partition.
 
         Low-rank parts (LoRA) are merged into the kernels that they are added to, except quantized ones, which
         could not hold the sum exactly.
@@ -133,11 +133,11 @@ class ModelConversion(base_layer.BaseLayer):
         return model_copy.plain_copy(model, device)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the seed, which Keras does not save, so that dropout resumes where it stopped."""
+        """Save the seed, which Keras does not save, so that dropout resumes where it stopped."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the seed, which a file of the plain model lacks."""
+        """Load the seed, which a file of the plain model lacks."""
         if 'seed' in store.keys():
             self._seed_generator.state.assign(store['seed'])
 

@@ -13,7 +13,7 @@ from lingpipe.keras_graph import lora
 
 
 def plain_copy(model: keras.Model, device: str) -> keras.Model:
-    """Makes a Keras model that is independent of the pipeline.
+    """Make a Keras model that is independent of the pipeline.
 
     The weights of the pipeline's source model are on the devices of the partitions. Keras cannot compile operations
     that use them there, such as grouped convolutions, with XLA. LoRA is merged into the kernels.
@@ -96,7 +96,7 @@ def _copy_own_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None
 
 
 def _require_shared_weights(pairs: list) -> None:
-    """Refuses layers that share a weight, if their copies do not: they would be trained apart."""
+    """Refuse layers that share a weight, if their copies do not: they would be trained apart."""
     twins: dict[int, keras.Variable] = {}
     for layer, copied in pairs:
         for variable, twin in zip(getattr(layer, 'variables', []), getattr(copied, 'variables', [])):
@@ -108,7 +108,7 @@ def _require_shared_weights(pairs: list) -> None:
 
 
 def _require_own_weights(model: keras.Model) -> None:
-    """Refuses variables that are arguments of operations: a copied graph would still read the old variables."""
+    """Refuse variables that are arguments of operations: a copied graph would still read the old variables."""
     for operation in getattr(model, 'operations', []):  # a Sequential model has layers only
         for node in operation._inbound_nodes:  # pylint: disable=protected-access
             for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):

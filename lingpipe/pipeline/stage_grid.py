@@ -49,7 +49,7 @@ class MiniBatch:
             execution.loss_factors = self.loss_factors
 
     def run(self, kinds: Sequence[str] = executor.ALL_KINDS) -> None:
-        """Builds all actions of the given kinds."""
+        """Build all actions of the given kinds."""
         if schedules.BACKWARD in kinds and self.num_micro_batches > 1:
             self._refuse_python_gradients()
         for execution in self._executions:
@@ -75,7 +75,7 @@ class MiniBatch:
         return [count for execution in self._executions for count in execution.share.rows]
 
     def join_outputs(self) -> Any:
-        """Returns the outputs of all micro-batches as a nest of tensors `[batch, ...]`, on the last stage's device."""
+        """Return the outputs of all micro-batches as a nest of tensors `[batch, ...]`, on the last stage's device."""
         with tf.device(device_kinds.for_single_operations(self._first.stages[-1].device)):
             outputs = [nest for execution in self._executions for nest in execution.outputs]
             return micro_batches.join(outputs, self.rows)
@@ -116,23 +116,23 @@ class MiniBatch:
         return self._first.borrowed
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Returns, for each stage, its `Variables` after all forward actions, as tensors."""
+        """Return, for each stage, its `Variables` after all forward actions, as tensors."""
         return self._first.final_values()
 
     def fork(self) -> 'MiniBatch':
-        """Returns a copy that continues independently: a gradient tape may ask for several backward passes."""
+        """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
         fork._executions = [execution.fork() for execution in self._executions]
         return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
-        """Takes gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
+        """Take gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
         gradients = iter(gradients)
         for execution, count in zip(self._executions, self._counts):
             execution.give_output_gradients([next(gradients) for _ in range(count)], added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Returns pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
+        """Return pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
         states = [execution.state for execution in self._executions]
         merged = step_state.merge_updates(self._first.stages, states)
         return step_state.updates(self._first.stages, merged, self.group)
@@ -196,12 +196,12 @@ class StageGrid:
         return self._params.recompute
 
     def seed_and_step(self, step: Any, training: bool | None) -> tf.Tensor:
-        """Returns the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
+        """Return the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
 
     def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
                   targets: Any = None) -> MiniBatch:
-        """Prepares the execution of one mini-batch.
+        """Prepare the execution of one mini-batch.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
@@ -225,7 +225,7 @@ class StageGrid:
         return MiniBatch(executions, collectives.GradientSum(p.gradient_sum), work.loss_scale, group)
 
     def _place_of(self, index: int) -> str:
-        """Returns the device that splits batches for a stage: its own, or the host if the stage has several."""
+        """Return the device that splits batches for a stage: its own, or the host if the stage has several."""
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
 
@@ -234,13 +234,13 @@ class StageGrid:
             return micro_batches.row_checks(batch)
 
     def _row_counts(self, inputs: Any, count: int) -> micro_batches.RowCounts:
-        """Returns the numbers of rows of the micro-batches, computed on the host."""
+        """Return the numbers of rows of the micro-batches, computed on the host."""
         with tf.device(device_kinds.for_single_operations(self._place_of(0))):
             return micro_batches.numbers_of_rows(inputs, count)
 
     def _shares(self, work: executor.Work, group: collectives.Group, parts: list, targets: list,
                 rows: micro_batches.RowCounts) -> list[executor.Share]:
-        """Returns the share of each replica; micro-batches keep their numbers in the whole mini-batch."""
+        """Return the share of each replica; micro-batches keep their numbers in the whole mini-batch."""
         num_replicas = len(self.rows)
         ends = [len(parts) * row // num_replicas for row in range(num_replicas + 1)]
         if work.training:

@@ -28,7 +28,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Returns the `Boundary` of a stage's inputs.
+        """Return the `Boundary` of a stage's inputs.
 
         Args:
             index: index of the stage.
@@ -38,7 +38,7 @@ class Wiring:
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
             loss: Callable | None, training: bool | None, by_layer: bool) -> None:
-        """Traces the next stage.
+        """Trace the next stage.
 
         Args:
             given: `Boundary` of `tf.TensorSpec` of the pipeline's inputs.
@@ -63,7 +63,7 @@ class Wiring:
 
 def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: boundary.Structure,
           loss: Callable | None, training: bool | None, by_layer: bool, is_whole_batch: bool = False) -> Wiring:
-    """Traces stages, unless they have already been traced for these shapes.
+    """Trace stages, unless they have already been traced for these shapes.
 
     Args:
         specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of
@@ -86,7 +86,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
                 training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Tells sums over rows from means by two traces that differ in the number of rows."""
+    """Tell sums over rows from means by two traces that differ in the number of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:
@@ -110,7 +110,7 @@ def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, 
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Returns pairs (producer, position among its values) of what a stage reads, and the `Structure` with Nones."""
+    """Return pairs (producer, position among its values) of what a stage reads, and the `Structure` with Nones."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

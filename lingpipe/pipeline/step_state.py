@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 def updates(stages: list[Stage], state: State, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-    """Returns pairs (Keras variable, new value) of all variables that change."""
+    """Return pairs (Keras variable, new value) of all variables that change."""
     changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
     def read(variable: keras.Variable) -> tf.Tensor:
@@ -59,7 +59,7 @@ def updates(stages: list[Stage], state: State, group: collectives.Group) -> list
 
 
 def merge_updates(stages: list[Stage], states: list[State]) -> State:
-    """Merges the states that replicas computed from their shares of a batch.
+    """Merge the states that replicas computed from their shares of a batch.
 
     Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean', 'sum' of
     the changes, otherwise the value of the first replica.
@@ -138,13 +138,13 @@ class StepState:
         return State(statistics, list(self._statistics), dict(self._assigned))
 
     def before(self, stage: Stage) -> tuple[stage_layers.Variables, list[tf.Tensor], tf.Tensor]:
-        """Returns what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
+        """Return what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
         borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
         return self._with_assigned(variables, values), borrowed, self._statistics[stage.index]
 
     def record(self, stage: Stage, results: stage_trace.Results) -> None:
-        """Records the statistics and assigned values of a forward action."""
+        """Record the statistics and assigned values of a forward action."""
         self._statistics[stage.index] = results.statistics
         for variable, value in zip(self._programs[stage.index].trace.assigned, results.assigned):
             earlier = self._assigned.get(id(variable))
@@ -152,11 +152,11 @@ class StepState:
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Returns, for each stage, the current values of its `Variables`."""
+        """Return, for each stage, the current values of its `Variables`."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
     def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
-        """Returns the actions of a schedule in an order in which state changes from micro-batch to micro-batch.
+        """Return the actions of a schedule in an order in which state changes from micro-batch to micro-batch.
 
         Stages that assign the same variable take turns.
 
@@ -187,7 +187,7 @@ class StepState:
                 'num_virtual_stages=1.') from error
 
     def _changing(self) -> dict[int, list[int]]:
-        """Returns a dictionary from the id of an assigned variable, or of outside state, to the stages that use it."""
+        """Return a dictionary from the id of an assigned variable, or of outside state, to the stages that use it."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
@@ -210,7 +210,7 @@ class StepState:
         return self._present(variable, self._initial_value(stage, variable))
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        """Returns the value of any variable on the device of a stage; it is copied there once."""
+        """Return the value of any variable on the device of a stage; it is copied there once."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)

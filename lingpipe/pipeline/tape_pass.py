@@ -15,7 +15,7 @@ from lingpipe.stages.stage import Stage
 
 
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
-    """Builds the forward actions, and the backward actions as their gradient.
+    """Build the forward actions, and the backward actions as their gradient.
 
     Each stage's weights enter through a port on their own device, so that no weight ever leaves its device::
 
@@ -65,7 +65,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
 
 
 def _trace(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any) -> None:
-    """Traces the stages early: in a custom gradient TensorFlow would register all variables that a trace reads."""
+    """Trace the stages early: in a custom gradient TensorFlow would register all variables that a trace reads."""
     _execution(grid, inputs, training, values, step=0)
 
 
@@ -78,7 +78,7 @@ def _execution(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, v
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
-    """Builds the forward actions in evaluation mode, for a loss outside the pipeline.
+    """Build the forward actions in evaluation mode, for a loss outside the pipeline.
 
     Args:
         inputs: nest of tensors `[batch, ...]` that the first stage takes.
@@ -100,7 +100,7 @@ def _means_of_added(grid: stage_grid.StageGrid, execution: stage_grid.MiniBatch)
 
 def _owned_weights(stages: list[Stage],
                    values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
-    """Returns, for each stage, pairs (Keras variable, value) of the weights that no earlier stage has."""
+    """Return, for each stage, pairs (Keras variable, value) of the weights that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -128,7 +128,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Returns gradients that fail, because TensorFlow saves gradient functions without the forward pass they need."""
+    """Return gradients that fail, because TensorFlow saves gradient functions without the forward pass they need."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
@@ -136,7 +136,7 @@ def _not_saved(tensors: list) -> list[tf.Tensor]:
 
 
 def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
-    """Returns the gradient of a variable, from all stages that read it; None if no output depends on it."""
+    """Return the gradient of a variable, from all stages that read it; None if no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

@@ -23,7 +23,7 @@ _CHOICES = {
 
 
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
-    """Raises ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
+    """Raise ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
 
     Args:
         num_layers: number of layers to cut; None if it is not known yet.
@@ -60,7 +60,7 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raises ValueError if the user gives a cut that does not fit.
+    """Raise ValueError if the user gives a cut that does not fit.
 
     Args:
         partition_by: the field of `GPipeLayer.Params()`.
@@ -72,7 +72,7 @@ def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
 
 
 def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
-    """Returns the `Schedule` that GPipeLayer's params describe.
+    """Return the `Schedule` that GPipeLayer's params describe.
 
     Raises:
         ValueError: the schedule is unknown, or does not fit the numbers of partitions and micro-batches.
@@ -81,7 +81,7 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raises ValueError if a batch needs programs of several shapes on devices that compile for one shape.
+    """Raise ValueError if a batch needs programs of several shapes on devices that compile for one shape.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
@@ -169,7 +169,7 @@ def _check_choice(field: str, value: Any, choices: list) -> None:
 
 
 def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> None:
-    """Raises ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one.
+    """Raise ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one.
 
     Args:
         layers: the Keras layers whose variables it is to place.
@@ -188,7 +188,7 @@ def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> N
 
 
 def refuse_forward_mode(name: str, inputs: Any, variables: Iterable[keras.Variable]) -> None:
-    """Raises ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights.
+    """Raise ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights.
 
     Args:
         inputs: nest of tensors.
@@ -204,7 +204,7 @@ def refuse_forward_mode(name: str, inputs: Any, variables: Iterable[keras.Variab
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
-    """Raises ValueError for variables whose gradients in Keras are their new values, which cannot be summed."""
+    """Raise ValueError for variables whose gradients in Keras are their new values, which cannot be summed."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(
@@ -213,7 +213,7 @@ def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
 
 
 def refuse_regularizers_outside(variables: Iterable[keras.Variable], inside: Iterable[keras.Variable]) -> None:
-    """Raises ValueError for trainable variables with a regularizer that no partition has, and so nobody would count."""
+    """Raise ValueError for trainable variables with a regularizer that no partition has, and so nobody would count."""
     known = set(map(id, inside))
     names = [variable.path for variable in variables if variable.regularizer is not None and id(variable) not in known]
     if names:

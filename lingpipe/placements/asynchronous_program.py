@@ -50,20 +50,20 @@ class AsynchronousProgram(server_program.ServerProgram):
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Waits for all current steps, so that weights and step number match."""
+        """Wait for all current steps, so that weights and step number match."""
         while self._calls.num_under_way:
             self._next_rows()
         super().before_save()
 
     def _hand_out(self, iterator):
-        """Starts calls, but not more than there are steps left, so that no step is wasted."""
+        """Start calls, but not more than there are steps left, so that no step is wasted."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call((iterator,) if self._is_read_by_workers else tuple(
                 tf.nest.flatten(self._next_batch(iterator))))
 
     def _next_rows(self):
-        """Returns a list with the next answer, or an empty list if the gradient was dropped."""
+        """Return a list with the next answer, or an empty list if the gradient was dropped."""
         row = self._next_answer()
         is_applied, row = row[0], row[1:]
         self._done += int(is_applied)
@@ -79,7 +79,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return result
 
     def open_input(self, data: Any, step: int) -> Any:
-        """Opens the input; a worker that reads takes every W-th batch, each with the batch size of the params."""
+        """Open the input; a worker that reads takes every W-th batch, each with the batch size of the params."""
         if not self._is_read_by_workers:
             return super().open_input(data, step)
         count = self._servers.num_workers
@@ -93,7 +93,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*self._argument_specs(batch_spec))
 
     def _call(self, *arguments):
-        """Builds the step of a worker; returns a row of whether it was applied, the gradient norm, and the metrics."""
+        """Build the step of a worker; return a row of whether it was applied, the gradient norm, and the metrics."""
         batch = self._batch_of(arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):

@@ -62,7 +62,7 @@ class Roster:
         self._has_gathered = False
 
     def gather(self) -> None:
-        """Waits for workers, and leaves out those that do not answer in time.
+        """Wait for workers, and leave out those that do not answer in time.
 
         A training run begins with all workers. Workers that were left out before are asked, but not waited for.
 
@@ -80,17 +80,17 @@ class Roster:
         self._watch_those_left_out()
 
     def has_connected(self, num_devices: int) -> None:
-        """Records which workers take part, and the number of their devices, after the chief has connected."""
+        """Record which workers take part, and the number of their devices, after the chief has connected."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
 
     def is_worker_back(self) -> bool:
-        """Returns whether a worker that is left out answers again."""
+        """Return whether a worker that is left out answers again."""
         return self._is_back.is_set()
 
     def _is_enough(self, silent, seconds):
-        """Returns whether training can continue without the silent workers."""
+        """Return whether training can continue without the silent workers."""
         awaited = set(silent) - self.config.left_out
         is_over = self.num_devices is not None and seconds >= self._patience
         return len(silent) < self._all.num_workers and (not awaited or is_over)
@@ -123,7 +123,7 @@ class Roster:
                              daemon=True).start()
 
     def _watch(self, left_out, is_back):
-        """Waits until one answers; the next checkpoint then decides which workers take part."""
+        """Wait until one answers; the next checkpoint then decides which workers take part."""
         others = frozenset(self._all.tasks('worker')) - left_out
         while len(answers.silent_tasks(self._all._replace(left_out=others))) == len(left_out):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -156,7 +156,7 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connects the chief with the workers, and returns params with numbers instead of 'auto'.
+        """Connect the chief with the workers, and return params with numbers instead of 'auto'.
 
         Args:
             kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
@@ -181,7 +181,7 @@ class ElasticHosts:
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
     def train(self, params: Any, started: float, run: Callable) -> int:
-        """Trains over the available workers, and starts again when they change, until training ends.
+        """Train over the available workers, and start again when they change, until training ends.
 
         Args:
             params: what `connect` returned.
@@ -209,7 +209,7 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Runs `run`; returns None if a change of the workers has ended it, and keeps no reference to its objects."""
+        """Run `run`; return None if a change of the workers has ended it, and keep no reference to its objects."""
         try:
             return run(*self._placed(params), self._roster, started)
         except errors.WorkerIsBackError:
@@ -236,7 +236,7 @@ class ElasticHosts:
             errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
-        """Returns params and `Placement`, in which devices of available workers replace the devices of lost ones."""
+        """Return params and `Placement`, in which devices of available workers replace the devices of lost ones."""
         params = params.Copy()
         body = params.task.body
         body.num_partitions = self._num_partitions(body)
@@ -247,7 +247,7 @@ class ElasticHosts:
         return params, placement.Placement(body.devices or found)
 
     def _num_partitions(self, body):
-        """Returns into how many partitions the model is cut while workers are left out."""
+        """Return into how many partitions the model is cut while workers are left out."""
         fewer = pipeline_hosts.count() // body.num_replicas
         is_given = body.devices or body.memory_limit or not isinstance(body.partition_by, str)
         is_possible = self._roster.config.left_out and 0 < fewer < body.num_partitions and not is_given

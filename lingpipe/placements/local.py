@@ -9,7 +9,7 @@ from lingpipe.training import placement, planning
 
 
 def set_up(body_params: Any, kind: Any) -> tuple:
-    """Sets up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
+    """Set up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
 
     Args:
         body_params: `GPipeLayer.Params()`, in which numbers may be 'auto'.
@@ -32,7 +32,7 @@ def set_up(body_params: Any, kind: Any) -> tuple:
 
 
 def place(params: Any, kind: Any = None) -> Any:
-    """Returns an experiment's params with numbers instead of 'auto', and its `Placement` here; as `set_up`."""
+    """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; as `set_up`."""
     params = planning.resolved(params, *set_up(params.task.body, kind))
     body = params.task.body
     return params, placement.Placement(

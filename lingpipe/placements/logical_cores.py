@@ -39,7 +39,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Evaluates a batch on every replica, and divides the sums of all by the number of replicas."""
+        """Evaluate a batch on every replica, and divide the sums of all by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     @property
@@ -47,7 +47,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return self.num_replicas
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Builds a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
+        """Build a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -55,18 +55,18 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sums tensors over all replicas, on a core; on other devices it returns them unchanged."""
+        """Sum tensors over all replicas, on a core; on other devices it returns them unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sums over groups of consecutive replicas, on the core that the layer runs on."""
+        """Sum over groups of consecutive replicas, on the core that the layer runs on."""
         return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
 
     def index_on(self, device: str) -> int:
-        """Returns the number of the running replica; 0 on devices that are not its cores."""
+        """Return the number of the running replica; 0 on devices that are not its cores."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):
@@ -74,7 +74,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
-        """Creates variables on a core of every replica, with the name of the core as attribute `logical_core`.
+        """Create variables on a core of every replica, with the name of the core as attribute `logical_core`.
 
         Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
         """
@@ -91,7 +91,7 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
 
 
 def device_name(index: int) -> str:
-    """Returns the name of a core for `tf.device` inside a program."""
+    """Return the name of a core for `tf.device` inside a program."""
     return f'/device:{device_kinds.LOGICAL_CORE}:{index}'
 
 
@@ -121,11 +121,11 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Returns no device, because a program on cores has no host."""
+        """Return no device, because a program on cores has no host."""
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):
-        """Updates, and restores the old values if the step is not finite; the host then stops."""
+        """Update, and restore the old values if the step is not finite; the host then stops."""
         changing = self._changing_variables()
         before = self._reads(changing)
         update()
@@ -147,6 +147,6 @@ def _read(variables):
 
 
 def _restore_unless(variables, values, is_finite):
-    """Restores values unless the step is finite. The compiler fuses this with the update, so it costs no memory."""
+    """Restore values unless the step is finite. The compiler fuses this with the update, so it costs no memory."""
     for variable, value in zip(map(variable_placement.native, variables), values):
         variable.assign(tf.where(is_finite, variable.read_value(), value))

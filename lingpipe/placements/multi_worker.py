@@ -71,7 +71,7 @@ class Workers(collectives.Group, placement.Placement):
         return self.index == 0
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Returns the program, once all workers have built the same model and loss; a ValueError names another."""
+        """Return the program, once all workers have built the same model and loss; a ValueError names another."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -82,11 +82,11 @@ class Workers(collectives.Group, placement.Placement):
         return multi_worker_program.WorkerTrainProgram(task, train_params, self)
 
     def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
-        """Sets `devices` to `names`, or to devices of this worker that `device_kinds.stage_devices` chooses."""
+        """Set `devices` to `names`, or to devices of this worker that `device_kinds.stage_devices` chooses."""
         self.devices = names or device_kinds.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sums tensors over all workers; all of them must build the same calls."""
+        """Sum tensors over all workers; all of them must build the same calls."""
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
             return tensors
@@ -99,12 +99,12 @@ class Workers(collectives.Group, placement.Placement):
         return tf.nest.pack_sequence_as(tensors, sums)
 
     def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
-        """Returns the chief's tensor on all workers, bit for bit; see `sum`."""
+        """Return the chief's tensor on all workers, bit for bit; see `sum`."""
         integers = _as_integers(tensor)
         return _from_integers(self.sum(device, integers if self.is_chief else tf.zeros_like(integers)), tensor.dtype)
 
     def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
-        """Combines the states that the workers computed from their shares; see `Group.agree_on`."""
+        """Combine the states that the workers computed from their shares; see `Group.agree_on`."""
         if self.count == 1:
             return after
         if aggregation == 'mean':
@@ -114,7 +114,7 @@ class Workers(collectives.Group, placement.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Sets `tf.Variable`s, the same on all workers, to their values on the chief, sent through the hosts."""
+        """Set `tf.Variable`s, the same on all workers, to their values on the chief, sent through the hosts."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:
@@ -126,7 +126,7 @@ class Workers(collectives.Group, placement.Placement):
         copy()
 
     def check_same(self, text: Any, difference: str) -> None:
-        """Raises ValueError if a text is not the same on all workers; the message names one that differs.
+        """Raise ValueError if a text is not the same on all workers; the message names one that differs.
 
         Args:
             text: the text.
@@ -143,11 +143,11 @@ class Workers(collectives.Group, placement.Placement):
                 'machines that are alike.')
 
     def wait_for_all(self) -> None:
-        """Returns when all workers have called it."""
+        """Return when all workers have called it."""
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def leave(self) -> None:
-        """Returns when all workers have finished, so that no process ends while another waits for it.
+        """Return when all workers have finished, so that no process ends while another waits for it.
 
         An error of the first wait means that a worker has not finished. An error of the second one means only that a
         worker has already left.
@@ -158,14 +158,14 @@ class Workers(collectives.Group, placement.Placement):
                 self.wait_for_all()
 
     def _sum_vector(self, device, vector):
-        """Sums a vector; the token keeps the sums on a device in one order, which NCCL requires."""
+        """Sum a vector; the token keeps the sums on a device in one order, which NCCL requires."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Returns the key of a device's group: names differ between workers, but the order of first use does not."""
+        """Return the key of a device's group: names differ between workers, but the order of first use does not."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -176,7 +176,7 @@ class Workers(collectives.Group, placement.Placement):
 
 
 def _packs(tensors):
-    """Returns lists of the positions of tensors that are summed together: of one type, and of limited size."""
+    """Return lists of the positions of tensors that are summed together: of one type, and of limited size."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -200,7 +200,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Returns a tensor as integers, whose sum keeps all bits, also of a negative zero."""
+    """Return a tensor as integers, whose sum keeps all bits, also of a negative zero."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

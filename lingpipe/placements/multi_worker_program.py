@@ -40,7 +40,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
-        """Copies the chief's state to every worker, so that only the chief needs the checkpoint."""
+        """Copy the chief's state to every worker, so that only the chief needs the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
                     self.input_position]
@@ -51,7 +51,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
-        """Trains for as many steps as the chief: sums are matched by their position in the loop over steps."""
+        """Train for as many steps as the chief: sums are matched by their position in the loop over steps."""
         self._num_calls, self._awaits_chief = self._num_calls + 1, True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         self._awaits_chief = False
@@ -59,7 +59,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
             return super().run(iterator, num_steps)
 
     def watching_chief(self) -> waits.Wait:
-        """Returns the scope in which warnings tell that this worker waits while the chief writes or evaluates.
+        """Return the scope in which warnings tell that this worker waits while the chief writes or evaluates.
 
         There is no limit: what the chief does has limits, and the worker ends with the chief.
         """
@@ -77,7 +77,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Returns the loss after all sums of the step, so that no worker waits for another if it is not finite."""
+        """Return the loss after all sums of the step, so that no worker waits for another if it is not finite."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics
@@ -87,7 +87,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
 
 def graph_digest(graph: tf.Graph) -> str:
-    """Returns a digest of the operations of a graph, of their constants, and of the functions that it calls.
+    """Return a digest of the operations of a graph, of their constants, and of the functions that it calls.
 
     It is the same in every process that has built the graph from the same code. Names and devices do not count: names
     have numbers that depend on what was built before.

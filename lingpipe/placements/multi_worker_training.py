@@ -39,7 +39,7 @@ class Follower:
         self._step = 0
 
     def run(self) -> int:
-        """Trains up to `train.max_steps`, or until a signal asks any worker to stop; returns the exit code.
+        """Train up to `train.max_steps`, or until a signal asks any worker to stop; return the exit code.
 
         Raises:
             TrainingError: when a loss is not finite.
@@ -57,7 +57,7 @@ class Follower:
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
-        """Prints the bad records of this worker at the end; the chief sees only its own rows."""
+        """Print the bad records of this worker at the end; the chief sees only its own rows."""
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class Follower:
 
 
 def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind: Any = None, dog: Any = None) -> Any:
-    """Joins the other workers, and chooses the devices of this one.
+    """Join the other workers, and choose the devices of this one.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
@@ -104,7 +104,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Waits until all workers listen: TensorFlow would wait with all Python threads blocked, and ignore signals."""
+    """Wait until all workers listen: TensorFlow would wait with all Python threads blocked, and ignore signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -117,7 +117,7 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker.Workers, started: Any = None) -> int:
-    """Trains up to the last step, or until a signal asks any of the workers to stop; returns the exit code.
+    """Train up to the last step, or until a signal asks any of the workers to stop; return the exit code.
 
     Only the chief reads and writes the log directory, by a `trainer.Trainer`.
 
@@ -138,7 +138,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Turns errors that the end of another worker causes in this scope into a `LostWorkerError`."""
+    """Turn errors that the end of another worker causes in this scope into a `LostWorkerError`."""
     try:
         yield
     except _OF_OTHERS as error:
@@ -148,7 +148,7 @@ def losses_in_words() -> Iterator[Any]:
 
 
 def validate(params: hyperparams.Params) -> None:
-    """Raises ValueError where workers could cut the model differently."""
+    """Raise ValueError where workers could cut the model differently."""
     partition_by = params.task.body.partition_by
     if partition_by in balancing.BY_TIME:
         raise ValueError(

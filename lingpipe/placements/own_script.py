@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_QUESTIONS = 30.
 
 def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False, task: str | None = None,
             devices_per_worker: int = 1, worker_timeout_seconds: float = 600.) -> list[str]:
-    """Lets this script use the devices of all machines of a cluster; call it before anything else.
+    """Let this script use the devices of all machines of a cluster; call it before anything else.
 
     Every process runs the same script. The chief continues from here, and pipelines that name no devices use the
     workers' devices. A worker serves, and ends with the chief's script, so that only the chief returns from here::
@@ -66,7 +66,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
 
 
 def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Callable[[], Any]:
-    """Ends this process after a worker has not answered for some seconds: a step would wait for it without end.
+    """End this process after a worker has not answered for some seconds: a step would wait for it without end.
 
     Returns:
         Function that ends the watch.
@@ -101,7 +101,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config, end_watch):
-    """Tells the workers to end when this script does: with 0, with 1 after an error, or with 75 to be started again."""
+    """Tell the workers to end when this script does: with 0, with 1 after an error, or with 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
 

@@ -73,7 +73,7 @@ class ParameterServers(placement.Placement):
         self._num_bytes = dict.fromkeys(self.names, 0)
 
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
-        """Chooses `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
+        """Choose `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
 
         Args:
             body_params: `GPipeLayer.Params()`.
@@ -88,7 +88,7 @@ class ParameterServers(placement.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Returns the smallest number of devices of a kind among the chief and the workers."""
+        """Return the smallest number of devices of a kind among the chief and the workers."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -96,7 +96,7 @@ class ParameterServers(placement.Placement):
 
     @contextlib.contextmanager
     def creating(self) -> Iterator[Any]:
-        """Places the variables that are created in this scope on the servers."""
+        """Place the variables that are created in this scope on the servers."""
         def create(next_creator, **arguments):
             name = min(self.names, key=self._num_bytes.get)
             with tf.device(name):
@@ -111,7 +111,7 @@ class ParameterServers(placement.Placement):
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
     def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
-        """Moves the weights that will be cut into rows to the chief, which keeps each of them whole.
+        """Move the weights that will be cut into rows to the chief, which keeps each of them whole.
 
         Returns:
             List of pairs of a Keras variable and the number of servers for its rows.
@@ -126,19 +126,19 @@ class ParameterServers(placement.Placement):
         return found
 
     def silent_tasks(self) -> list:
-        """Returns the list of the tasks that do not answer, such as 'worker:1'."""
+        """Return the list of the tasks that do not answer, such as 'worker:1'."""
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> remote_calls.RemoteCalls:
-        """Returns the `RemoteCalls` of a concrete function, with up to two current calls for each worker."""
+        """Return the `RemoteCalls` of a concrete function, with up to two current calls for each worker."""
         return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
     def pinned_calls(self, function: Any) -> remote_calls.PinnedCalls:
-        """Returns the `PinnedCalls` of a concrete function."""
+        """Return the `PinnedCalls` of a concrete function."""
         return remote_calls.PinnedCalls(function, self._hosts)
 
     def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
-        """Makes an iterator on each worker, over its share of each batch; a worker that comes back gets a new one.
+        """Make an iterator on each worker, over its share of each batch; a worker that comes back gets a new one.
 
         Args:
             batches: function from a `Share` to the `tf.data.Dataset` of its rows, which runs no Python code.
@@ -156,7 +156,7 @@ class ParameterServers(placement.Placement):
         return self._coordinator._create_per_worker_resources(make_here)
 
     def pinned_iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> list:
-        """Returns a list of an iterator on each worker, over its share of each batch; see `iterators`."""
+        """Return a list of an iterator on each worker, over its share of each batch; see `iterators`."""
         found = []
         for host, make in zip(self._hosts, self._makers(batches, spec)):
             with tf.device(host):
@@ -164,7 +164,7 @@ class ParameterServers(placement.Placement):
         return found
 
     def _makers(self, batches, spec):
-        """Returns a function for each worker, which makes the iterator over its share on the device of the call."""
+        """Return a function for each worker, which makes the iterator over its share on the device of the call."""
         return [_maker(batches(batch_share.Share(index, self.num_workers)), spec) for index in range(self.num_workers)]
 
     @property
@@ -173,7 +173,7 @@ class ParameterServers(placement.Placement):
 
 
 def _maker(dataset, spec):
-    """Returns a function that makes an iterator over a dataset of the chief, from the graph of the dataset."""
+    """Return a function that makes an iterator over a dataset of the chief, from the graph of the dataset."""
     graph = tf.raw_ops.DatasetToGraphV2(
         input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORED,
         strip_device_assignment=True)
@@ -187,7 +187,7 @@ def _maker(dataset, spec):
 
 def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
          kind: Any = None, batches_from: str = server_program.CHIEF) -> Any:
-    """Connects the chief with all workers and servers, and chooses the devices of stages.
+    """Connect the chief with all workers and servers, and choose the devices of stages.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
@@ -217,7 +217,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
           dog: watchdog.Watchdog | None = None) -> int:
-    """Trains by a `trainer.Trainer` up to the last step, or until a signal asks to stop; returns the exit code.
+    """Train by a `trainer.Trainer` up to the last step, or until a signal asks to stop; return the exit code.
 
     Raises:
         LostWorkerError: a server was lost, or all workers.
@@ -231,7 +231,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 @contextlib.contextmanager
 def losses_in_words(servers: Any) -> Iterator[Any]:
-    """Turns errors that the end of another process causes, also during a checkpoint, into a `LostWorkerError`."""
+    """Turn errors that the end of another process causes, also during a checkpoint, into a `LostWorkerError`."""
     try:
         yield
     except (tf.errors.OpError, errors.TrainingError) as error:

@@ -19,7 +19,7 @@ _STREAMING = 'TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'
 
 
 def connect(config: cluster_config.ClusterConfig) -> None:
-    """Makes the devices of all workers available to this program, the chief.
+    """Make the devices of all workers available to this program, the chief.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
 
@@ -49,7 +49,7 @@ def connect(config: cluster_config.ClusterConfig) -> None:
 
 
 def answer_each_operation() -> None:
-    """Has TensorFlow wait for the answer to each operation that it sends to a worker; called before `connect`.
+    """Have TensorFlow wait for the answer to each operation that it sends to a worker; called before `connect`.
 
     It usually streams them. If a worker is lost, an operation in the stream may never get an answer, and `reconnect`
     would wait for it without end (seen in a third of the losses on a busy machine). Steps are single operations, so
@@ -59,12 +59,12 @@ def answer_each_operation() -> None:
 
 
 def wait_for_all(config: cluster_config.ClusterConfig) -> None:
-    """Waits until all workers answer; raises ConnectionError as `answers.await_workers`."""
+    """Wait until all workers answer; raise ConnectionError as `answers.await_workers`."""
     answers.await_workers(config, functools.partial(answers.silent_tasks, config))
 
 
 def reconnect(config: cluster_config.ClusterConfig) -> None:
-    """Connects the chief again, after the list of workers has changed.
+    """Connect the chief again, after the list of workers has changed.
 
     TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
     remain can still be read. TensorFlow first waits for operations that have begun, which `answer_each_operation` lets
@@ -91,14 +91,14 @@ def _cluster_of(config):
 
 
 def count() -> Any:
-    """Returns the number of the workers' devices: of their GPUs, or of CPUs if there are none."""
+    """Return the number of the workers' devices: of their GPUs, or of CPUs if there are none."""
     kinds = [[device for device in tf.config.list_logical_devices(kind) if device.name.startswith(PROCESSES)]
              for kind in ('GPU', 'CPU')]
     return len(kinds[0] or kinds[1])
 
 
 def place(params: Any, config: Any, kind: Any = None) -> Any:
-    """Connects the chief with all workers, and places the partitions of an experiment on their devices.
+    """Connect the chief with all workers, and place the partitions of an experiment on their devices.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.

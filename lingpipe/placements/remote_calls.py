@@ -19,7 +19,7 @@ class _Calls:
         self._answers: queue.Queue = queue.Queue()
 
     def next_answer(self, seconds: float) -> Any:
-        """Waits for a call to end.
+        """Wait for a call to end.
 
         Args:
             seconds: how long to wait.
@@ -68,7 +68,7 @@ class RemoteCalls(_Calls):
                              daemon=True).start()
 
     def call(self, arguments: tuple) -> None:
-        """Starts a call with tensors; raises the error of an earlier call."""
+        """Start a call with tensors; raise the error of an earlier call."""
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
 
@@ -97,7 +97,7 @@ class PinnedCalls(_Calls):
                              name=f'calls on {device}', daemon=True).start()
 
     def call(self, arguments: tuple, worker: int) -> None:
-        """Starts a call with tensors and iterators on a worker, by its number."""
+        """Start a call with tensors and iterators on a worker, by its number."""
         self._arguments[worker].put(arguments)
         self.num_under_way += 1
 
@@ -114,7 +114,7 @@ def _call_on(device, function, arguments, answers):
 
 
 def _fetch(values, answers):
-    """Waits for calls in a thread. It keeps no value, so that the function can be freed while its servers still run."""
+    """Wait for calls in a thread. It keeps no value, so that the function can be freed while its servers still run."""
     while True:
         value = values.get()
         answers.put(_answer(value))
@@ -122,7 +122,7 @@ def _fetch(values, answers):
 
 
 def _answer(value):
-    """Returns the result of a call and its error, one of them None.
+    """Return the result of a call and its error, one of them None.
 
     A worker may be lost after a call has ended and before its result has arrived. The coordinator then repeats the
     call, so an error counts only if the coordinator has set it.

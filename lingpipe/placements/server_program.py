@@ -53,20 +53,20 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = self._made_calls(self._traced(batch_spec))
 
     def _made_calls(self, function):
-        """Returns the calls of the function that `_traced` returned."""
+        """Return the calls of the function that `_traced` returned."""
         return self._servers.calls(function)
 
     def _traced(self, batch_spec):
-        """Returns the concrete function that workers run, of `_argument_specs(batch_spec)`."""
+        """Return the concrete function that workers run, of `_argument_specs(batch_spec)`."""
         raise NotImplementedError
 
     def _argument_specs(self, batch_spec):
-        """Returns the specs of the arguments from which a worker gets a batch: its tensors, or an iterator."""
+        """Return the specs of the arguments from which a worker gets a batch: its tensors, or an iterator."""
         self._rows_spec = batch_spec
         return [tf.data.IteratorSpec(batch_spec)] if self._is_read_by_workers else tf.nest.flatten(batch_spec)
 
     def _batch_of(self, arguments):
-        """Returns the batch, or the share of one, from such arguments."""
+        """Return the batch, or the share of one, from such arguments."""
         return next(*arguments) if self._is_read_by_workers else tf.nest.pack_sequence_as(self._batch_spec, arguments)
 
     @property
@@ -94,12 +94,12 @@ class ServerProgram(train_program.TrainProgram):
             each.to_chief()
 
     def _parts_of(self, variable):
-        """Returns the variables on the servers for a trainable variable: itself, or its rows."""
+        """Return the variables on the servers for a trainable variable: itself, or its rows."""
         cut = self._cut_of.get(id(variable))
         return cut.parts if cut else [variable]
 
     def _reading(self, images):
-        """Returns the function by which a step with this input of the body reads a variable."""
+        """Return the function by which a step with this input of the body reads a variable."""
         def read(variable):
             cut = self._cut_of.get(id(variable))
             if variable is self._table and _has_fewer(images, variable.shape[0]):
@@ -111,7 +111,7 @@ class ServerProgram(train_program.TrainProgram):
         return read
 
     def _gradients_of(self, images, targets, step):
-        """Returns the `ValueAndGrad` of a batch, with the gradients of `_trained_places`."""
+        """Return the `ValueAndGrad` of a batch, with the gradients of `_trained_places`."""
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False,
             read=self._reading(images))
@@ -125,7 +125,7 @@ class ServerProgram(train_program.TrainProgram):
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Builds the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
+        """Build the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
         of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]
@@ -136,7 +136,7 @@ class ServerProgram(train_program.TrainProgram):
             each.update([of_place[id(part)] for part in each.parts], step, rate)
 
     def _next_answer(self):
-        """Returns the next answer of a worker; raises LostWorkerError if none comes in time."""
+        """Return the next answer of a worker; raise LostWorkerError if none comes in time."""
         limit, begin = self._servers.timeout_seconds, time.monotonic()
         while (answer := self._poll()) is None:
             if limit and time.monotonic() - begin > limit:
@@ -158,17 +158,17 @@ class ServerProgram(train_program.TrainProgram):
                 'workers have no Python for it. Give --batches_from=chief.') from error
 
     def _row(self, norm, metrics):
-        """Returns the numbers of a step as one tensor, because each tensor crosses the network by itself."""
+        """Return the numbers of a step as one tensor, because each tensor crosses the network by itself."""
         self._metric_names = list(metrics)
         return tf.stack(list(train_program.numbers_of(norm, metrics).values()))
 
     def _result(self, rows):
-        """Makes a `StepResult` from what `_row` returned in each step."""
+        """Make a `StepResult` from what `_row` returned in each step."""
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)
 
 
 def _has_fewer(tokens, count):
-    """Returns whether tokens are one tensor with fewer than `count` elements, as far as is known."""
+    """Return whether tokens are one tensor with fewer than `count` elements, as far as is known."""
     return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count

@@ -34,12 +34,12 @@ _OPTIMIZERS = {
 
 
 def can_cut(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether an optimizer is known to be element-wise."""
+    """Return whether an optimizer is known to be element-wise."""
     return type(optimizer) in _OPTIMIZERS
 
 
 def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> int:
-    """Returns over how many servers a weight is cut into parts of at least so many bytes, 1 if it stays whole."""
+    """Return over how many servers a weight is cut into parts of at least so many bytes, 1 if it stays whole."""
     if not variable.trainable or variable.constraint is not None or not len(variable.shape):
         return 1
     num_bytes = tf.as_dtype(variable.dtype).size * int(np.prod(variable.shape))
@@ -47,7 +47,7 @@ def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> i
 
 
 def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
-    """Returns the table in which the body's first layer looks up tokens; None if other layers read it too."""
+    """Return the table in which the body's first layer looks up tokens; None if other layers read it too."""
     if body.model is not None:
         return None
     first = body.stack[0]
@@ -59,7 +59,7 @@ def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
 
 
 def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: Sequence[int]) -> tf.Tensor:
-    """Looks up the rows of some tokens on their servers.
+    """Look up the rows of some tokens on their servers.
 
     Args:
         tokens: integers of any shape, on the current device.
@@ -112,20 +112,20 @@ class CutWeight:
             return tf.Variable(tf.zeros([end - begin, *variable.shape[1:]], variable.dtype), trainable=False)
 
     def to_servers(self) -> None:
-        """Copies the weight and its slots to the servers."""
+        """Copy the weight and its slots to the servers."""
         for whole, parts in zip(self._wholes, (self.parts, *self._slots)):
             value = whole.value.read_value()
             for part, (begin, end) in zip(parts, self._bounds):
                 part.assign(value[begin:end])
 
     def to_chief(self) -> None:
-        """Copies the trained rows back into the weight and its slots."""
+        """Copy the trained rows back into the weight and its slots."""
         for whole, parts in zip(self._wholes, (self.parts, *self._slots)):
             with tf.device(whole.value.device):
                 whole.assign(_joined(parts))
 
     def read(self) -> tf.Tensor:
-        """Returns the whole weight, on the current device."""
+        """Return the whole weight, on the current device."""
         return _joined(self.parts)
 
     @property
@@ -134,7 +134,7 @@ class CutWeight:
         return [(part, *bounds) for part, bounds in zip(self.parts, self._bounds)]
 
     def split(self, gradient: tf.Tensor) -> list:
-        """Returns the list of each server's part of a gradient: a tensor, `tf.IndexedSlices`, or None."""
+        """Return the list of each server's part of a gradient: a tensor, `tf.IndexedSlices`, or None."""
         if gradient is None:
             return [None] * len(self.parts)
         if not isinstance(gradient, tf.IndexedSlices):
@@ -148,7 +148,7 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Builds the optimizer's arithmetic on each server, for the gradients that `split` returned.
+        """Build the optimizer's arithmetic on each server, for the gradients that `split` returned.
 
         What it adds to the weight is never lost.
         """
@@ -181,13 +181,13 @@ def _joined(parts):
 
 
 def _stand_in(variable, shape):
-    """Returns a Keras variable without a value, which represents some rows of another one in an optimizer."""
+    """Return a Keras variable without a value, which represents some rows of another one in an optimizer."""
     made = keras.Variable(keras.initializers.Zeros(), shape=tuple(shape), dtype=variable.dtype, name=variable.name)
     made._path = variable.path
     return made
 
 
 def move_to_chief(variable: keras.Variable, device: str) -> None:
-    """Moves a weight to a device of the chief; a step still computes with its gradients on its own CPU."""
+    """Move a weight to a device of the chief; a step still computes with its gradients on its own CPU."""
     variable_placement.move(variable, device)
     variable.value.works_on = 'CPU:0'

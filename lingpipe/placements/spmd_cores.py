@@ -57,7 +57,7 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Joins the variables of all cores in one handle; call it outside the program that uses the handle.
+        """Join the variables of all cores in one handle; call it outside the program that uses the handle.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
@@ -84,19 +84,19 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
 
     def read(self, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Returns the whole value of a handle from `join`, inside a program."""
+        """Return the whole value of a handle from `join`, inside a program."""
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def assign(self, handle: tf.Tensor, value: Any) -> None:
-        """Assigns its slice of a new value to every core, inside a program."""
+        """Assign its slice of a new value to every core, inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sums a nest of tensors over all replicas, inside a program; each core sums its slices."""
+        """Sum a nest of tensors over all replicas, inside a program; each core sums its slices."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sums over groups of consecutive replicas, slice by slice."""
+        """Sum over groups of consecutive replicas, slice by slice."""
         return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
 
     @property
@@ -139,7 +139,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return optimizer
 
     def _averaged_variables(self):
-        """Returns all variables: the state of the step has a place for the average of each."""
+        """Return all variables: the state of the step has a place for the average of each."""
         return self.named_variables
 
     @property
@@ -172,7 +172,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
 
 def validate(body_params: hyperparams.Params) -> None:
-    """Raises ValueError if params ask for what one program for all cores does not support."""
+    """Raise ValueError if params ask for what one program for all cores does not support."""
     p = body_params
     if p.schedule != ('gpipe' if p.num_virtual_stages == 1 else 'circular'):
         raise ValueError(

@@ -34,13 +34,13 @@ class ShareSlots:
         self._slots = {id(variable): _zeros(variable, count) for variable in variables}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Builds the operation that stores the share of a variable with some number, an int32 scalar."""
+        """Build the operation that stores the share of a variable with some number, an int32 scalar."""
         slot = self._slots[id(variable)]
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
 
     def shares(self, variables: Any) -> Any:
-        """Returns the shares of some of the variables, each a tensor `[count, ...]` on the device of the variable."""
+        """Return the shares of some of the variables, each a tensor `[count, ...]` on the device of the variable."""
         values = []
         for variable in variables:
             slot = self._slots[id(variable)]
@@ -123,7 +123,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *self._argument_specs(share_spec))
 
     def _share(self, share, *arguments):
-        """Builds the work on a share; returns a row of its number, its loss, and the sums of its metrics."""
+        """Build the work on a share; return a row of its number, its loss, and the sums of its metrics."""
         images, *targets = self._batch_of(arguments)
         out = self._gradients_of(images, targets, self.global_step.read_value())
         reached = [
@@ -140,7 +140,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return tf.concat([tf.reshape(tf.cast(number, tf.float32), [-1]) for number in numbers], 0)
 
     def _apply_shares(self, rows):
-        """Builds the update from all shares; `rows` is `[shares, 1 + sums]`, the loss first."""
+        """Build the update from all shares; `rows` is `[shares, 1 + sums]`, the loss first."""
         of_shares = self._sums_in(rows[:, 1:])
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -153,14 +153,14 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Returns the sums of the metrics, each with one row per share, from `[shares, sums]`."""
+        """Return the sums of the metrics, each with one row per share, from `[shares, sums]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Returns the gradients, and half the sums of squares of those that exist: a weight may have None."""
+        """Return the gradients, and half the sums of squares of those that exist: a weight may have None."""
         shares = [share if id(place) in self._reached else None
                   for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
         gradients = self._means(self._trained_places, (shares,), (weights,))
@@ -168,7 +168,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self, weights):
-        """Returns pairs (variable, new value)."""
+        """Return pairs (variable, new value)."""
         shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
@@ -191,7 +191,7 @@ def _refuse_what_has_no_mean(body, updates):
 
 
 def _of_whole_batch(means, variances, weights, momentum):
-    """Returns the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
+    """Return the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
     factor = max(1.0 - momentum, 1e-12)  # of a statistic in its average; divided by it, averages differ like statistics
     counts = tf.cast(weights[:, tf.newaxis], means.dtype) * tf.ones_like(means)
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(

@@ -18,14 +18,14 @@ _DIMENSIONS = 'x, y, z, cores of a chip'
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns as many replicas as fit, each a box of cores, one for each stage; it raises as `computation_shape`."""
+    """Assign as many replicas as fit, each a box of cores, one for each stage; it raises as `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
 
 
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
-    """Returns the sizes of the box of K cores with the shortest paths between stages.
+    """Return the sizes of the box of K cores with the shortest paths between stages.
 
     It prefers cores of the same chip, then the box with the shortest sides, whose cores are close to each other::
 
@@ -76,7 +76,7 @@ class TpuReplicas(placement.Placement):
         return self.strategy.num_replicas_in_sync
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Builds a program that every replica runs.
+        """Build a program that every replica runs.
 
         Args:
             arguments: tuple of nests of tensors, or of values that differ from replica to replica.
@@ -89,7 +89,7 @@ class TpuReplicas(placement.Placement):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Returns an iterator over batches in which each replica has its own rows, of a static shape.
+        """Return an iterator over batches in which each replica has its own rows, of a static shape.
 
         Args:
             batches: function from a `Share` to the endless `tf.data.Dataset` of its rows of each batch, as nests of
@@ -103,7 +103,7 @@ class TpuReplicas(placement.Placement):
 
 def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Returns a dataset of the rows of a host's replicas, as `TpuReplicas.distribute`; the host reads no other rows."""
+    """Return a dataset of the rows of a host's replicas, as `TpuReplicas.distribute`; the host reads no other rows."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(batch_share.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
@@ -120,7 +120,7 @@ def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
 
 
 def sum_over_groups(tensor: tf.Tensor, num_replicas: int, group_size: int) -> tf.Tensor:
-    """Sums a tensor over groups of consecutive replicas, inside a program; its gradient is summed in the same way.
+    """Sum a tensor over groups of consecutive replicas, inside a program; its gradient is summed in the same way.
 
     Args:
         tensor: float tensor of a known shape.
@@ -173,9 +173,9 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return numbers
 
     def _numbers(self):
-        """Returns the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
+        """Return the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Builds the step of a replica on its rows; returns what `_step` does."""
+        """Build the step of a replica on its rows; return what `_step` does."""
         raise NotImplementedError

@@ -41,7 +41,7 @@ class TpuSystem(NamedTuple):
 
 
 def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem:
-    """Connects to a TPU system and initialises it, which clears its memory.
+    """Connect to a TPU system and initialise it, which clears its memory.
 
     Args:
         name: name of a Cloud TPU, address of its worker, such as grpc://10.0.0.2:8470, or 'local' for that of this
@@ -65,7 +65,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Starts a TPU system as `start_tpu_system`, and places an experiment there.
+    """Start a TPU system as `start_tpu_system`, and place an experiment there.
 
     Args:
         params: the experiment's Params, checked by `validate`.
@@ -103,7 +103,7 @@ def _what_to_check(name, error):
 
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
-    """Gives every partition of every replica a core of a TPU system, and returns the `Placement` of the route.
+    """Give every partition of every replica a core of a TPU system, and return the `Placement` of the route.
 
     Args:
         body_params: `GPipeLayer.Params()` with its numbers resolved.
@@ -124,7 +124,7 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Place
 
 
 def validate(body_params: hyperparams.Params, mode: str) -> None:
-    """Raises ValueError, before a system is started, if a mode of the command line cannot run on a TPU."""
+    """Raise ValueError, before a system is started, if a mode of the command line cannot run on a TPU."""
     p = body_params
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
@@ -141,7 +141,7 @@ def validate(body_params: hyperparams.Params, mode: str) -> None:
 
 
 def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:
-    """Returns an experiment's params, with mixed_bfloat16 if they name no precision; refuses mixed_float16."""
+    """Return an experiment's params, with mixed_bfloat16 if they name no precision; refuse mixed_float16."""
     policy = params.task.body.dtype_policy or params.task.dtype_policy
     if policy == 'mixed_float16':
         raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
@@ -153,7 +153,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raises ValueError, before a TPU system is started, if a mode needs what a route of known numbers cannot do."""
+    """Raise ValueError, before a TPU system is started, if a mode needs what a route of known numbers cannot do."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -164,7 +164,7 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Returns params with a route instead of 'auto', and prints the route and the reason.
+    """Return params with a route instead of 'auto', and print the route and the reason.
 
     The route is 'spmd' if that can train the model, K >= 2 divides the equal layers, and the replicas divide the batch.
     Params then have the cut of its stages. The route is 'logical_cores' if every core has a replica, or if replicas
@@ -191,7 +191,7 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
 
 def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
-    """Returns params with the route of training instead of 'auto', and a sentence with the reason; see `resolved`."""
+    """Return params with the route of training instead of 'auto', and a sentence with the reason; see `resolved`."""
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
@@ -222,12 +222,12 @@ def _changed(params, route, num_replicas):
 
 
 def _room(params, mesh):
-    """Returns how many replicas fit on a system."""
+    """Return how many replicas fit on a system."""
     return math.prod(map(int, mesh)) // params.task.body.num_partitions
 
 
 def _with_all_replicas(params, mesh):
-    """Returns params of one program for all replicas: it is built for one replica, and as many as fit run it."""
+    """Return params of one program for all replicas: it is built for one replica, and as many as fit run it."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
@@ -249,7 +249,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, num_replicas, is_choosing=False):
-    """Builds what would run, without allocating anything; if a route is chosen, refuses what would be inefficient."""
+    """Build what would run, without allocating anything; if a route is chosen, refuse what would be inefficient."""
     spmd_cores.validate(params.task.body)
     specs, pipe = params.input.cls.InputSpec(params.input), _built(params)
     for group_size in batch_normalization.group_sizes(pipe.stack):
@@ -274,7 +274,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raises ValueError if layers share statistics between replicas in separate programs, or in unequal groups."""
+    """Raise ValueError if layers share statistics between replicas in separate programs, or in unequal groups."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto', 'logical_cores' or "
@@ -287,7 +287,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Refuses too much work outside the stages: all cores repeat it, except in layers whose weights are cut."""
+    """Refuse too much work outside the stages: all cores repeat it, except in layers whose weights are cut."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 
@@ -305,7 +305,7 @@ def _refuse_repeated_work(pipe, pipeline):
 
 
 def _trace_forward(pipeline, input_specs, num_rows):
-    """Traces the forward pass, because only a call shows that a layer adds a loss."""
+    """Trace the forward pass, because only a call shows that a layer adds a loss."""
     x = tf.nest.map_structure(lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), input_specs)
 
     def forward(values, x):

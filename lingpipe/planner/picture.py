@@ -17,7 +17,7 @@ _LEAST_WITHOUT_UNIT = 2**20  # bytes; a smaller number lacks its unit, such as 1
 
 
 def to_bytes(field: str, size: int | str) -> int:
-    """Returns the number of bytes of a size such as '16GiB', '8 GB', '16e9' or 1024.
+    """Return the number of bytes of a size such as '16GiB', '8 GB', '16e9' or 1024.
 
     Raises:
         ValueError: it is not a size; the message names the field.
@@ -31,7 +31,7 @@ def to_bytes(field: str, size: int | str) -> int:
 
 
 def to_text(num_bytes: float) -> str:
-    """Returns a number of bytes in its largest fitting unit from KiB to TiB, such as '1.50 GiB'."""
+    """Return a number of bytes in its largest fitting unit from KiB to TiB, such as '1.50 GiB'."""
     unit = _unit(num_bytes)
     return f'{num_bytes / _SHOWN_UNITS[unit]:,.2f} {unit}'
 
@@ -41,7 +41,7 @@ def _unit(num_bytes):
 
 
 def figure(plan: plans.Plan, title: str) -> Any:
-    """Draws the memory of each device by kind, and the limit, as a figure of `drawing`."""
+    """Draw the memory of each device by kind, and the limit, as a figure of `drawing`."""
     from lingpipe import drawing  # here, because matplotlib takes a while to import
     limit = plan.setting.memory_limit
     unit = _unit(max([*plan.device_bytes, limit or 0]))

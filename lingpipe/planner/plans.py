@@ -21,7 +21,7 @@ KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
                num_slots: float) -> stage_costs.StageCostModel:
-    """Returns the `StageCostModel` of layers, in seconds.
+    """Return the `StageCostModel` of layers, in seconds.
 
     Args:
         layer_times: list of `LayerTime` of all layers, for one micro-batch.
@@ -56,7 +56,7 @@ class PartitionPlan(NamedTuple):
 
 
 def _partition(analyses, memories, num_live, recompute, num_slots, total):
-    """Sums the layers of one partition, of which at most `num_live` micro-batches are in flight."""
+    """Sum the layers of one partition, of which at most `num_live` micro-batches are in flight."""
     gradients = sum(layer.weights for layer in memories)
     weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
@@ -70,7 +70,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Returns `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
+    """Return `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -91,7 +91,7 @@ class Setting:
     num_replicas: int = 1
 
     def times(self, micro_batch_size: int) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
+        """Return the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -119,7 +119,7 @@ class Plan:
         return self.bytes_of('total')
 
     def bytes_of(self, kind: str) -> list[int]:
-        """Returns the bytes of each device, of one of `KINDS` or the 'total'."""
+        """Return the bytes of each device, of one of `KINDS` or the 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             sums[self.schedule.device_of(stage)] += getattr(part, kind)
@@ -178,7 +178,7 @@ class Plan:
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
-    """Cuts a model for a schedule, and computes the memory of each device and the time of a step.
+    """Cut a model for a schedule, and compute the memory of each device and the time of a step.
 
     The best cut that fits is taken; if none fits, the best one without a limit.
 
@@ -209,7 +209,7 @@ class _Work(NamedTuple):
     recompute: str
 
     def memory_model(self, setting, schedule):
-        """Returns the `MemoryModel` of the layers in the order of a schedule."""
+        """Return the `MemoryModel` of the layers in the order of a schedule."""
         live = layer_memory.live_micro_batches(schedule)
         return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
 

@@ -47,13 +47,13 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Returns the stack of another batch, which shares the sizes for micro-batches."""
+        """Return the stack of another batch, which shares the sizes for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Returns the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
+        """Return the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
         """
@@ -62,7 +62,7 @@ class LayerStack:
         return self._memories[micro_batch_size]
 
     def least_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator, dtype: str) -> list:
-        """Returns the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
+        """Return the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
         Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and
@@ -80,14 +80,14 @@ class LayerStack:
 
     def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator,
                        achieved: accelerators.Achieved) -> list:
-        """Returns the list of `LayerTime` for micro-batches of a size, at the speeds that an accelerator reached."""
+        """Return the list of `LayerTime` for micro-batches of a size, at the speeds that an accelerator reached."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [accelerators.layer_time(kernels, accelerator, achieved)
                 for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: int) -> Any:
-        """Returns the nest of `tf.TensorSpec` of the input of a micro-batch."""
+        """Return the nest of `tf.TensorSpec` of the input of a micro-batch."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
     def _find_memories(self, micro_batch_size):
@@ -103,12 +103,12 @@ class LayerStack:
 
 
 def is_open(p: hyperparams.Params) -> bool:
-    """Returns whether a field of `GPipeLayer.Params()` is 'auto'."""
+    """Return whether a field of `GPipeLayer.Params()` is 'auto'."""
     return any(p.Get(field) == AUTO for field in search.FIELDS)
 
 
 def resolved(p: hyperparams.Params, plan: plans.Plan) -> hyperparams.Params:
-    """Returns a copy of `GPipeLayer.Params()` with the choices of a plan."""
+    """Return a copy of `GPipeLayer.Params()` with the choices of a plan."""
     schedule, is_open_cut = plan.schedule, p.partition_by == AUTO
     p = p.Copy().Set(
         num_partitions=schedule.num_devices, num_micro_batches=schedule.num_micro_batches, recompute=plan.recompute,
@@ -123,7 +123,7 @@ def resolved(p: hyperparams.Params, plan: plans.Plan) -> hyperparams.Params:
 def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerators.Accelerator | None = None,
                  memory_limit: int | None = None, num_slots: float = 2, profile_device: str | None = None,
                  num_devices: int | None = None, source: Any = None) -> plans.Setting:
-    """Makes the `Setting` that all plans of a model have in common.
+    """Make the `Setting` that all plans of a model have in common.
 
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
@@ -159,7 +159,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Returns the `Setting` of one of several replicas, from that of one replica that has the whole batch."""
+    """Return the `Setting` of one of several replicas, from that of one replica that has the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,
@@ -167,7 +167,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raises ValueError as `GPipeLayer` would, except for fields that are 'auto'; see `make_setting`."""
+    """Raise ValueError as `GPipeLayer` would, except for fields that are 'auto'; see `make_setting`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

@@ -48,7 +48,7 @@ class _Combination(NamedTuple):
 
 
 def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partitions: int) -> Choices:
-    """Returns the `Choices` that params leave open.
+    """Return the `Choices` that params leave open.
 
     Raises:
         ValueError: one device alone needs more stages than there are layers.
@@ -65,7 +65,7 @@ def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partit
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Returns the values of R to choose among, 1 first.
+    """Return the values of R to choose among, 1 first.
 
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
@@ -83,7 +83,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
 
 
 def an_order(p: hyperparams.Params) -> dict[str, Any]:
-    """Returns values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
+    """Return values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(str(p.schedule), 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
@@ -91,7 +91,7 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 
 
 def best(candidates: list[plans.Plan]) -> plans.Plan:
-    """Returns the fastest plan that fits; if none fits, the one that needs the least memory.
+    """Return the fastest plan that fits; if none fits, the one that needs the least memory.
 
     Plans whose steps take at most a hundredth longer than the fastest count as equally fast. Among these it takes the
     one with the fewest devices, then the one with the least memory.
@@ -105,7 +105,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Returns the fastest plan for the fewest devices on which the model fits, or None if these are too many."""
+    """Return the fastest plan for the fewest devices on which the model fits, or None if these are too many."""
     p = p.Copy().Set(num_partitions=AUTO)
     open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
     for num_partitions in open_choices.num_partitions:
@@ -117,7 +117,7 @@ def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partition
 
 def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
                num_devices: int | None = None) -> list[plans.Plan]:
-    """Returns the best plans among those that the params leave open, best first.
+    """Return the best plans among those that the params leave open, best first.
 
     Args:
         settings: for each number of replicas to choose among, the `Setting`.
@@ -144,7 +144,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
 
 def _choices_of(setting, p, num_devices):
-    """Returns the `Choices` of one of the replicas of `setting`, each of which has its own devices."""
+    """Return the `Choices` of one of the replicas of `setting`, each of which has its own devices."""
     most = num_devices // setting.num_replicas if num_devices else _DEFAULT_MOST_PARTITIONS
     found = choices(p, len(setting.stack), setting.stack.batch_size, most)
     is_fixed = p.num_replicas != AUTO and p.num_partitions != AUTO
@@ -152,7 +152,7 @@ def _choices_of(setting, p, num_devices):
 
 
 def _ranked(combinations, p):
-    """Makes plans in the order of their bounds, until no later plan can be among the best."""
+    """Make plans in the order of their bounds, until no later plan can be among the best."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
@@ -177,7 +177,7 @@ def _best_first(found):
 
 
 def _even(partition_by):
-    """Returns `partition_by` for the first comparison: with 'auto', plans are first compared by even cuts."""
+    """Return `partition_by` for the first comparison: with 'auto', plans are first compared by even cuts."""
     return 'time' if partition_by == AUTO else partition_by
 
 
@@ -194,7 +194,7 @@ def _combinations(setting, p, open_choices):
 
 
 def _plan(combination, p):
-    """Returns the `Plan`, or None if this combination of settings, which 'auto' made, is not possible."""
+    """Return the `Plan`, or None if this combination of settings, which 'auto' made, is not possible."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)
@@ -212,7 +212,7 @@ def _is_open(p):
 
 
 def _orders(p, num_partitions):
-    """Yields pairs of a schedule and a number of stages on each device; one partition has nothing to choose."""
+    """Yield pairs of a schedule and a number of stages on each device; one partition has nothing to choose."""
     names = [p.schedule]
     if p.schedule == AUTO:
         names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)
@@ -225,7 +225,7 @@ def _orders(p, num_partitions):
 
 
 def _has_cut_for(schedule, p, num_layers):
-    """Returns whether the layers can be cut for a schedule; a given cut fits only one number of stages."""
+    """Return whether the layers can be cut for a schedule; a given cut fits only one number of stages."""
     if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
         return True
     try:

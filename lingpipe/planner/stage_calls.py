@@ -36,7 +36,7 @@ class StepCalls(NamedTuple):
 
 
 def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
-    """Builds a pipeline whose weights are described but not allocated, compiled by XLA.
+    """Build a pipeline whose weights are described but not allocated, compiled by XLA.
 
     Args:
         p: `GPipeLayer.Params()`, with numbers and end indices instead of 'auto'.
@@ -52,7 +52,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
 
 def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
-    """Returns the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
+    """Return the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
@@ -72,13 +72,13 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
 
 def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
-    """Returns, for each stage, its `Variables` as `tf.TensorSpec`."""
+    """Return, for each stage, its `Variables` as `tf.TensorSpec`."""
     return [
         stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Builds the graph of a training step.
+    """Build the graph of a training step.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
@@ -104,7 +104,7 @@ class _Recorder:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Builds a call and records it; see `executor.Work`."""
+        """Build a call and record it; see `executor.Work`."""
         done = build(*arguments)
         if done.operation is not None:
             place = _PLACE_OF_SUMS.get(build.__name__)

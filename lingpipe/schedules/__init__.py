@@ -42,7 +42,7 @@ _MOST_PASSES = 2**21  # already of some seconds and a GiB
 
 def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
                   num_virtual_stages: int = 1) -> Schedule:
-    """Makes the schedule that the field `schedule` of a user's params describes.
+    """Make the schedule that the field `schedule` of a user's params describes.
 
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
@@ -92,7 +92,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Chooses the order of a named schedule again, once the costs of its stages are known.
+    """Choose the order of a named schedule again, once the costs of its stages are known.
 
     Args:
         costs: `StageCosts` of each stage, in any unit of time.
@@ -112,12 +112,12 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
 
 
 def has_virtual_stages(name: str) -> bool:
-    """Returns whether a named schedule has several stages on each device."""
+    """Return whether a named schedule has several stages on each device."""
     return NUM_VIRTUAL_STAGES[name] != 1
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
-    """Returns a user's own schedule if it is for these sizes."""
+    """Return a user's own schedule if it is for these sizes."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:

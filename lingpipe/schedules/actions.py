@@ -24,7 +24,7 @@ class Action(NamedTuple):
 
 
 def needs(action: Action, num_stages: int) -> list[Action]:
-    """Returns the actions whose results an action reads, its own stage's first.
+    """Return the actions whose results an action reads, its own stage's first.
 
     Args:
         num_stages: number of stages that a micro-batch goes through.

@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
 
 def parse_cell(text: str, device: int) -> list[Cell]:
-    """Reads a cell.
+    """Read a cell.
 
     Args:
         device: number of its row, which is the stage if the action names none.
@@ -89,7 +89,7 @@ _LONGEST_CELL = 60  # that an error shows
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Reads a schedule from a file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
+    """Read a schedule from a file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
 
     Args:
         path: path of a CSV file.
@@ -109,7 +109,7 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
 
 
 def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
-    """Makes a schedule from the actions of each device.
+    """Make a schedule from the actions of each device.
 
     Args:
         rows: for each device, the list of its actions: texts such as 'F0' or '1B2', or `Action`s; '' and None
@@ -152,7 +152,7 @@ def _action(cell: Any) -> Action:
 
 
 def _places(devices: Any, name: str) -> dict[Action, tuple[int, int]]:
-    """Returns the dictionary from action to (device, position), after checking that no action occurs twice."""
+    """Return the dictionary from action to (device, position), after checking that no action occurs twice."""
     places, device_of = {}, {}
     for device, actions in enumerate(devices):
         for position, action in enumerate(actions):
@@ -181,7 +181,7 @@ def _check_halves(written: Any, places: dict[Action, tuple[int, int]], name: str
 
 
 def _check_companions(written: Any, schedule: 'Schedule') -> None:
-    """Refuses sends, receives and shards of a stage that is not on the device: the cell or the placement is wrong."""
+    """Refuse sends, receives and shards of a stage that is not on the device: the cell or the placement is wrong."""
     for device, row in enumerate(written):
         for cell in row:
             is_known = cell.stage < schedule.num_stages and (cell.micro_batch or 0) < schedule.num_micro_batches
@@ -193,7 +193,7 @@ def _check_companions(written: Any, schedule: 'Schedule') -> None:
 
 
 def _check_complete(places: dict[Action, tuple[int, int]], num_devices: int, name: str) -> tuple[int, int]:
-    """Returns the numbers of stages and micro-batches, after checking that all their actions exist on one device."""
+    """Return the numbers of stages and micro-batches, after checking that all their actions exist on one device."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)

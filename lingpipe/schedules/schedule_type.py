@@ -19,7 +19,7 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 
 
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
-    """Returns a decorator that lets users choose a schedule by name.
+    """Return a decorator that lets users choose a schedule by name.
 
     Every module of this folder is imported, so a new schedule is one new file here.
 
@@ -72,18 +72,18 @@ class Schedule:
         return bool(self._weights)
 
     def is_split(self, action: Action) -> bool:
-        """Returns whether an action is one half of a backward pass: a B that has its W, or that W."""
+        """Return whether an action is one half of a backward pass: a B that has its W, or that W."""
         return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
-        """Returns the index of the device that runs a stage.
+        """Return the index of the device that runs a stage.
 
         It is `stage % K` in all schedules but V-shaped ones and a user's own.
         """
         return self._devices[stage]
 
     def execution_order(self, waits_for_more: Callable[[Action], Iterable[Action]] | None = None) -> list[Action]:
-        """Returns one global order of all actions that keeps each device's order and every data dependency.
+        """Return one global order of all actions that keeps each device's order and every data dependency.
 
         Args:
             waits_for_more: function from an action to a list of further actions that have to come before it, or None.
@@ -117,15 +117,15 @@ class Schedule:
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
-        """Returns the list of actions whose results an action reads."""
+        """Return the list of actions whose results an action reads."""
         return needs(action, self.num_stages)
 
     def backwards(self) -> frozenset[Action]:
-        """Returns the set of all backward actions."""
+        """Return the set of all backward actions."""
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
     def backwards_after_own_forward(self) -> frozenset[Action]:
-        """Returns the backward actions that run right after their own forward action on the same device.
+        """Return the backward actions that run right after their own forward action on the same device.
 
         Nothing needs to be recomputed there: the activations still exist (torchgpipe calls this 'except_last').
         """
@@ -136,7 +136,7 @@ class Schedule:
             if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
 
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
-        """Returns for each device the peak memory that follows from the order of its actions.
+        """Return for each device the peak memory that follows from the order of its actions.
 
         Activations are kept from F to the end of B. A split B leaves what its W needs, which is kept to the end of W.
         All stages count as equally large.
@@ -162,7 +162,7 @@ class Schedule:
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
-        """Returns the schedule of a smaller batch: this one without the actions of the missing micro-batches.
+        """Return the schedule of a smaller batch: this one without the actions of the missing micro-batches.
 
         The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
 
@@ -180,11 +180,11 @@ class Schedule:
             lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
     def forward_only(self) -> Self:
-        """Returns the schedule of inference: this one without its backward actions."""
+        """Return the schedule of inference: this one without its backward actions."""
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Returns this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
+        """Return this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
         It is the order for a loss that is computed outside the pipeline, from the outputs of all micro-batches.
         Nothing is split.
@@ -196,11 +196,11 @@ class Schedule:
 
     def simulate(self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None,
                  recompute_after_own_forward: bool = False) -> timeline.Timeline:
-        """Returns the `Timeline` of one step, as `simulation.simulate` describes it."""
+        """Return the `Timeline` of one step, as `simulation.simulate` describes it."""
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule as a table that `from_csv` reads: one row per device, one action per cell.
+        """Write the schedule as a table that `from_csv` reads: one row per device, one action per cell.
 
         Args:
             path: path of the file, which is overwritten.
@@ -225,7 +225,7 @@ class Schedule:
 
 
 def _describe_deadlock(schedule: 'Schedule', positions: list[int]) -> str:
-    """Returns a sentence about devices that wait for each other in a circle.
+    """Return a sentence about devices that wait for each other in a circle.
 
     ::
 
@@ -241,7 +241,7 @@ def _describe_deadlock(schedule: 'Schedule', positions: list[int]) -> str:
 
 def _circle(schedule: 'Schedule', positions: list[int],
             places: dict[Action, tuple[int, int]]) -> list[tuple[int, Action]]:
-    """Returns a list of (device, action that it waits for): each action is still to come on the next device listed."""
+    """Return a list of (device, action that it waits for): each action is still to come on the next device listed."""
     device = next(device for device, actions in enumerate(schedule.device_actions) if positions[device] < len(actions))
     seen = {}
     while device not in seen:
@@ -289,13 +289,13 @@ def _advice(schedule: 'Schedule', positions: list[int], places: dict[Action, tup
 
 def _link(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]],
           missing: Action) -> tuple[Action, Any, Any]:
-    """Returns an action that another one waits for, the action at which its device waits, and that device."""
+    """Return an action that another one waits for, the action at which its device waits, and that device."""
     device = places[missing][0]
     return missing, schedule.device_actions[device][positions[device]], device
 
 
 def _follows(later: Action, earlier: Action) -> bool:
-    """Returns whether `later` depends on `earlier`, or they are the same."""
+    """Return whether `later` depends on `earlier`, or they are the same."""
     if later.micro_batch != earlier.micro_batch or earlier.kind not in (FORWARD, BACKWARD):
         return False
     if later.kind == earlier.kind:

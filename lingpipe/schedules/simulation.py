@@ -37,13 +37,13 @@ class StageCosts:
                     'Measure it again.')
 
     def scaled(self, factor: float) -> 'StageCosts':
-        """Returns the costs of a stage that is `factor` times as large."""
+        """Return the costs of a stage that is `factor` times as large."""
         return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
 
 
 def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None,
              recompute_after_own_forward: bool = False) -> Timeline:
-    """Simulates a schedule: each action starts as soon as its device is free and its data have arrived.
+    """Simulate a schedule: each action starts as soon as its device is free and its data have arrived.
 
     Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
     but not for gradients, so that it fills a part of the time in which the device would wait::
@@ -74,7 +74,7 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
-    """Starts each action of a schedule as soon as its device is free and its data have arrived.
+    """Start each action of a schedule as soon as its device is free and its data have arrived.
 
     A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
     without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
@@ -137,7 +137,7 @@ def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
 
 
 def _transfer(schedule: Any, transfers: Sequence[float], source: int, target: int) -> float:
-    """Returns the time between two stages: that of the earlier one's output, in both directions."""
+    """Return the time between two stages: that of the earlier one's output, in both directions."""
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0
     return transfers[min(source, target)]
@@ -145,7 +145,7 @@ def _transfer(schedule: Any, transfers: Sequence[float], source: int, target: in
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
-    """Simulates a schedule in which an action starts as soon as the actions that it waits for have ended.
+    """Simulate a schedule in which an action starts as soon as the actions that it waits for have ended.
 
     It takes a duration for each action, while `simulate` takes the costs of stages. Replicas wait for each other only
     before the updates, which begin at the same time on all devices.

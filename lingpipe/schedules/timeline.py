@@ -45,7 +45,7 @@ class StepTimes:
         return self.num_replicas * self.schedule.num_devices
 
     def replica_of(self, device: int) -> int:
-        """Returns the number of the replica that a device belongs to."""
+        """Return the number of the replica that a device belongs to."""
         return device // self.schedule.num_devices
 
     @property
@@ -87,7 +87,7 @@ class StepTimes:
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Returns the seconds that a device works on actions of some kinds, averaged over all devices.
+        """Return the seconds that a device works on actions of some kinds, averaged over all devices.
 
         Args:
             kinds: kinds of actions, such as `COMPUTE`.
@@ -191,7 +191,7 @@ class Timeline:
         return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
 
     def draw(self, num_columns: int | None = None) -> str:
-        """Draws one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
+        """Draw one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
 
         Stages are named if a device has several. A name without room is truncated to its kind. 'U' is the update.
 

@@ -54,7 +54,7 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keeps all devices busy with the activations of K micro-batches, as many as 1F1B keeps (ZB-V).
+    """Keep all devices busy with the activations of K micro-batches, as many as 1F1B keeps (ZB-V).
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and M is 2 K or more, devices wait only
     until the first F reaches the last device, which is (K - 1) / 2 of the time of an F. Two devices, four
@@ -77,7 +77,7 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 
 @named('v_half', num_virtual_stages=2)
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keeps about half of the activations of 1F1B, and waits about half as long (V-Half).
+    """Keep about half of the activations of 1F1B, and wait about half as long (V-Half).
 
     Every device keeps the activations of (K + 2) // 2 micro-batches from F to B, and those of at most two more that
     wait for their W (arXiv 2405.15362, section 3.2).
@@ -116,7 +116,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Returns the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
+    """Return the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -126,7 +126,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yields blocks: for each leg the slots of all devices, such that no two collide six slots later.
+    """Yield blocks: for each leg the slots of all devices, such that no two collide six slots later.
 
     Places repeat after six devices, as slots do, so checking six devices is enough.
     """
@@ -144,7 +144,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
-    """Returns the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order."""
+    """Return the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order."""
     legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
     in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
                       for slot, kind, stage in legs for micro_batch in range(num_micro_batches))
@@ -185,18 +185,18 @@ class _Filling:
         self.orders: list[list[Action]] = [[] for _ in stages]
 
     def _first_arrivals(self, num_devices: int) -> Any:
-        """Returns when the first micro-batch can reach each device, added up in the order in which it goes there."""
+        """Return when the first micro-batch can reach each device, added up in the order in which it goes there."""
         arrivals = [0.0]
         for stage in range(num_devices - 1):
             arrivals.append(arrivals[-1] + self._seconds[FORWARD][stage] + self._transfers[stage])
         return arrivals
 
     def badness(self, shape: _Shape) -> _Badness:
-        """Returns how bad the block is, when all has run."""
+        """Return how bad the block is, when all has run."""
         return self._badness(shape, max(self._free))
 
     def _least_badness(self, shape: Any) -> Any:
-        """Returns how bad the block is at least, from what has run so far: no device waits from now on."""
+        """Return how bad the block is at least, from what has run so far: no device waits from now on."""
         return self._badness(shape, _ROUNDED_OFF * max(map(operator.add, self._free, self._left)))
 
     def _badness(self, shape: Any, seconds: float) -> Any:
@@ -204,7 +204,7 @@ class _Filling:
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
     def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> bool:
-        """Orders all actions, and returns whether that is possible and may be better than the best block so far."""
+        """Order all actions, and return whether that is possible and may be better than the best block so far."""
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
@@ -219,7 +219,7 @@ class _Filling:
         return True
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Runs an F or B if its data have arrived and, with what is pending, it can be kept."""
+        """Run an F or B if its data have arrived and, with what is pending, it can be kept."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False
@@ -233,7 +233,7 @@ class _Filling:
         return True
 
     def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
-        """Returns when the data of an F or B are there; `inf`: what it needs has not run."""
+        """Return when the data of an F or B are there; `inf`: what it needs has not run."""
         ends = self._ends[kind]
         if kind == FORWARD:
             return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0
@@ -245,7 +245,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Returns the B whose W can begin first; if a B takes no time, the device may be here before its data."""
+        """Return the B whose W can begin first; if a B takes no time, the device may be here before its data."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 
@@ -259,7 +259,7 @@ class _Filling:
         self._do(device, WEIGHT, stage, micro_batch, ready)
 
     def _do(self, device: int, kind: str, stage: int, micro_batch: int, begin: float) -> Any:
-        """Adds an action to the order; returns its end."""
+        """Add an action to the order; return its end."""
         seconds = self._seconds[kind][stage]
         end = max(self._free[device], begin) + seconds
         if seconds or kind == FORWARD:

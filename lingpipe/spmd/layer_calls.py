@@ -12,7 +12,7 @@ from lingpipe.stages import batch_statistics, graph_pieces, stage_layers
 
 def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Variables, step: tf.Tensor,
          seeds: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
-    """Runs layers on a micro-batch, as in training.
+    """Run layers on a micro-batch, as in training.
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
@@ -36,12 +36,12 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
 
 def trained_norms(layers: list[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Returns the batch norms that normalise with the statistics of a micro-batch, in the order of their statistics."""
+    """Return the batch norms that normalise with the statistics of a micro-batch, in the order of their statistics."""
     return [norm for norm in batch_statistics.batch_norms(layers) if norm.trainable]
 
 
 def _replica():
-    """Returns the `collectives.Replica` for which layers compute; sums inside a program only need its count."""
+    """Return the `collectives.Replica` for which layers compute; sums inside a program only need its count."""
     count = collectives.current().count
     return collectives.Replica(count, stage=0, index=None, micro_batch=None, is_compiled=True) if count > 1 else None
 
@@ -73,7 +73,7 @@ def _refuse_losses_and_changes(part, called):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Refuses unused weights: their gradient must be None, but here it is 0, and then weight decay changes them."""
+    """Refuse unused weights: their gradient must be None, but here it is 0, and then weight decay changes them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
@@ -85,7 +85,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raises ValueError if numbers and the equal layers, from `run[0]` to `run[1]`, do not fit together."""
+    """Raise ValueError if numbers and the equal layers, from `run[0]` to `run[1]`, do not fit together."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
@@ -104,7 +104,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raises ValueError if stages do not train the same kinds of variables, each its own, without constraints."""
+    """Raise ValueError if stages do not train the same kinds of variables, each its own, without constraints."""
     for part in [*stages, *outer]:
         _refuse_constraints(part)
     if len(set(map(_trained, stages))) > 1:
@@ -119,7 +119,7 @@ def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_la
 
 
 def _trained(part):
-    """Returns a tuple of the trained variables' descriptions, in the order of the layers."""
+    """Return a tuple of the trained variables' descriptions, in the order of the layers."""
     norms = batch_statistics.batch_norms(part.layers)
     return (*[variable.trainable for layer in part.layers for variable in layer.variables],
             *[norm.trainable for norm in norms])

@@ -95,7 +95,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Returns, for each variable of a stage, the K lists of the V variables in this role."""
+        """Return, for each variable of a stage, the K lists of the V variables in this role."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     @property
@@ -104,30 +104,30 @@ class SpmdPipeline:
         return self._map.num_stages
 
     def variables(self) -> SpmdValues:
-        """Returns the `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`."""
+        """Return the `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`."""
         return SpmdValues(self.stage_variables, self.outer_variables, self.stage_state, self.outer_state)
 
     def value_specs(self) -> SpmdValues:
-        """Returns the `SpmdValues` of `tf.TensorSpec`, as `metrics` takes them."""
+        """Return the `SpmdValues` of `tf.TensorSpec`, as `metrics` takes them."""
         return self.variables().map(
             lambda row: tf.TensorSpec([self.num_cores, self.num_rounds, *row[0][0].shape], row[0][0].dtype),
             lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
 
     def place(self, values: SpmdValues) -> SpmdValues:
-        """Puts `SpmdValues` of tensors on their cores."""
+        """Put `SpmdValues` of tensors on their cores."""
         return values.map(self.place_stages, self.place_outer)
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
-        """Puts a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
+        """Put a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Cuts a large value of an outer variable, or its gradient, over the cores."""
+        """Cut a large value of an outer variable, or its gradient, over the cores."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Returns the dimension along which an outer variable is cut, the longest that K divides, or None."""
+        """Return the dimension along which an outer variable is cut, the longest that K divides, or None."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
@@ -136,7 +136,7 @@ class SpmdPipeline:
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
                 seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], tuple[list, list]]:
-        """Runs a batch through the pipeline, as in training.
+        """Run a batch through the pipeline, as in training.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
@@ -174,7 +174,7 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Runs layers outside the stages, and the loss if given; returns a nest `[M, ...]`, and statistics."""
+        """Run layers outside the stages, and the loss if given; return a nest `[M, ...]`, and statistics."""
         if not part.layers and loss is None:
             return inputs, []
         variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
@@ -191,7 +191,7 @@ class SpmdPipeline:
         return nest, [functools.reduce(self.outer_statistics.merge, tf.unstack(each)) for each in statistics]
 
     def _shift_register(self, values, entering, seeds, step):
-        """Runs the identical stages; returns a nest like `entering`, `[M, micro_batch, ...]`, and statistics."""
+        """Run the identical stages; return a nest like `entering`, `[M, micro_batch, ...]`, and statistics."""
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -225,17 +225,17 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving), statistics
 
     def _seeds_of_items(self, seeds):
-        """Returns the seeds of each core, for one micro-batch in one round after the other: `[K, V M, ...]`."""
+        """Return the seeds of each core, for one micro-batch in one round after the other: `[K, V M, ...]`."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Returns the empty queue of each core, `[K, M - K, ...]`; only that of the first core is used."""
+        """Return the empty queue of each core, `[K, M - K, ...]`; only that of the first core is used."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Gives the first core what enters, later what waited in its queue `[K, M - K, ...]`, others what arrived."""
+        """Give the first core what enters, later what waited in its queue `[K, M - K, ...]`, others what arrived."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -247,16 +247,16 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Replicates before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
+        """Replicate before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
-        """Returns the output of the last stage, on every core: a sum to which the other cores contribute zeros."""
+        """Return the output of the last stage, on every core: a sum to which the other cores contribute zeros."""
         is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Runs a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
+        """Run a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.stage_variables), len(self.stage_state)]
         passing, statistics = tensors[sum(counts):], []
@@ -279,7 +279,7 @@ class SpmdPipeline:
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
-    """Makes an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
+    """Make an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
@@ -299,7 +299,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 
 @tf.custom_gradient
 def _of_round(weights, round_):
-    """Returns the entry of one round of tensors `[V, ...]`."""
+    """Return the entry of one round of tensors `[V, ...]`."""
     def gradient(upstream):  # a choice, not a scatter, which a TPU would compute one element after the other
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
         return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None
@@ -316,7 +316,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Applies a function from a list of tensors to a list of tensors to each entry of tensors `[M, ...]`."""
+    """Apply a function from a list of tensors to a list of tensors to each entry of tensors `[M, ...]`."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

@@ -60,7 +60,7 @@ class SpmdStep:
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Returns the variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`.
+        """Return the variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`.
 
         Args:
             average_of: function that returns the variable with the moving average of another one; None: there is none.
@@ -74,7 +74,7 @@ class SpmdStep:
             averages, None)
 
     def state_specs(self) -> SpmdState:
-        """Returns the `SpmdState` of `tf.TensorSpec`."""
+        """Return the `SpmdState` of `tf.TensorSpec`."""
         variables, values = self.variables(), self._pipeline.value_specs()
 
         def of_row(row):
@@ -88,7 +88,7 @@ class SpmdStep:
                          values if self._moved else NO_AVERAGES, tf.TensorSpec([], tf.int64))
 
     def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:
-        """Runs one step; if the loss or a gradient is not finite, nothing changes.
+        """Run one step; if the loss or a gradient is not finite, nothing changes.
 
         Args:
             state: `SpmdState` of tensors, the same on every replica.
@@ -119,7 +119,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Returns sums of metrics, each replica's statistics of batch norm, and gradients of the mean over replicas."""
+        """Return sums of metrics, each replica's statistics of batch norm, and gradients of the mean over replicas."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -134,7 +134,7 @@ class SpmdStep:
         return sums, statistics, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Adds the gradients of weight regularizers, and also returns the sum of their penalties."""
+        """Add the gradients of weight regularizers, and also return the sum of their penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.stage_variables]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -148,7 +148,7 @@ class SpmdStep:
         return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
-        """Updates each stage separately, because some optimizers read the norm of a layer's weight."""
+        """Update each stage separately, because some optimizers read the norm of a layer's weight."""
         first = [row[0][0] for row in self._pipeline.stage_variables]
         if not first:
             return [], []
@@ -163,7 +163,7 @@ class SpmdStep:
             update_rounds, (state.values.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
 
     def _update_state(self, values, statistics):
-        """Returns the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
+        """Return the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
         pipeline = self._pipeline
         firsts = [row[0][0] for row in pipeline.stage_state]
         of_stages, of_outer = statistics
@@ -200,7 +200,7 @@ class SpmdStep:
 
 
 def _penalty(regularizer, value):
-    """Returns the penalty of a weight, a float32 scalar, and its gradient; 0 without a regularizer."""
+    """Return the penalty of a weight, a float32 scalar, and its gradient; 0 without a regularizer."""
     if regularizer is None:
         return tf.zeros([]), tf.zeros([], value.dtype)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -223,6 +223,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Returns, for each slot of a weight, its K lists of V variables."""
+    """Return, for each slot of a weight, its K lists of V variables."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

@@ -31,18 +31,18 @@ class SlicedVariable:
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
     def assign(self, parts: list[tf.Tensor]) -> None:
-        """Assigns new slices, a list of K tensors, to the cores of every replica."""
+        """Assign new slices, a list of K tensors, to the cores of every replica."""
         for row in self.slices:
             for variable, part in zip(row, parts):
                 with tf.device(variable.device):
                     variable.assign(part)
 
     def parts(self) -> list[tf.Tensor]:
-        """Returns the list of the K slices that the first replica holds; all replicas hold the same."""
+        """Return the list of the K slices that the first replica holds; all replicas hold the same."""
         return [_read(variable) for variable in self.slices[0]]
 
     def joined(self) -> Any:
-        """Returns the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
+        """Return the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -80,12 +80,12 @@ class SpmdVariables:
             [list(map(of_one, slots)) for slots in variables.outer_slots], variables.averages.map(of_row, of_one), [])
 
     def to_cores(self) -> None:
-        """Copies the values of the host to the cores of every replica."""
+        """Copy the values of the host to the cores of every replica."""
         for entry in self.entries:
             entry.to_cores()
 
     def to_host(self) -> None:
-        """Copies the values of the cores to the host."""
+        """Copy the values of the cores to the host."""
         for entry in self.entries:
             entry.to_host()
 
@@ -95,11 +95,11 @@ class SpmdVariables:
         return tf.nest.flatten(self._state)
 
     def joined(self) -> list:
-        """Returns the handles by which the next program can `read` and `assign` the state."""
+        """Return the handles by which the next program can `read` and `assign` the state."""
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
-        """Returns the `SpmdState` of tensors inside a program.
+        """Return the `SpmdState` of tensors inside a program.
 
         Args:
             handles: what `joined` returned before the program began.
@@ -109,7 +109,7 @@ class SpmdVariables:
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
     def assign(self, handles: list, state: SpmdState) -> None:
-        """Assigns a new `SpmdState` of tensors inside a program."""
+        """Assign a new `SpmdState` of tensors inside a program."""
         for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
             self._cores.assign(handle, value)
 

@@ -13,7 +13,7 @@ from lingpipe.stages import batch_statistics
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Finds the longest run of layers with equal params whose outputs have the shape of their inputs.
+    """Find the longest run of layers with equal params whose outputs have the shape of their inputs.
 
     Args:
         layer_params: list of InstantiableParams of layers, in order; names do not count.
@@ -59,20 +59,20 @@ class StageMap:
 
     def __call__(self, function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                  tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the list of tensors `[K, ...]` that `function` computes from their slices, list by list."""
+        """Return the list of tensors `[K, ...]` that `function` computes from their slices, list by list."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]
         return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
 
     def shard(self, tensor: tf.Tensor, dimension: int = 0) -> tf.Tensor:
-        """Asks the partitioner to give each core its part of a dimension that K divides."""
+        """Ask the partitioner to give each core its part of a dimension that K divides."""
         if not self.is_partitioned:
             return tensor
         return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
 
     def replicate(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Asks the partitioner to give each core the whole tensor, and its whole gradient."""
+        """Ask the partitioner to give each core the whole tensor, and its whole gradient."""
         return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
 
     def _enter(self, tensor):
@@ -90,7 +90,7 @@ class StageMap:
 
 def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-    """Makes a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
+    """Make a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
 
     An optimization barrier hides from XLA that everything was computed before: `tf.recompute_grad` has no such barrier,
     and XLA undoes it.
@@ -119,7 +119,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Returns the function from inputs and gradients of float outputs to the gradients of float inputs."""
+    """Return the function from inputs and gradients of float outputs to the gradients of float inputs."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)
@@ -151,7 +151,7 @@ class SpmdValues(NamedTuple):
     outer_state: list
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
-        """Returns the same lists with one function applied to values of stages, and another to the rest."""
+        """Return the same lists with one function applied to values of stages, and another to the rest."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
@@ -167,13 +167,13 @@ class TickStatistics:
         self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
 
     def before_first(self) -> list[tf.Tensor]:
-        """Returns the list of one tensor `[3, K, V, channels]` that `joined` begins with."""
+        """Return the list of one tensor `[3, K, V, channels]` that `joined` begins with."""
         spec = self._statistics.spec
         shape = [3, self._map.num_stages, self._num_rounds, spec.shape[1]]
         return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
 
     def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
-        """Combines the statistics `[K, 3, channels]` of a tick with earlier ticks' `[3, K, V, channels]`.
+        """Combine the statistics `[K, 3, channels]` of a tick with earlier ticks' `[3, K, V, channels]`.
 
         Args:
             before: statistics of earlier ticks.

@@ -46,7 +46,7 @@ class BatchStatistics:
         return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
-        """Returns the statistics `[3, channels]` of a micro-batch.
+        """Return the statistics `[3, channels]` of a micro-batch.
 
         Args:
             calls: list of `stage_scope.NormCall`, one per call of `norms`.
@@ -57,7 +57,7 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combines the statistics of the rows so far and of more rows (Chan, Golub, LeVeque 1979, section 2).
+        """Combine the statistics of the rows so far and of more rows (Chan, Golub, LeVeque 1979, section 2).
 
         Args:
             before: statistics so far `[3, ..., channels]`.
@@ -76,7 +76,7 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Returns pairs (variable, new value) of one step of every moving average for every call.
+        """Return pairs (variable, new value) of one step of every moving average for every call.
 
         Args:
             statistics: statistics of this replica's share of the batch `[3, channels]`.
@@ -96,7 +96,7 @@ class BatchStatistics:
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
              statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Computes one step of every moving average for every call, of one stage or of several equal stages.
+        """Compute one step of every moving average for every call, of one stage or of several equal stages.
 
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.
@@ -139,7 +139,7 @@ class BatchStatistics:
 
 
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Returns the statistics `[3, ..., channels]` of the rows of all replicas.
+    """Return the statistics `[3, ..., channels]` of the rows of all replicas.
 
     By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
     all rows. Replicas count by their numbers of values.
@@ -163,7 +163,7 @@ def _of_group(group: collectives.Group, statistics: tf.Tensor, device: str) -> t
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Returns the batch norms inside some layers whose moving averages can be updated at the end of the batch."""
+    """Return the batch norms inside some layers whose moving averages can be updated at the end of the batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

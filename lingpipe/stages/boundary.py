@@ -41,7 +41,7 @@ class Structure(NamedTuple):
     nest: Any
 
     def pack(self, values: Iterable) -> Any:
-        """Returns the nest with `values` in their places."""
+        """Return the nest with `values` in their places."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
 
@@ -53,17 +53,17 @@ def is_differentiable(dtype: Any) -> bool:
 
 
 def structure_of(nest: Any) -> Structure:
-    """Returns the `Structure` of a nest of tensors (or specs) and Nones."""
+    """Return the `Structure` of a nest of tensors (or specs) and Nones."""
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
 def list_structure(count: int) -> Structure:
-    """Returns the `Structure` of a plain list of `count` values."""
+    """Return the `Structure` of a plain list of `count` values."""
     return Structure([True] * count)
 
 
 def unpack(nest: Any) -> Boundary:
-    """Converts a nest to a `Boundary`.
+    """Convert a nest to a `Boundary`.
 
     Args:
         nest: nest of tensors and Nones.
@@ -77,7 +77,7 @@ def unpack(nest: Any) -> Boundary:
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
-    """Converts a `Boundary` back to a nest, with its masks where Keras layers look for them."""
+    """Convert a `Boundary` back to a nest, with its masks where Keras layers look for them."""
     for position, mask in boundary.masks.items():
         boundary.values[position]._keras_mask = mask
     return structure.pack(boundary.values)
@@ -88,7 +88,7 @@ def _mask(tensor: Any) -> tf.Tensor | None:
 
 
 def put_masks_on(inputs: Any, mask: Any) -> Any:
-    """Returns the inputs with their masks on them.
+    """Return the inputs with their masks on them.
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
@@ -119,7 +119,7 @@ class MaskedFunction:
         return results
 
     def experimental_get_tracing_count(self) -> int:
-        """Returns how often it was traced; see `tf.function`."""
+        """Return how often it was traced; see `tf.function`."""
         return self._inside.experimental_get_tracing_count()
 
 
@@ -134,7 +134,7 @@ def _attach(leaves: list, masks: list) -> None:
 
 
 def traced(function: Callable, *arguments: Any) -> Any:
-    """Calls a `tf.function` as a graph, even if TensorFlow is set to run functions eagerly."""
+    """Call a `tf.function` as a graph, even if TensorFlow is set to run functions eagerly."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

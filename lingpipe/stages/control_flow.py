@@ -30,7 +30,7 @@ class UntranslatableError(ValueError):
 
 
 def until_traced(trace: Callable, *arguments: Any) -> Any:
-    """Calls a function that traces layers, and calls it again whenever a layer turns out to need translation.
+    """Call a function that traces layers, and call it again whenever a layer turns out to need translation.
 
     Translation takes time, and few layers need it, so the first trace does not translate.
 
@@ -46,7 +46,7 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def functions_laid_out() -> Iterator[None]:
-    """Inlines calls of `tf.function`s: the operations inside them are traced into the calling graph."""
+    """Inline calls of `tf.function`s: the operations inside them are traced into the calling graph."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -56,7 +56,7 @@ def functions_laid_out() -> Iterator[None]:
 
 
 def run(layer: Any, function: Callable[[], Any]) -> Any:
-    """Calls a layer so that the Python of users' layers, including nested ones, may branch and loop on tensors.
+    """Call a layer so that the Python of users' layers, including nested ones, may branch and loop on tensors.
 
     Args:
         layer: Keras layer or operation.
@@ -80,7 +80,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
 
 
 def _run_translated(layer: keras.layers.Layer, function: Callable) -> Any:
-    """Calls the translated layer; if translation fails, inputs with more known sizes may still need no translation."""
+    """Call the translated layer; if translation fails, inputs with more known sizes may still need no translation."""
     try:
         with _translated(layer):
             return function()
@@ -99,7 +99,7 @@ def _run_translated(layer: keras.layers.Layer, function: Callable) -> Any:
 
 @contextlib.contextmanager
 def _translated(layer: keras.layers.Layer) -> Any:
-    """Gives each nested layer its translated function, because Keras itself calls the untranslated one."""
+    """Give each nested layer its translated function, because Keras itself calls the untranslated one."""
     context = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     with contextlib.ExitStack() as stack:
         for attributes, name, function in _functions_of_users(layer):
@@ -109,7 +109,7 @@ def _translated(layer: keras.layers.Layer) -> Any:
 
 
 def _functions_of_users(layer: keras.layers.Layer) -> Any:
-    """Returns (attributes, name of the one to replace, function) for every nested layer with a user's own code."""
+    """Return (attributes, name of the one to replace, function) for every nested layer with a user's own code."""
     functions = []
     # pylint: disable-next=protected-access
     for part in layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []:

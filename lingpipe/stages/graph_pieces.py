@@ -17,7 +17,7 @@ from lingpipe.private_api import pywrap_tfe, record, xla
 
 
 def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict[Any, tf.Tensor]) -> None:
-    """Copies operations; the copies take the device, control edges and control flow of the graph they are copied to.
+    """Copy operations; the copies take the device, control edges and control flow of the graph they are copied to.
 
     `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program.
 
@@ -47,7 +47,7 @@ def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs
 
 
 def _attributes_of(operation: tf.Operation) -> dict:
-    """Returns the attributes that a copy of an operation also has."""
+    """Return the attributes that a copy of an operation also has."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
@@ -58,7 +58,7 @@ def _bring_functions(source: tf.Graph, target: tf.Graph, attributes: Iterable) -
 
 
 def _functions_of(attributes: Iterable) -> set[str]:
-    """Returns the names of the functions that are attributes of an operation."""
+    """Return the names of the functions that are attributes of an operation."""
     names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
     return names | {function.name for attribute in attributes for function in attribute.list.func}
 
@@ -75,7 +75,7 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Lets gradient tapes inside record even if outer tapes have stopped, as within `tf.recompute_grad`."""
+    """Let gradient tapes inside record even if outer tapes have stopped, as within `tf.recompute_grad`."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -150,7 +150,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Returns the arguments behind a barrier, but for shapes, which have to stay constants for XLA."""
+        """Return the arguments behind a barrier, but for shapes, which have to stay constants for XLA."""
         places = [place for place, argument in enumerate(arguments) if _is_number(argument)]
         if not self._has_barrier or not places:
             return arguments
@@ -158,7 +158,7 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Calls the function in the current graph.
+        """Call the function in the current graph.
 
         Args:
             values: dictionary from `feed.ref()` to the tensor to feed, for at least the feeds that the piece needs.
@@ -188,7 +188,7 @@ class GraphPiece:
         return results
 
     def _first_call(self, graph: tf.Graph, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Adds the function to the graph; this, and checking all attributes, takes as long as several calls."""
+        """Add the function to the graph; this, and checking all attributes, takes as long as several calls."""
         with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
             return tf.raw_ops.PartitionedCall(
                 args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
@@ -212,7 +212,7 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fails at run time if gradients are not zero.
+    """Fail at run time if gradients are not zero.
 
     Under two tapes TensorFlow builds second gradients that are not needed, and runs them with zeros.
     """
@@ -247,7 +247,7 @@ def _optimizer_config() -> bytes:
 
 def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] = (),
               stops: Container = frozenset()) -> set[tf.Operation]:
-    """Returns the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
+    """Return the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
     found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
     while pending:
         operation = pending.pop()
@@ -258,7 +258,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Returns the operations of `graph` whose results depend on one of `tensors`; a known shape depends on nothing."""
+    """Return the operations of `graph` whose results depend on one of `tensors`; a known shape depends on nothing."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -279,7 +279,7 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
-    """Returns the max pooling operations whose outputs the gradients among `operations` read.
+    """Return the max pooling operations whose outputs the gradients among `operations` read.
 
     A backward pass that repeats them keeps less, and is much faster on CPUs. oneDNN's gradient of max pooling needs a
     record of the maxima, which its max pooling writes only in the same graph. TensorFlow's own gradient takes many
@@ -292,7 +292,7 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the tensors that hold a shape that is known in the trace.
+    """Return the tensors that hold a shape that is known in the trace.
 
     XLA must know it too, so no piece passes it to another as a value.
     """
@@ -305,7 +305,7 @@ def _gives_known_shapes(operation: tf.Operation) -> bool:
 
 
 def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
-    """Serialises some operations of a graph; control edges are kept if both ends are."""
+    """Serialise some operations of a graph; control edges are kept if both ends are."""
     whole = _whole_graph_def(graph)
     names = {operation.name for operation in operations}
     graph_def = tf.compat.v1.GraphDef(library=whole.library, versions=whole.versions)
@@ -319,7 +319,7 @@ def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
 
 
 def _whole_graph_def(graph: tf.Graph) -> Any:
-    """Serialises a graph once for all its pieces, because a traced graph no longer changes."""
+    """Serialise a graph once for all its pieces, because a traced graph no longer changes."""
     if graph not in _graph_defs:
         _graph_defs[graph] = graph.as_graph_def()
     return _graph_defs[graph]

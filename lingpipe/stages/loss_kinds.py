@@ -29,7 +29,7 @@ class NotAdditive(Exception):
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None) -> Kind:
-    """Finds the `Kind` of what a loss function returns, or the `call` of a Keras loss.
+    """Find the `Kind` of what a loss function returns, or the `call` of a Keras loss.
 
     Args:
         loss: a `keras.losses.Loss`, or a function `(y_true, outputs)`.
@@ -60,7 +60,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raises NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch.
+    """Raise NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch.
 
     Args:
         name: name of the loss, for the message.
@@ -71,7 +71,7 @@ def refuse_mask(name: str, outputs: Any) -> None:
 
 
 def name_of(loss: Any) -> str:
-    """Returns the name of a Keras loss or of a function."""
+    """Return the name of a Keras loss or of a function."""
     return getattr(loss, 'name', '') or getattr(loss, '__name__', type(loss).__name__)
 
 

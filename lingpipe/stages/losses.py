@@ -18,7 +18,7 @@ class State(Protocol):
     """A number that is computed from sums over the examples, such as a Keras metric."""
 
     def share(self, y_true: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns the sums over the examples of a micro-batch, a tuple of tensors.
+        """Return the sums over the examples of a micro-batch, a tuple of tensors.
 
         Args:
             y_true: nest of tensors `[micro_batch, ...]`.
@@ -26,7 +26,7 @@ class State(Protocol):
         """
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Returns the number that follows from the sums over all examples, a float32 scalar.
+        """Return the number that follows from the sums over all examples, a float32 scalar.
 
         Args:
             *sums: tensors, what `share` returned, summed over all micro-batches.
@@ -55,7 +55,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Returns {name: (sum, weight)} of the loss function, and {name: sums} of the states.
+        """Return {name: (sum, weight)} of the loss function, and {name: sums} of the states.
 
         Raises:
             ValueError: the loss function returns a name that a state also has.
@@ -69,7 +69,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Returns a dictionary from each entry that is not (sum, weight) to the function of its sums, for `means`."""
+    """Return a dictionary from each entry that is not (sum, weight) to the function of its sums, for `means`."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -78,7 +78,7 @@ class WeightUnknownError(ValueError):
 
 
 def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-    """Wraps a loss function for the last stage.
+    """Wrap a loss function for the last stage.
 
     Args:
         loss_fn: a Keras loss, whose reduction then applies to the whole batch; or `LossAndStates`; or a function
@@ -123,18 +123,18 @@ def is_sum(loss_fn: Callable) -> bool:
 
 
 def fractions(y_true: Any) -> tf.Tensor:
-    """Returns a tensor `[batch]` of one over the number of rows, whose sum is 1."""
+    """Return a tensor `[batch]` of one over the number of rows, whose sum is 1."""
     return fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0])
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor `[batch]` of one over the number of rows, an integer scalar, in Keras's type of numbers."""
+    """Return a tensor `[batch]` of one over the number of rows, an integer scalar, in Keras's type of numbers."""
     rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
     return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Returns a hashable key that is the same for losses known to compute the same.
+    """Return a hashable key that is the same for losses known to compute the same.
 
     Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal only to itself.
 
@@ -153,23 +153,23 @@ def _is_from_keras(loss_fn: Callable) -> bool:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Returns a tensor in which sums are exact enough: in float64 if it is, else in float32."""
+    """Return a tensor in which sums are exact enough: in float64 if it is, else in float32."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
 def in_one_precision(tensors: list) -> list[tf.Tensor]:
-    """Returns a list of tensors in the widest of their types, at least in float32."""
+    """Return a list of tensors in the widest of their types, at least in float32."""
     dtype = keras.backend.result_type(*[tf.as_dtype(tensor.dtype).name for tensor in tensors], 'float32')
     return [tf.cast(tensor, dtype) for tensor in tensors]
 
 
 def add_up(scalars: list) -> tf.Tensor:
-    """Returns the sum of scalars in the widest of their types; of an empty list, 0 in float32."""
+    """Return the sum of scalars in the widest of their types; of an empty list, 0 in float32."""
     return tf.add_n(in_one_precision(scalars)) if scalars else tf.zeros([])
 
 
 def in_float32(output: Any) -> tf.Tensor:
-    """Returns a tensor of half precision in float32, as losses and metrics need it, and other tensors unchanged."""
+    """Return a tensor of half precision in float32, as losses and metrics need it, and other tensors unchanged."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -192,7 +192,7 @@ class _Checked:
 
 
 def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:
-    """Raises ValueError if micro-batches would change a loss."""
+    """Raise ValueError if micro-batches would change a loss."""
     total, name = is_sum(loss_fn), loss_kinds.name_of(loss_fn)
     try:
         kind = loss_kinds.of_loss(loss_fn, y_true, outputs)
@@ -241,21 +241,21 @@ class KerasMean:
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
-        """Keeps the mask of the loss, which may mask examples itself, as `ignore_class` does."""
+        """Keep the mask of the loss, which may mask examples itself, as `ignore_class` does."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)
         return values
 
 
 def shallow_copy(keras_object: Any) -> Any:
-    """Returns a copy that shares its attributes; copy.copy would save and load a Keras object, which fails for some."""
+    """Return a copy that shares its attributes; copy.copy would save and load a Keras object, which fails for some."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divides metric sums by their weights, or computes the result of their metric from them.
+    """Divide metric sums by their weights, or compute the result of their metric from them.
 
     Args:
         sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
@@ -269,7 +269,7 @@ def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] |
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Adds to the metric 'loss' the losses that layers added.
+    """Add to the metric 'loss' the losses that layers added.
 
     Args:
         metrics: dictionary from name to (sum, weight).
@@ -287,7 +287,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Returns, for pairs (sum, rows) of losses that layers added, the list of their means over the batch."""
+    """Return, for pairs (sum, rows) of losses that layers added, the list of their means over the batch."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 
@@ -311,7 +311,7 @@ def _keras_sum(loss: Any, y_true: Any, outputs: Any, fractions: Any, sample_weig
 
 
 def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:
-    """Returns the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
+    """Return the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
     mean = in_full_precision(mean)
     weight = tf.cast(weight, mean.dtype)
     return tf.math.multiply_no_nan(mean, weight), weight
@@ -322,7 +322,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Counts the rows of the targets if given, so that the number does not depend on what the stage computes."""
+    """Count the rows of the targets if given, so that the number does not depend on what the stage computes."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 
@@ -334,7 +334,7 @@ def _num_values(values: Any, y_true: Any) -> tf.Tensor:
 
 
 def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
-    """Brings weights `[batch, ...]` to the shape of `values`, adding or dropping last dimensions of size 1."""
+    """Bring weights `[batch, ...]` to the shape of `values`, adding or dropping last dimensions of size 1."""
     weights = tf.cast(weights, values.dtype)
     while weights.shape.rank > values.shape.rank and weights.shape[-1] == 1:
         weights = tf.squeeze(weights, -1)
@@ -344,6 +344,6 @@ def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
 
 
 def _shape(values: Any, num_rows: int) -> tf.TensorShape:
-    """Returns the shape of `values`, reading as little as possible: sums of weights must not depend on the stage."""
+    """Return the shape of `values`, reading as little as possible: sums of weights must not depend on the stage."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

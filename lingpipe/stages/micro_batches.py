@@ -22,13 +22,13 @@ RowCounts = Sequence[Any]  # integers, or scalar tensors where the number of row
 
 
 def specs_of_tensors(batch: Any) -> Any:
-    """Returns the nest of `tf.TensorSpec` of a nest of tensors or arrays; None stays None."""
+    """Return the nest of `tf.TensorSpec` of a nest of tensors or arrays; None stays None."""
     return tf.nest.map_structure(
         lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), batch)
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Returns specs of Keras's default float type for a shape, or for a nest of shapes.
+    """Return specs of Keras's default float type for a shape, or for a nest of shapes.
 
     Args:
         shapes: tuple of integers and None, or a list or tuple of such.
@@ -69,7 +69,7 @@ class Positions:
             return tf.cast(self._start[3], tf.float32)
 
     def of(self, micro_batch: int) -> tf.Tensor:
-        """Returns the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
+        """Return the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
         if micro_batch not in self._tensors:
             rows = tf.cast(self._rows[micro_batch], tf.int64)
             with tf.device(self._device):
@@ -78,7 +78,7 @@ class Positions:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Returns how many micro-batches a batch gives: M, or its number of rows if that is less, but at least one.
+    """Return how many micro-batches a batch gives: M, or its number of rows if that is less, but at least one.
 
     Args:
         batch: nest of tensors `[batch, ...]`.
@@ -97,7 +97,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Returns the checks, while running, that tensors have the same number of rows; `count` sees known numbers.
+    """Return the checks, while running, that tensors have the same number of rows; `count` sees known numbers.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
@@ -123,13 +123,13 @@ class RowsCheck:
         self._is_done = False
 
     def check(self, batch: Any) -> None:
-        """Checks a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
+        """Check a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
         rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
         if rows is not None:
             self._check(rows)
 
     def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
-        """Checks a tensor `[batch, ...]` while running, if its number of rows is not known before.
+        """Check a tensor `[batch, ...]` while running, if its number of rows is not known before.
 
         Args:
             step: scalar, the number of the step.
@@ -153,7 +153,7 @@ class RowsCheck:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Splits every tensor of a nest along its first dimension.
+    """Split every tensor of a nest along its first dimension.
 
     Args:
         batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones.
@@ -167,13 +167,13 @@ def split(batch: Any, num_micro_batches: int) -> list:
 
 
 def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
-    """Does `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
+    """Do `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
     with tf.device(device_kinds.for_single_operations(device)):
         return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Joins micro-batches, the inverse of `split`.
+    """Join micro-batches, the inverse of `split`.
 
     Args:
         micro_batches: list of nests of tensors `[micro_batch, ...]`.
@@ -183,12 +183,12 @@ def join(micro_batches: list, rows: RowCounts) -> Any:
 
 
 def are_equal(rows: RowCounts) -> bool:
-    """Returns whether all micro-batches are known to have the same number of rows."""
+    """Return whether all micro-batches are known to have the same number of rows."""
     return all(isinstance(count, int) and count == rows[0] for count in rows)
 
 
 def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
-    """Returns the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors.
+    """Return the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors.
 
     Args:
         batch: nest of tensors `[batch, ...]` and Nones.
@@ -199,7 +199,7 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
 
 
 def specs(nest: Any, equal: bool) -> tuple:
-    """Returns the specs of a micro-batch; if sizes differ, its number of rows is None, so that one trace fits all.
+    """Return the specs of a micro-batch; if sizes differ, its number of rows is None, so that one trace fits all.
 
     Args:
         nest: nest of tensors `[micro_batch, ...]`.
@@ -210,12 +210,12 @@ def specs(nest: Any, equal: bool) -> tuple:
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Returns the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
+    """Return the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
 def most_rows(num_rows: int, num_parts: int) -> int:
-    """Returns the number of rows of the largest part of a batch: a micro-batch, or the share of a replica."""
+    """Return the number of rows of the largest part of a batch: a micro-batch, or the share of a replica."""
     return -(-num_rows // num_parts)
 
 
@@ -251,7 +251,7 @@ def _join_leaves(rows: Any, *leaves: Any) -> Any:
 
 
 def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Concatenates tensors, without the row on which an empty micro-batch computed."""
+    """Concatenate tensors, without the row on which an empty micro-batch computed."""
     return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 
@@ -266,7 +266,7 @@ def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
 
 
 def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
-    """Returns the row at which the first micro-batch starts, and the rows at which all of them end."""
+    """Return the row at which the first micro-batch starts, and the rows at which all of them end."""
     rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 
@@ -302,12 +302,12 @@ class Sums(NamedTuple):
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Returns one `Rows` of several."""
+    """Return one `Rows` of several."""
     return Rows(*[tf.concat(each, 0) if len(each) > 1 else each[0] for each in zip(*parts)])
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Sums the gradients of one weight.
+    """Sum the gradients of one weight.
 
     Args:
         parts: list of tensors and `Rows`, at least one.
@@ -323,5 +323,5 @@ def total(parts: list, shape: Any) -> Any:
 
 
 def add_up(parts: list) -> Any:
-    """Adds nests of tensors in a fixed order; tf.add_n would choose an order to save memory."""
+    """Add nests of tensors in a fixed order; tf.add_n would choose an order to save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

@@ -13,7 +13,7 @@ _READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records f
 
 
 def changed(graph: tf.Graph) -> set:
-    """Returns the references of the resources, among the captured tensors of a graph, that its operations change."""
+    """Return the references of the resources, among the captured tensors of a graph, that its operations change."""
     captured = {inner.ref() for _, inner in graph.captures if inner.dtype == tf.resource}
     return {ref for operation in graph.get_operations() for ref in _written(graph, operation) if ref in captured}
 
@@ -32,7 +32,7 @@ def _written(graph: tf.Graph, operation: tf.Operation) -> set:
 
 
 def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
-    """Raises ValueError if several stages or replicas use state that they change: nobody would say who is first.
+    """Raise ValueError if several stages or replicas use state that they change: nobody would say who is first.
 
     Args:
         graphs: list of the graphs of all stages.
@@ -55,7 +55,7 @@ def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
 
 
 def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
-    """Returns the check, if one is needed, that no micro-batch is empty: its one row would change the state.
+    """Return the check, if one is needed, that no micro-batch is empty: its one row would change the state.
 
     Args:
         rows: numbers of rows of micro-batches: integers, or scalar tensors where they are known only at run time.
@@ -69,7 +69,7 @@ def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
 
 
 def refuse_uncompilable(graph: tf.Graph) -> None:
-    """Raises ValueError if XLA cannot compile what a graph computes: look-ups in tables, and texts."""
+    """Raise ValueError if XLA cannot compile what a graph computes: look-ups in tables, and texts."""
     names = [operation.name for operation in graph.get_operations() if operation.type.startswith(_NOT_FOR_XLA)]
     if names:
         raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile (jit_compile=True). '

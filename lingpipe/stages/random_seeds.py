@@ -27,7 +27,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Returns seed and step as an int64 tensor `[2]`.
+        """Return seed and step as an int64 tensor `[2]`.
 
         Args:
             step: number of the step; None: steps are counted here.
@@ -41,14 +41,14 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self) -> tf.Tensor:
-        """Gives layers that are random in inference new numbers in each call, without affecting training."""
+        """Give layers that are random in inference new numbers in each call, without affecting training."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Returns the seed of a replica: on logical cores each draws its own, because it cannot read host variables."""
+        """Return the seed of a replica: on logical cores each draws its own, because it cannot read host variables."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -82,7 +82,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begins a segment, whose random numbers do not depend on other segments.
+        """Begin a segment, whose random numbers do not depend on other segments.
 
         Args:
             mapping: dictionary from the id of a variable to its value; updated in place.
@@ -102,7 +102,7 @@ class Seeds:
         return variable.name == 'seed_generator_state'
 
     def untracked(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns the value of a generator's state that no layer of the segment owns.
+        """Return the value of a generator's state that no layer of the segment owns.
 
         Raises:
             ValueError: the program has no numbers for such generators.
@@ -118,7 +118,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draws seeds for all generators of a model.
+    """Draw seeds for all generators of a model.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
@@ -136,7 +136,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draws the seed of a generator that belongs to no layer.
+    """Draw the seed of a generator that belongs to no layer.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
@@ -154,18 +154,18 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
 
 
 def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
-    """Returns the seed generators of some layers, in order, for each layer that uses them once."""
+    """Return the seed generators of some layers, in order, for each layer that uses them once."""
     layers = {id(layer): layer for layer in layers}.values()
     return [Generator(layer, state) for layer in layers for state in seed_generator_states([layer])]
 
 
 def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """Returns the states of all seed generators of some layers, in order."""
+    """Return the states of all seed generators of some layers, in order."""
     return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
 
 
 def make_global_generator() -> None:
-    """Creates Keras's global generator if there is none: created inside a traced layer, it would never get a value.
+    """Create Keras's global generator if there is none: created inside a traced layer, it would never get a value.
 
     Python's random state, from which Keras draws its seed, does not change, and so later layers get the same weights.
     """

@@ -65,7 +65,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Returns the same stage on another device, for another replica; both share layers, variables and programs.
+        """Return the same stage on another device, for another replica; both share layers, variables and programs.
 
         Args:
             device: name of the device, of the same kind.
@@ -80,7 +80,7 @@ class Stage:
         return self._run.trainable_variables
 
     def variables(self) -> stage_layers.Variables:
-        """Returns the stage's Keras variables as `Variables`."""
+        """Return the stage's Keras variables as `Variables`."""
         return self._run.variables()
 
     @property
@@ -100,21 +100,21 @@ class Stage:
         return [norm for counter in counts for norm, count in counter.items() if count > 1]
 
     def trainability(self) -> tuple:
-        """Returns which variables are trainable and the settings of layers; if these change, programs are outdated."""
+        """Return which variables are trainable and the settings of layers; if these change, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *settings)
 
     def set_jit_compile(self, jit_compile: bool) -> None:
-        """Sets whether XLA compiles the stage's functions; some kinds of devices always compile them."""
+        """Set whether XLA compiles the stage's functions; some kinds of devices always compile them."""
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Drops all programs, so that they are traced again: attributes of layers may have changed."""
+        """Drop all programs, so that they are traced again: attributes of layers may have changed."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Returns, for each of some variables, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
+        """Return, for each of some variables, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
@@ -124,7 +124,7 @@ class Stage:
 
     def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
                 training: bool | None, by_layer: bool = False) -> stage_program.StageProgram:
-        """Returns the `StageProgram` for these shapes, tracing it the first time.
+        """Return the `StageProgram` for these shapes, tracing it the first time.
 
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
@@ -154,7 +154,7 @@ class Stage:
             device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
-        """Traces a program; builds a layer's own `tf.function` in its caller if it assigns variables."""
+        """Trace a program; build a layer's own `tf.function` in its caller if it assigns variables."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         try:
             program = trace()
@@ -171,7 +171,7 @@ class Stage:
 
 
 def _settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
-    """Returns the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
+    """Return the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
     """

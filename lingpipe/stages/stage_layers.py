@@ -23,7 +23,7 @@ class Variables(NamedTuple):
     state: list
 
     def map(self, function: Callable[[Any], Any]) -> 'Variables':
-        """Returns the same parts with `function` applied to every entry."""
+        """Return the same parts with `function` applied to every entry."""
         return Variables(*[[function(entry) for entry in part] for part in self])
 
 
@@ -96,7 +96,7 @@ class StageLayers:
         return base_layer.trained_variables(self.layers)
 
     def variables(self) -> Variables:
-        """Returns the Keras variables of the layers as `Variables`."""
+        """Return the Keras variables of the layers as `Variables`."""
         special = {id(generator.state) for generator in self._own_seed_generators}
         special |= {id(variable) for variable in self.trainable_variables}
         others = _without_doubles(variable for layer in self.layers for variable in layer.variables)
@@ -104,7 +104,7 @@ class StageLayers:
 
     def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
              by_layer: bool = False, watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> StageCall:
-        """Runs the layers on one micro-batch without using variables.
+        """Run the layers on one micro-batch without using variables.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
@@ -124,7 +124,7 @@ class StageLayers:
         return StageCall(between[-1], between[1:-1], scope, list(scope.added_losses))
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
-        """Returns the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own.
+        """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own.
 
         Args:
             seed_and_step: int64 tensor `[2]`.
@@ -140,12 +140,12 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Returns the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
+        """Return the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
-    """Calls layers one after the other; a layer that does not take `training` passes it on to layers inside."""
+    """Call layers one after the other; a layer that does not take `training` passes it on to layers inside."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
@@ -153,7 +153,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
-    """Copies tensors that a segment passes on; otherwise they would get gradients of earlier segments too."""
+    """Copy tensors that a segment passes on; otherwise they would get gradients of earlier segments too."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

@@ -121,7 +121,7 @@ ActionResult = TypeVar('ActionResult', ForwardResult, RecomputeResult, BackwardI
 
 
 def _once_per_need(method: Callable) -> Callable:
-    """Caches the result of a method for each `NeededGradients`."""
+    """Cache the result of a method for each `NeededGradients`."""
     @functools.wraps(method)
     def found(self: 'StageProgram', needed: NeededGradients) -> Any:
         key = (method.__name__, needed)
@@ -200,7 +200,7 @@ class StageProgram:
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
     def forward(self, arguments: Arguments, kept: Kept, needed: NeededGradients) -> ForwardResult:
-        """Builds the forward action in the current graph.
+        """Build the forward action in the current graph.
 
         Args:
             needed: what the backward action computes; `NOTHING_NEEDED`: there is none.
@@ -215,7 +215,7 @@ class StageProgram:
         return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
 
     def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> RecomputeResult:
-        """Builds the recomputation of what the forward action did not keep.
+        """Build the recomputation of what the forward action did not keep.
 
         Args:
             in_flight: what the forward action has left.
@@ -230,7 +230,7 @@ class StageProgram:
 
     def backward(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> BackwardResult:
-        """Builds the backward action in the current graph.
+        """Build the backward action in the current graph.
 
         Args:
             in_flight: what the micro-batch has left so far, with all residuals.
@@ -242,7 +242,7 @@ class StageProgram:
 
     def backward_from_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
                              needed: NeededGradients) -> BackwardResult:
-        """Builds recomputation and `backward` as one function, so that residuals stay inside it."""
+        """Build recomputation and `backward` as one function, so that residuals stay inside it."""
         feeds = [*self._unrepeatable(needed), *self._selected.get(needed, [])]
         return self._whole_backward('backward_from_inputs', in_flight, gradients, sums, needed, feeds)
 
@@ -256,7 +256,7 @@ class StageProgram:
 
     def backward_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor],
                         needed: NeededGradients) -> BackwardInputsResult:
-        """Builds the first half of a split backward action, which the previous stage waits for; see `backward`."""
+        """Build the first half of a split backward action, which the previous stage waits for; see `backward`."""
         inputs, _ = self._gradients_and_sums(needed)
         given = _by_ref(self.trace.given_gradients, gradients)
         if not inputs:
@@ -268,7 +268,7 @@ class StageProgram:
                                     _look_up(values, inputs))
 
     def backward_weights(self, in_flight: InFlight, sums: list, needed: NeededGradients) -> BackwardResult:
-        """Builds the second half of a split backward action, from what `backward_inputs` left."""
+        """Build the second half of a split backward action, from what `backward_inputs` left."""
         _, new_sums = self._gradients_and_sums(needed)
         bridge = [tensor for tensor in self._bridge(needed) if tensor.ref() in in_flight.bridge]
         values, operation = self._call(
@@ -278,7 +278,7 @@ class StageProgram:
 
     def backward_segment(self, index: int, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
                          needed: NeededGradients) -> BackwardResult:
-        """Builds the backward pass of one segment, which recomputes the tensors inside it.
+        """Build the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
             index: index of the segment.
@@ -306,14 +306,14 @@ class StageProgram:
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
-        """Returns the index of the first segment whose backward pass is needed."""
+        """Return the index of the first segment whose backward pass is needed."""
         if needed.inputs:
             return 0
         found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(needed.weights))
         return min(found, default=0)
 
     def total_weight(self, targets: Any, position: tf.Tensor) -> tf.Tensor:
-        """Builds the weight of a micro-batch's loss from its targets and position, without running the stage.
+        """Build the weight of a micro-batch's loss from its targets and position, without running the stage.
 
         Raises:
             WeightUnknownError: the weight depends on more than these.
@@ -332,7 +332,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Chooses what the forward action keeps if it keeps 'selected' tensors; once for each need.
+        """Choose what the forward action keeps if it keeps 'selected' tensors; once for each need.
 
         Args:
             needed: what the backward action computes.
@@ -350,7 +350,7 @@ class StageProgram:
         return all(tensor.ref() in in_flight.residuals for tensor in self._residuals(needed))
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
-        """Returns the largest number of tensors that the backward function may take, including residuals."""
+        """Return the largest number of tensors that the backward function may take, including residuals."""
         return len([*self._all_arguments, *self._residuals(needed), *self.trace.given_gradients, *self._given_sums])
 
     @functools.cached_property
@@ -369,7 +369,7 @@ class StageProgram:
         return 1 if self.trace.results.added else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Returns for each loss that layers added whether it is a sum over rows, a mean (False), or neither (None).
+        """Return for each loss that layers added whether it is a sum over rows, a mean (False), or neither (None).
 
         Args:
             other: program of the same stage; the two were traced with `forms.NUM_ROWS` rows.
@@ -379,7 +379,7 @@ class StageProgram:
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
-        """Calls the piece of the graph that computes outputs from the `feeds` and arguments that have values."""
+        """Call the piece of the graph that computes outputs from the `feeds` and arguments that have values."""
         if key not in self._pieces:
             given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in values]
@@ -390,7 +390,7 @@ class StageProgram:
         return self._pieces[key](values)
 
     def _gradients_and_sums(self, needed: NeededGradients) -> tuple[list[tf.Tensor], list]:
-        """Returns the needed input gradients and new sums."""
+        """Return the needed input gradients and new sums."""
         return ([self.trace.input_gradients[position] for position in needed.inputs],
                 [self.trace.sums[position] for position in needed.weights])
 

@@ -15,7 +15,7 @@ from lingpipe.stages import boundary, control_flow, graph_pieces
 
 
 def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
-    """Refuses weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
+    """Refuse weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
 
     TensorFlow passes the variables that a `tf.custom_gradient` function has read to its gradient function. Here they
     are tensors, and TensorFlow only knows those that are arguments.
@@ -118,7 +118,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begins a segment.
+        """Begin a segment.
 
         Args:
             index: its number in the stage.
@@ -131,7 +131,7 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
-        """Returns the tensor that a layer reads instead of a variable; Keras calls this.
+        """Return the tensor that a layer reads instead of a variable; Keras calls this.
 
         Raises:
             ValueError: it is a seed generator without a layer, for which the program has no numbers.
@@ -144,7 +144,7 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Records a loss that a layer adds; Keras calls this.
+        """Record a loss that a layer adds; Keras calls this.
 
         Args:
             loss: tensor, whose sum counts.
@@ -153,7 +153,7 @@ class StageScope(keras.StatelessScope):
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Records what a layer assigns, which is read from now on; Keras calls this.
+        """Record what a layer assigns, which is read from now on; Keras calls this.
 
         Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
         end of the batch.
@@ -175,7 +175,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raises UnreachableError if a tensor is inside a loop or branch, which only its results can leave.
+        """Raise UnreachableError if a tensor is inside a loop or branch, which only its results can leave.
 
         Args:
             tensor: the tensor.
@@ -188,7 +188,7 @@ class StageScope(keras.StatelessScope):
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
     def recording(self, norms: list[keras.layers.BatchNormalization]) -> contextlib.AbstractContextManager[None]:
-        """Records the moments of batch norms inside the `with` block."""
+        """Record the moments of batch norms inside the `with` block."""
         return patches.recording_moments(norms, self._record)
 
     def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
@@ -214,7 +214,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Returns the number of values from which each channel's mean is computed, `[channels]`."""
+    """Return the number of values from which each channel's mean is computed, `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

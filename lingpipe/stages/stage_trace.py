@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     number: int
 
     def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Returns the `collectives.Replica` that layers work for; None if there is only one.
+        """Return the `collectives.Replica` that layers work for; None if there is only one.
 
         Args:
             index: int64 scalar tensor, the number of the replica.
@@ -109,7 +109,7 @@ class Trace(NamedTuple):
 
 def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
                    loss: Callable | None, training: bool | None, by_layer: bool, traces: list[Trace]) -> Callable:
-    """Returns the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
+    """Return the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
         replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
@@ -166,21 +166,21 @@ class _Rows:
         self._is_empty = None if known else tf.equal(count, 0)
 
     def unless_empty(self, value: Any, otherwise: Any) -> Any:
-        """Returns `value`, or `otherwise` if no row counts."""
+        """Return `value`, or `otherwise` if no row counts."""
         return value if self._is_empty is None else tf.where(self._is_empty, otherwise, value)
 
     def counted(self, sums: Any) -> Any:
-        """Returns a nest of sums over the rows, 0 if no row counts."""
+        """Return a nest of sums over the rows, 0 if no row counts."""
         return tf.nest.map_structure(lambda value: self.unless_empty(value, tf.zeros([], value.dtype)), sums)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Returns the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
+        """Return the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
         return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Returns the sum and the weight of losses that layers added, whose mean is weighted by rows."""
+        """Return the sum and the weight of losses that layers added, whose mean is weighted by rows."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -212,7 +212,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Returns a dictionary from the position of a weight to its sum with the gradients of its versions, if any."""
+    """Return a dictionary from the position of a weight to its sum with the gradients of its versions, if any."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]

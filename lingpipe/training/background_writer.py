@@ -30,30 +30,30 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Starts a function of no arguments once the previous one has ended; raises the error of that one."""
+        """Start a function of no arguments once the previous one has ended; raise the error of that one."""
         self.wait()
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raises the error of the function if it has ended with one; does not wait."""
+        """Raise the error of the function if it has ended with one; do not wait."""
         if self._work and self._work.done():
             self.wait()
 
     def wait(self) -> None:
-        """Waits for the function to end, and raises its error."""
+        """Wait for the function to end, and raise its error."""
         work, self._work = self._work, None
         if work:
             work.result()
 
 
 def _let_others_go_first() -> None:
-    """Lowers the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
+    """Lower the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def copied_to_hosts(state: dict) -> dict:
-    """Copies a nest of `tf.Variable` to the memory of the machines that hold them; later steps change no copy.
+    """Copy a nest of `tf.Variable` to the memory of the machines that hold them; later steps change no copy.
 
     If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
     a new buffer when a step changes it.

@@ -27,7 +27,7 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Returns the weights and moving statistics of a built pipeline, in model order, as {name: Keras variable}.
+    """Return the weights and moving statistics of a built pipeline, in model order, as {name: Keras variable}.
 
     Names are '<layer>/<position in the layer>_<variable>'; what layers share goes by the first of them. Those of a
     Keras model go by the paths of its layers.
@@ -42,7 +42,7 @@ def model_variables(body: Any) -> dict:
 
 
 def nested(named: dict[str, Any]) -> dict[str, Any]:
-    """Turns names with slashes into nested dictionaries of `tf.Variable`, the form that TensorFlow's checkpoints track.
+    """Turn names with slashes into nested dictionaries of `tf.Variable`, the form that TensorFlow's checkpoints track.
 
     Raises:
         ValueError: TensorFlow could not read a checkpoint with such a name.
@@ -68,7 +68,7 @@ class WeightReader:
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Reads a checkpoint into the model, by default the newest complete one of the folder, and returns its step.
+        """Read a checkpoint into the model, by default the newest complete one of the folder, and return its step.
 
         Raises:
             TrainingError: there is none, it is corrupt, or it is of another model.
@@ -81,7 +81,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Reads the values of a checkpoint, a path with or without '.index', into the model, and returns its step.
+        """Read the values of a checkpoint, a path with or without '.index', into the model, and return its step.
 
         Raises:
             DamagedCheckpointError: it cannot be read.
@@ -103,7 +103,7 @@ class WeightReader:
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
-    """Raises TrainingError if a checkpoint has trained low-rank parts of LoRA that the model lacks."""
+    """Raise TrainingError if a checkpoint has trained low-rank parts of LoRA that the model lacks."""
     lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
             and name.removeprefix(MODEL) not in named]
     if lost:
@@ -115,7 +115,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Reads variables of a checkpoint by pairs of a stored name and a variable, which may have another name.
+    """Read variables of a checkpoint by pairs of a stored name and a variable, which may have another name.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -127,7 +127,7 @@ def read_variables(path: str, pairs: list) -> None:
 
 
 def stored_shapes(path: str) -> dict:
-    """Returns a dictionary from the names of a checkpoint's variables to their shapes.
+    """Return a dictionary from the names of a checkpoint's variables to their shapes.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -153,7 +153,7 @@ def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, list[in
 
 
 def require_match(path: str, state: dict, partial: bool = False) -> None:
-    """Refuses to read a checkpoint of another model into variables; a `partial` state may leave some of it out.
+    """Refuse to read a checkpoint of another model into variables; a `partial` state may leave some of it out.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -174,7 +174,7 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 
 
 def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Reads a checkpoint into a nested dictionary of `tf.Variable` that match it; leaves out its other variables.
+    """Read a checkpoint into a nested dictionary of `tf.Variable` that match it; leave out its other variables.
 
     By default this machine reads all. Raises DamagedCheckpointError if it cannot be read.
     """

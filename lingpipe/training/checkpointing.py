@@ -63,12 +63,12 @@ class Checkpointer:
         self._has_list = False
 
     def latest(self) -> str | None:
-        """Returns the path of the newest checkpoint that is not known to be corrupt, or None."""
+        """Return the path of the newest checkpoint that is not known to be corrupt, or None."""
         paths = checkpoints.complete(self._directory)
         return next((path for path in paths if path not in self._damaged), None)
 
     def save(self) -> str:
-        """Writes a checkpoint of the current step, and returns its path.
+        """Write a checkpoint of the current step, and return its path.
 
         Nothing is written if the state has not changed since the last save or restore.
 
@@ -80,7 +80,7 @@ class Checkpointer:
         return path
 
     def save_while(self, position: Callable[[], int | None]) -> str | None:
-        """Writes a checkpoint from another thread than that which trains, and returns its path.
+        """Write a checkpoint from another thread than that which trains, and return its path.
 
         Args:
             position: function that returns the version of the state, or None during an update; if it changes during
@@ -98,19 +98,19 @@ class Checkpointer:
         return path
 
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
-        """Copies the state of the current step, writes it in a thread, which then calls `then`, and returns the path.
+        """Copy the state of the current step, write it in a thread, which then call `then`, and return the path.
 
         It waits for the previous checkpoint, and raises TrainingError if that could not be written.
         """
         return self._begin_write(self._copied_state(), then)
 
     def _copied_state(self) -> dict[str, Any]:
-        """Waits for the previous checkpoint, and returns a copy of the state."""
+        """Wait for the previous checkpoint, and return a copy of the state."""
         self._writer.wait()
         return background_writer.copied_to_hosts(self.state)
 
     def _begin_write(self, copies: dict[str, Any], then: Callable[[], None] = lambda: None) -> str:
-        """Writes a copy of the state in a thread; returns the path that the checkpoint will have."""
+        """Write a copy of the state in a thread; return the path that the checkpoint will have."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
@@ -152,7 +152,7 @@ class Checkpointer:
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> str | None:
-        """Reads the newest complete checkpoint and returns its path, or None; corrupt ones are named, and stay.
+        """Read the newest complete checkpoint and return its path, or None; corrupt ones are named, and stay.
 
         Raises:
             TrainingError: all are corrupt, or the newest complete one is of another model.
@@ -161,7 +161,7 @@ class Checkpointer:
         return newest
 
     def restore(self, path: str) -> None:
-        """Reads a checkpoint into the model, its optimizer and the step.
+        """Read a checkpoint into the model, its optimizer and the step.
 
         Raises:
             DamagedCheckpointError: it cannot be read.
@@ -185,14 +185,14 @@ def _variable_of(copy: tf.Tensor) -> tf.Variable:
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Returns the options by which each machine of these devices handles its shard, or this machine all of them."""
+    """Return the options by which each machine of these devices handles its shard, or this machine all of them."""
     hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Asks each machine for a random text in this folder, because it may have another folder of the same name."""
+    """Ask each machine for a random text in this folder, because it may have another folder of the same name."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:
@@ -212,7 +212,7 @@ def _read_on(host: str, path: str) -> bytes | None:
 
 
 def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
-    """Returns the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
+    """Return the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
     state = {
         'global_step': program.global_step, 'input_position': program.input_position,
         'model': checkpoint_contents.nested(program.named_variables),
@@ -223,7 +223,7 @@ def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Returns the slots by number and by the optimizer's class, so that another optimizer's cannot fit."""
+    """Return the slots by number and by the optimizer's class, so that another optimizer's cannot fit."""
     inner = loss_scaling.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -30,7 +30,7 @@ _NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whol
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
-    """Reads the newest complete checkpoint of a folder; names the corrupt ones, and changes nothing.
+    """Read the newest complete checkpoint of a folder; name the corrupt ones, and change nothing.
 
     Only reading shows whether a file is corrupt: TensorFlow stores a checksum of every value. So `read` is a function
     of a path that reads a checkpoint or raises `DamagedCheckpointError`.
@@ -64,7 +64,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 
 
 def complete(directory: Any) -> list[str]:
-    """Returns the paths of the complete checkpoints of a folder, the newest first.
+    """Return the paths of the complete checkpoints of a folder, the newest first.
 
     A listed checkpoint without files does not count. Nor does one without an index before one that has it: TensorFlow
     deletes old checkpoints before it takes them off the list, the index first.
@@ -89,7 +89,7 @@ def complete(directory: Any) -> list[str]:
 
 
 def _listed_with_names(directory: str | os.PathLike[str]) -> tuple[list[str], set[str]]:
-    """Returns the list and the names of the files at one moment: training may replace a checkpoint meanwhile."""
+    """Return the list and the names of the files at one moment: training may replace a checkpoint meanwhile."""
     listed, names = _listed(directory), set(_names_in(directory))
     while (again := _listed(directory)) != listed:
         listed, names = again, set(_names_in(directory))
@@ -114,7 +114,7 @@ def _listed(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def _state_in(directory: str | os.PathLike[str]) -> Any:
-    """Returns what TensorFlow reads from the list of checkpoints; None if the list is missing or corrupt."""
+    """Return what TensorFlow reads from the list of checkpoints; None if the list is missing or corrupt."""
     try:
         return tf.train.get_checkpoint_state(str(directory))
     except (ValueError, tf.errors.OpError):
@@ -122,14 +122,14 @@ def _state_in(directory: str | os.PathLike[str]) -> Any:
 
 
 def begin_list(directory: str) -> None:
-    """Writes a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones."""
+    """Write a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones."""
     if not _listed(directory):
         tf.io.gfile.makedirs(directory)
         _write_list(directory, [])
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
-    """Removes checkpoints from the list of the complete ones; their files stay."""
+    """Remove checkpoints from the list of the complete ones; their files stay."""
     listed = _listed(directory)
     kept = _without(listed, paths)
     if kept != listed:
@@ -137,13 +137,13 @@ def leave_out(directory: str, paths: list[str]) -> None:
 
 
 def add(path: str) -> None:
-    """Names a checkpoint, in a folder with a list, as the newest complete one."""
+    """Name a checkpoint, in a folder with a list, as the newest complete one."""
     directory = os.path.dirname(path)
     _write_list(directory, [*_without(_listed(directory), [path]), path])
 
 
 def delete_old(directory: str, max_to_keep: int) -> None:
-    """Deletes all but the newest `max_to_keep` of the listed checkpoints, the index first, and names them no longer."""
+    """Delete all but the newest `max_to_keep` of the listed checkpoints, the index first, and name them no longer."""
     listed = _listed(directory)
     for path in listed[:-max_to_keep]:
         delete(path)
@@ -152,7 +152,7 @@ def delete_old(directory: str, max_to_keep: int) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes the files of a checkpoint, the index first: without it the others do not count."""
+    """Delete the files of a checkpoint, the index first: without it the others do not count."""
     for name in sorted(files_of(path), reverse=True):
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
@@ -164,7 +164,7 @@ def _without(listed: list[str], paths: list[str]) -> list[str]:
 
 
 def _write_list(directory: str, paths: list[str]) -> None:
-    """Writes the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
+    """Write the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
     names = [os.path.basename(path) for path in paths if os.path.basename(path) != _NONE_YET]
     lines = [f'model_checkpoint_path: {json.dumps(names[-1] if names else _NONE_YET)}',
              *(f'all_model_checkpoint_paths: {json.dumps(name)}' for name in names)]
@@ -172,20 +172,20 @@ def _write_list(directory: str, paths: list[str]) -> None:
 
 
 def mark_unfinished(path: str) -> None:
-    """Notes that a checkpoint is being written, for `remove_unfinished` of a later process."""
+    """Note that a checkpoint is being written, for `remove_unfinished` of a later process."""
     folder, name = os.path.split(path)
     with tf.io.gfile.GFile(tf.io.gfile.join(folder, _MARK), 'w') as file:
         file.write(f'{name}\n')
 
 
 def mark_finished(directory: str) -> None:
-    """Notes that no checkpoint is being written."""
+    """Note that no checkpoint is being written."""
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(tf.io.gfile.join(directory, _MARK))
 
 
 def remove_unfinished(directory: str) -> None:
-    """Removes what a process left that was killed while it wrote: files of the size of a checkpoint.
+    """Remove what a process left that was killed while it wrote: files of the size of a checkpoint.
 
     Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
     are not in the list are corrupt, or somebody put them there.
@@ -208,7 +208,7 @@ def _remove(path: str) -> None:
 
 
 def _marked(directory: str) -> str | None:
-    """Returns the path of the checkpoint that a process has noted as being written, or None."""
+    """Return the path of the checkpoint that a process has noted as being written, or None."""
     mark = tf.io.gfile.join(directory, _MARK)
     try:
         with tf.io.gfile.GFile(mark, 'rb') as file:
@@ -219,7 +219,7 @@ def _marked(directory: str) -> str | None:
 
 
 def files_of(path: str) -> list[str]:
-    """Returns the names of the files of a checkpoint, some of which may be missing."""
+    """Return the names of the files of a checkpoint, some of which may be missing."""
     folder, name = os.path.split(str(path))
     return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
 
@@ -232,5 +232,5 @@ def _names_in(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def step_of(path: str) -> int:
-    """Returns the step in a checkpoint's name."""
+    """Return the step in a checkpoint's name."""
     return int(str(path).rsplit('-', 1)[1])

@@ -40,7 +40,7 @@ class WorkerIsBackError(LostWorkerError):
 
 
 def exit_code(error: Any) -> Any:
-    """Returns the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can fix it, else 1."""
+    """Return the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can fix it, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
@@ -49,7 +49,7 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> str:
-    """Returns the cause in an error's message: one line without names of TensorFlow's operations.
+    """Return the cause in an error's message: one line without names of TensorFlow's operations.
 
     The message of an error in a graph first says where the graph was built, and has the cause once for each device.
     """
@@ -65,12 +65,12 @@ def cause(error: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Returns why a file operation of TensorFlow failed, without the path before the reason."""
+    """Return why a file operation of TensorFlow failed, without the path before the reason."""
     return cause(error).rpartition('; ')[2]
 
 
 def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
-    """Returns what an error of TensorFlow means for the user, and what to do.
+    """Return what an error of TensorFlow means for the user, and what to do.
 
     When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
     """
@@ -93,7 +93,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
 
 
 def of_input(error: tf.errors.OpError) -> str:
-    """Returns why an input could not make a batch, and what to do."""
+    """Return why an input could not make a batch, and what to do."""
     told = cause(error)
     if _TOO_MANY_BAD_RECORDS in told:
         return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")
@@ -101,12 +101,12 @@ def of_input(error: tf.errors.OpError) -> str:
 
 
 def is_lost_machine(error: Any) -> bool:
-    """Returns whether an error means that another machine, or its program, was lost: a restart can fix it."""
+    """Return whether an error means that another machine, or its program, was lost: a restart can fix it."""
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 
 def machine(error: BaseException) -> str:
-    """Returns the name of the machine of an error, to begin a sentence with."""
+    """Return the name of the machine of an error, to begin a sentence with."""
     task = _REMOTE_TASK.search(str(error))
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'
 

@@ -41,7 +41,7 @@ class Evaluator:
         self._function = tf.function(self._batch, autograph=False)
 
     def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-        """Refuses an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
+        """Refuse an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
 
         Raises:
             ValueError: the model cannot take its examples; those of the shapes of `training_input` fit.
@@ -60,7 +60,7 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Computes the metrics over all examples, each weighted by its weight; None if it was interrupted.
+        """Compute the metrics over all examples, each weighted by its weight; None if it was interrupted.
 
         Args:
             batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
@@ -106,13 +106,13 @@ def _in_words(batch: tuple) -> str:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[Any]:
-    """Yields the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
+    """Yield the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
     return waits.each_batch(
         data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Reads the first batch of an evaluation input before training begins, so that no step is lost to its errors.
+    """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors.
 
     Raises:
         ValueError: the input has no example.
@@ -148,7 +148,7 @@ class CheckpointEvaluation:
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluates a checkpoint, by default the newest complete one; prints and returns {dataset: metrics}.
+        """Evaluate a checkpoint, by default the newest complete one; print and return {dataset: metrics}.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.
@@ -163,7 +163,7 @@ class CheckpointEvaluation:
         return results
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Writes curves, if the folder is not another's; makes their folder only when there is something to write."""
+        """Write curves, if the folder is not another's; make their folder only when there is something to write."""
         try:
             if name not in self._curves:
                 self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
@@ -173,7 +173,7 @@ class CheckpointEvaluation:
             logging.warning('The metrics are complete, but %s', error)
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluates each new checkpoint of a training run, until its last step, or until none came for some seconds."""
+        """Evaluate each new checkpoint of a training run, until its last step, or until none came for some seconds."""
         for path in self._new_checkpoints(timeout_seconds):
             try:
                 self.once(path)
@@ -190,7 +190,7 @@ class CheckpointEvaluation:
                 return
 
     def _new_checkpoints(self, timeout_seconds: float | None) -> Iterator[str]:
-        """Yields the newest checkpoint whenever there is a new one."""
+        """Yield the newest checkpoint whenever there is a new one."""
         known, since = None, time.monotonic()
         while timeout_seconds is None or time.monotonic() - since < timeout_seconds:
             newest = next(iter(checkpoints.complete(self._logdir.train)), None)
@@ -201,6 +201,6 @@ class CheckpointEvaluation:
             known, since = newest, time.monotonic()
 
     def _last_step(self) -> int:
-        """Returns the last step of the training run, which may have another train.max_steps than this command."""
+        """Return the last step of the training run, which may have another train.max_steps than this command."""
         found = _MAX_STEPS.search(self._logdir.read_params() or '')
         return int(found[1]) if found else self._params.train.max_steps

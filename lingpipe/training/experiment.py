@@ -22,7 +22,7 @@ _SMALLEST_NUMBERS = {
 
 
 def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.Params) -> None:
-    """Raises ValueError, with a message that says what to do, if a field of training or evaluation cannot work."""
+    """Raise ValueError, with a message that says what to do, if a field of training or evaluation cannot work."""
     for field, smallest in _SMALLEST_INTEGERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, int)
     for field, smallest in _SMALLEST_NUMBERS.items():
@@ -43,7 +43,7 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
 
 
 def _check_learning_rate(train: hyperparams.Params) -> None:
-    """Makes the optimizer, and refuses a constant rate that cannot be one: a negative one would increase the loss."""
+    """Make the optimizer, and refuse a constant rate that cannot be one: a negative one would increase the loss."""
     rate = training_optimizer.make_optimizer(train).get_config().get('learning_rate')
     if isinstance(rate, float) and not 0 <= rate < math.inf:
         given = f'train.optimizer.learning_rate={rate!r}'
@@ -53,7 +53,7 @@ def _check_learning_rate(train: hyperparams.Params) -> None:
 
 
 def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:
-    """Returns whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
+    """Return whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
 
     Raises:
         ValueError: the task has no such metric, or it is not known, or wrongly said, which values are better.
@@ -73,7 +73,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
 
 
 def _require_metric(evaluation: hyperparams.Params, metric_names: set[str]) -> None:
-    """Raises ValueError if the metric that selects the best checkpoint does not exist."""
+    """Raise ValueError if the metric that selects the best checkpoint does not exist."""
     name = evaluation.best_metric
     if name is not None and name not in metric_names:
         raise ValueError(
@@ -90,7 +90,7 @@ def _check_at_least(field: str, value: Any, smallest: int,
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
-    """Instantiates an input, with the seed of training if it has none."""
+    """Instantiate an input, with the seed of training if it has none."""
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
@@ -100,7 +100,7 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
 
 def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] | None = None,
                logdir: str | None = None) -> base_task.BaseTask:
-    """Instantiates the task and creates its weights on the devices of their partitions.
+    """Instantiate the task and create its weights on the devices of their partitions.
 
     A model's own weights, such as those of a preset, are not loaded. Measured times of layers are stored in `logdir`,
     for params that name no other folder.
@@ -115,7 +115,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Returns a copy of the body's params with the seed, the precision and, for a memory limit, the optimizer slots."""
+    """Return a copy of the body's params with the seed, the precision and, for a memory limit, the optimizer slots."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -126,7 +126,7 @@ def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
 
 
 def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
-    """Returns a copy of an experiment's Params for evaluation only.
+    """Return a copy of an experiment's Params for evaluation only.
 
     Evaluation needs no gradients, slots or stored activations, so the memory limit of training does not apply. Layers
     are not measured, because a training run on the same machine and the measurement would disturb each other.

@@ -47,7 +47,7 @@ class Exporter:
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Writes the model of a checkpoint, by default the newest complete one, with its moving averages if any.
+        """Write the model of a checkpoint, by default the newest complete one, with its moving averages if any.
 
         Returns:
             List of the paths of the Keras file, of the SavedModel, of the names of classes if there are any, and of a
@@ -70,7 +70,7 @@ class Exporter:
         return [keras_path, saved_model_path, *others]
 
     def _export_classes(self, folder: str) -> list[str]:
-        """Writes the names of the classes, in the order of the model's outputs, if there are any."""
+        """Write the names of the classes, in the order of the model's outputs, if there are any."""
         names = self._params.input.cls.ClassNames(self._params.input)
         if names is None:
             return []
@@ -79,7 +79,7 @@ class Exporter:
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Writes the files that the source of a model adds, with the tokenizer of the input, if it has one."""
+        """Write the files that the source of a model adds, with the tokenizer of the input, if it has one."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -105,7 +105,7 @@ class Exporter:
         return keras.Model(inputs, outputs, name=name)
 
     def _of_plain_data(self, name: str) -> keras.Model:
-        """Returns a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
+        """Return a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
@@ -117,7 +117,7 @@ class Exporter:
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
                   name: str = 'inputs') -> keras.KerasTensor | dict[str, keras.KerasTensor]:
-    """Returns the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
+    """Return the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
     if isinstance(specs, dict):
         return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
@@ -157,7 +157,7 @@ class CheckpointGeneration(TrainedTask):
         super().__init__(params, logdir, devices)
 
     def run(self, prompts: list[str], num_tokens: int, path: str | None = None) -> list[str]:
-        """Prints prompts and their continuations, and returns the continuations.
+        """Print prompts and their continuations, and return the continuations.
 
         Args:
             prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
@@ -186,7 +186,7 @@ class CheckpointTranslation(TrainedTask):
         self._translator = translation_model.Translator(self._task, tokenizer, self._input_spec)
 
     def run(self, text: str, path: str | None = None) -> str:
-        """Prints and returns the translation of a text.
+        """Print and return the translation of a text.
 
         Raises:
             TrainingError: when there is no checkpoint, or it cannot be read.

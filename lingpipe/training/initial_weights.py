@@ -26,7 +26,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raises ValueError if the fields of training that name initial checkpoints cannot work."""
+    """Raise ValueError if the fields of training that name initial checkpoints cannot work."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the "
@@ -44,7 +44,7 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def require_unchanged(train: hyperparams.Params, changes: list[str], step: int) -> None:
-    """Raises ValueError if params that have changed since the last start name weights, which no resumed run reads."""
+    """Raise ValueError if params that have changed since the last start name weights, which no resumed run reads."""
     for field in ('init_from_checkpoint', 'init_from_checkpoint_rules'):
         value = train.Get(field)
         if value and any(change.startswith(f'train.{field} : ') for change in changes):
@@ -72,7 +72,7 @@ def _validate_rule(pattern: str, name: str | None) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Loads a model's own initial weights, then weights of checkpoints, and names the newly initialised variables.
+    """Load a model's own initial weights, then weights of checkpoints, and name the newly initialised variables.
 
     Raises:
         TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
@@ -99,7 +99,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Returns {name: name in the checkpoint} of the variables that have the same name in a checkpoint."""
+    """Return {name: name in the checkpoint} of the variables that have the same name in a checkpoint."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
@@ -115,7 +115,7 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
 
 def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
             ignored: Sequence[str]) -> dict[str, str]:
-    """Returns {name: name in the checkpoint} of the variables that match rules."""
+    """Return {name: name in the checkpoint} of the variables that match rules."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '
@@ -156,7 +156,7 @@ def _layer_of(name: str) -> str:
 
 
 def _by_layer(names: set[str], named: dict[str, keras.Variable]) -> str:
-    """Returns the names; if all variables of a layer are among them, the name of the layer replaces theirs."""
+    """Return the names; if all variables of a layer are among them, the name of the layer replaces theirs."""
     layers = {}
     for name in named:
         layers.setdefault(_layer_of(name), []).append(name)

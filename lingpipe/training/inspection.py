@@ -21,7 +21,7 @@ _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
 def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
-    """Returns a table of layers and one of partitions; no weight is allocated, and no layer runs."""
+    """Return a table of layers and one of partitions; no weight is allocated, and no layer runs."""
     by_time = body_params.partition_by in balancing.BY_TIME
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
@@ -34,7 +34,7 @@ def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: li
 
 
 def describe(layers: list, partitions: list) -> str:
-    """Describes analysed layers and their partitions by a table of each."""
+    """Describe analysed layers and their partitions by a table of each."""
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
     titles, counts = partition_summary.parameter_columns(layers)
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,
@@ -52,12 +52,12 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Describes a plan by a table, memory in MiB; the alternative, on more devices, fits where the plan does not."""
+    """Describe a plan by a table, memory in MiB; the alternative, on more devices, fits where the plan does not."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
 def partition_table(plan: plans.Plan) -> str:
-    """Returns the table with one row for each partition."""
+    """Return the table with one row for each partition."""
     limit = plan.setting.memory_limit
     titles, counts = partition_summary.parameter_columns(plan.partitions)
     unit, size = _unit(max(part.flops for part in plan.partitions))
@@ -78,7 +78,7 @@ def _unit(most_flops: int) -> tuple[str, float]:
 
 
 def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Returns the verdict: whether the model fits, and if not, what would help."""
+    """Return the verdict: whether the model fits, and if not, what would help."""
     limit = plan.setting.memory_limit
 
     def devices(count: int) -> str:
@@ -121,7 +121,7 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Returns whether seconds say something: a processor core, without an accelerator, is only there to compare."""
+    """Return whether seconds say something: a processor core, without an accelerator, is only there to compare."""
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 
 
@@ -155,7 +155,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Returns a table of plans, best first, with the reason why each of the others was not chosen."""
+    """Return a table of plans, best first, with the reason why each of the others was not chosen."""
     header = [
         'K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', 'step ms', 'bubble', 'fullest MiB', 'verdict']
     return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
@@ -172,7 +172,7 @@ def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
 
 
 def reason(plan: plans.Plan, first: plans.Plan) -> str:
-    """Returns a few words that say why a plan was not chosen, but the first."""
+    """Return a few words that say why a plan was not chosen, but the first."""
     if not plan.fits:
         return f'lacks {picture.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
     if plan.step_time <= plans.EQUALLY_FAST * first.step_time:
@@ -189,7 +189,7 @@ def _num_devices(plan: plans.Plan) -> int:
 
 
 def _parts(plan: plans.Plan) -> dict[str, float]:
-    """Returns the seconds of each kind of work, averaged over all devices."""
+    """Return the seconds of each kind of work, averaged over all devices."""
     step = StepTimes(plan.schedule, plan.timeline.spans)
     return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,
             'the update takes': max(plan.timeline.updates), 'sums over replicas take': plan.summing_time}

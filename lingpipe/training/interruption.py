@@ -33,12 +33,12 @@ class Interruption:
         return self.reason is not None
 
     def ask(self, reason: Any) -> None:
-        """Asks the program to stop, from any thread."""
+        """Ask the program to stop, from any thread."""
         self.reason = self.reason or reason
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """Ends this process at once, from any thread: by SIGINT after SIGINT, else so that it can be restarted."""
+        """End this process at once, from any thread: by SIGINT after SIGINT, else so that it can be restarted."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
@@ -97,7 +97,7 @@ def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoRetur
 
 
 def end_by(number: int) -> NoReturn:
-    """Ends this process by a signal, from any thread, so that a loop of a shell ends too."""
+    """End this process by a signal, from any thread, so that a loop of a shell ends too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Returns whether a signal has come before, and notes in `times` when it came first."""
+    """Return whether a signal has come before, and note in `times` when it came first."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

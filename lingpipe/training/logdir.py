@@ -48,7 +48,7 @@ _Record = TypeVar('_Record')
 
 @contextlib.contextmanager
 def hold_lock(file: str, folder: str) -> Iterator[Any]:
-    """Holds a lock in this scope, which nothing else can hold then; the lock ends with the process.
+    """Hold a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
     is created if needed, and not deleted; `folder` is the locked one, as the user named it.
@@ -102,7 +102,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Creates the folder for a training run, if needed.
+        """Create the folder for a training run, if needed.
 
         Raises:
             TrainingError: nothing can be written there.
@@ -114,7 +114,7 @@ class LogDir:
             tf.io.gfile.remove(probe)
 
     def create_folder(self, name: str) -> str:
-        """Creates a folder in this one, if needed, and returns its path.
+        """Create a folder in this one, if needed, and return its path.
 
         Raises:
             TrainingError: it cannot be created.
@@ -126,7 +126,7 @@ class LogDir:
 
     @contextlib.contextmanager
     def replaced_folder(self, name: str) -> Iterator[str]:
-        """Yields a new folder; at the end what is in it replaces what has the same names in a folder of this one.
+        """Yield a new folder; at the end what is in it replaces what has the same names in a folder of this one.
 
         Raises:
             TrainingError: it could not be written; the other folder is as before.
@@ -146,7 +146,7 @@ class LogDir:
             _remove_folder(new)
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
-        """Writes or replaces files of a folder in this one, {name: contents}, and returns their paths."""
+        """Write or replace files of a folder in this one, {name: contents}, and return their paths."""
         paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
         for path, contents in zip(paths, files.values()):
             replace_text(path, contents)
@@ -162,55 +162,55 @@ class LogDir:
                 'disk with free space.') from error
 
     def lock(self) -> Any:
-        """Returns the scope in which no other training can run here; see `hold_lock`."""
+        """Return the scope in which no other training can run here; see `hold_lock`."""
         return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
 
     def require(self) -> None:
-        """Raises TrainingError if the folder does not exist."""
+        """Raise TrainingError if the folder does not exist."""
         if not tf.io.gfile.isdir(self.path):
             raise errors.TrainingError(
                 f'There is no folder --logdir={self.path}, and none was made. Give the folder that a training run '
                 'writes to.')
 
     def evaluation(self, dataset_name: str) -> str:
-        """Returns the folder for evaluations on 'Dev' or 'Test'."""
+        """Return the folder for evaluations on 'Dev' or 'Test'."""
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def read_params(self) -> str | None:
-        """Returns the text of the params with which this run was started, or None."""
+        """Return the text of the params with which this run was started, or None."""
         return self.read('control', 'params.txt')
 
     def warn_of_another_model(self, params_text: str) -> None:
-        """Warns if params describe another model than that of the training run, with which its weights may fit too."""
+        """Warn if params describe another model than that of the training run, with which its weights may fit too."""
         told = of_the_model(changes(self.read_params() or '', params_text))
         if told:
             logging.warning('This command has another model than the training run in %s: %s. Give it the same '
                             '--model_params_override, which are in control/params.txt.', self.path, '; '.join(told))
 
     def read(self, *names: str) -> str | None:
-        """Returns the text of a file by its path below this folder, or None if there is no such file."""
+        """Return the text of a file by its path below this folder, or None if there is no such file."""
         return _read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
-        """Writes the params, the analysis of the model, and the versions of hardware and packages."""
+        """Write the params, the analysis of the model, and the versions of hardware and packages."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
         self.write_control_file('versions.txt', ''.join(f'{name} {version}\n' for name, version in versions().items()))
 
     def write_control_file(self, name: str, text: str) -> None:
-        """Writes or replaces a file of the folder 'control'."""
+        """Write or replace a file of the folder 'control'."""
         replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_versions(self) -> dict[str, str]:
-        """Returns the `versions` that `write_control` wrote; empty if there are none."""
+        """Return the `versions` that `write_control` wrote; empty if there are none."""
         return _parsed(tf.io.gfile.join(self._control, 'versions.txt'), _versions_of) or {}
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
-        """Returns the arguments of the last `write_left_out`; None if the training run has not begun."""
+        """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
         return _parsed(self._left_out_file, _left_out_of)
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Records the workers that are left out, such as 'worker:1', for a chief that restarts.
+        """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
 
         The number is that of the devices of all workers; None if the chief does not see them.
         """
@@ -221,7 +221,7 @@ class LogDir:
         return tf.io.gfile.join(self._control, 'left_out.json')
 
     def read_best(self, metric: str | None) -> tuple[int, float] | None:
-        """Returns the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""
+        """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""
         found = _parsed(self._best_file, _best_of)
         if found is None:
             return None
@@ -232,11 +232,11 @@ class LogDir:
         return (step, value) if metric == known else None
 
     def forget_best(self) -> None:
-        """Removes the record of the checkpoint in 'best', before another one of the same step replaces it."""
+        """Remove the record of the checkpoint in 'best', before another one of the same step replaces it."""
         tf.io.gfile.remove(self._best_file)
 
     def write_best(self, step: int, metric: str, value: float) -> None:
-        """Records the step, metric and value of the checkpoint in 'best'."""
+        """Record the step, metric and value of the checkpoint in 'best'."""
         replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
 
     @property
@@ -245,7 +245,7 @@ class LogDir:
 
 
 def versions() -> dict[str, str]:
-    """Returns what a run depends on, by name: the processor, GPUs, and versions of Python and packages."""
+    """Return what a run depends on, by name: the processor, GPUs, and versions of Python and packages."""
     found = {'processor': f'{doctor.processor_name()}, {doctor.num_cores()} cores'}
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     if gpus:
@@ -258,7 +258,7 @@ def versions() -> dict[str, str]:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Returns what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
+    """Return what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
 
     Lines that only one of the texts has are of another version or another model.
     """
@@ -268,7 +268,7 @@ def changes(old: str, new: str) -> list[str]:
 
 
 def of_the_model(changed: list[str]) -> list[str]:
-    """Returns which of `changes` make another model, and not the same one on other devices."""
+    """Return which of `changes` make another model, and not the same one on other devices."""
     return [change for change in changed if change.startswith('task.') and (
         not change.startswith('task.body.') or change.startswith(_OF_LAYERS))]
 
@@ -278,7 +278,7 @@ def _shown(value: str) -> str:
 
 
 def refuse_patterns(name: str, path: Any) -> None:
-    """Raises ValueError for the path of a flag or field that TensorFlow takes for a pattern: it reads other files."""
+    """Raise ValueError for the path of a flag or field that TensorFlow takes for a pattern: it reads other files."""
     found = _OF_PATTERNS.search(str(path))
     if found:
         raise ValueError(f'{name}={path} has the character {found[0]}, and TensorFlow takes such a path of checkpoints '
@@ -315,7 +315,7 @@ def _best_of(text: str) -> tuple[int, str, float]:
 
 
 def _parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
-    """Returns what a function makes of the text of a file; None if there is no such file."""
+    """Return what a function makes of the text of a file; None if there is no such file."""
     text = _read_text(file)
     try:
         return None if text is None else parse(text)
@@ -341,7 +341,7 @@ def _write_text(file: str, text: str | bytes) -> None:
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replaces a file atomically, so that a full disk, a `TrainingError`, or a kill leaves the old one complete."""
+    """Replace a file atomically, so that a full disk, a `TrainingError`, or a kill leaves the old one complete."""
     new = f'{file}.new'
     try:
         _write_text(new, text)

@@ -27,12 +27,12 @@ class Placement:
         self.devices = devices
 
     def creating(self) -> Any:
-        """Returns the context in which a task is built."""
+        """Return the context in which a task is built."""
         return contextlib.nullcontext()
 
     def program(self, task: base_task.BaseTask, train_params: hyperparams.Params,
                 batch_spec: Any) -> train_program.TrainProgram:
-        """Returns the `TrainProgram` of a task.
+        """Return the `TrainProgram` of a task.
 
         Args:
             task: a `BaseTask` whose body is built on `devices`, in `creating()`.
@@ -41,5 +41,5 @@ class Placement:
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Builds a function of an evaluation batch on the devices of the task."""
+        """Build a function of an evaluation batch on the devices of the task."""
         return function(batch)

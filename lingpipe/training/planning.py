@@ -47,11 +47,11 @@ class Planned:
 
     @property
     def sentence(self) -> str:
-        """Says whether the model fits, and if not, what would help."""
+        """Say whether the model fits, and if not, what would help."""
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
     def png(self) -> bytes:
-        """Returns the picture of the devices' memory, as the bytes of a PNG file."""
+        """Return the picture of the devices' memory, as the bytes of a PNG file."""
         from lingpipe import drawing  # here, because matplotlib takes a while to import
         return drawing.png(picture.figure(self.plan, self.sentence.split('. ')[0]))
 
@@ -59,7 +59,7 @@ class Planned:
 def plan(model: Any, accelerator: str | None = None, device_memory: int | str | None = None,
          num_devices: int | None = None, input_specs: Any = None, num_optimizer_slots: float | None = None,
          profile_device: str | None = None, *, batch_size: int | None = None) -> Planned:
-    """Plans a model before anything is allocated.
+    """Plan a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
     `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen. For a Keras
@@ -110,7 +110,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Returns params with values instead of 'auto', by default for the devices of this machine, and prints the values.
+    """Return params with values instead of 'auto', by default for the devices of this machine, and print the values.
 
     With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
     """
@@ -129,20 +129,20 @@ def _chosen(before: hyperparams.Params, after: hyperparams.Params) -> str:
 
 
 def num_local_devices(on_cpu: bool = False) -> int:
-    """Returns the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
+    """Return the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
     found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
     return next((count for count in found if count), os.cpu_count() or 1)
 
 
 def _local_device(on_cpu: bool) -> str | None:
-    """Returns the name of the device on which layers are measured; None on TPUs, where that does not work."""
+    """Return the name of the device on which layers are measured; None on TPUs, where that does not work."""
     if not on_cpu and tf.config.list_physical_devices('TPU'):
         return None
     return 'GPU:0' if not on_cpu and tf.config.list_physical_devices('GPU') else 'CPU:0'
 
 
 def _local_memory(num_devices: int, on_cpu: bool) -> int | None:
-    """Returns the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
+    """Return the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
     if not on_cpu and tf.config.list_physical_devices('GPU'):
         return accelerators.memory_of_gpus()
     if not on_cpu and tf.config.list_physical_devices('TPU'):
@@ -155,7 +155,7 @@ def _body(params: hyperparams.Params) -> hyperparams.Params:
 
 
 def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Params:
-    """Returns a copy of the params with the values of a plan."""
+    """Return a copy of the params with the values of a plan."""
     body = resolution.resolved(_body(params), chosen)
     if 'task' not in params:
         return body
@@ -174,7 +174,7 @@ class _Subject(NamedTuple):
     optimizer: Any = None  # function that returns the tensors that training keeps for each weight; None: Adam's
 
     def num_slots(self) -> float:
-        """Returns the tensors that training keeps for each weight."""
+        """Return the tensors that training keeps for each weight."""
         return self.optimizer() if self.optimizer else _DEFAULT_SLOTS
 
 

@@ -36,7 +36,7 @@ class Prediction(inference.TrainedTask):
         self._input, self._class_names = params.input, params.input.cls.ClassNames(params.input)
 
     def run(self, files: str, output: str | None = None, path: str | None = None) -> list[dict[str, Any]]:
-        """Writes a line of JSON for each example, in the order of the files, and returns them.
+        """Write a line of JSON for each example, in the order of the files, and return them.
 
         Args:
             files: path of a file or a folder, or a glob pattern.

@@ -27,12 +27,12 @@ _LEAST_SHARE = 0.01
 
 
 def count_bad_records(data: base_input.BaseInput) -> int | None:
-    """Returns the number of bad records that an input has found so far; None if it does not check records."""
+    """Return the number of bad records that an input has found so far; None if it does not check records."""
     return None if data.bad_records is None else len(data.bad_records)
 
 
 def bad_records_text(inputs: dict) -> str:
-    """Returns a text with the first skipped records of each input and the reasons; '' if there are none."""
+    """Return a text with the first skipped records of each input and the reasons; '' if there are none."""
     return '\n'.join(_of_input(name, data) for name, data in inputs.items() if count_bad_records(data))
 
 
@@ -58,18 +58,18 @@ class SummaryWriter:
             self._writer = tf.summary.create_file_writer(str(directory))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
-        """Writes one point of several curves."""
+        """Write one point of several curves."""
         with self._errors_in_words(), self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int = 0) -> None:
-        """Writes a text of a step, shown in TensorBoard with its spaces kept."""
+        """Write a text of a step, shown in TensorBoard with its spaces kept."""
         with self._errors_in_words(), self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self) -> None:
-        """Makes everything written so far visible to others."""
+        """Make everything written so far visible to others."""
         with self._errors_in_words():
             self._writer.flush()
 
@@ -95,12 +95,12 @@ class TimeSpent:
         self._seconds = dict.fromkeys(KINDS, 0.0)
 
     def add(self, kind: str, seconds: float) -> None:
-        """Counts seconds of a kind."""
+        """Count seconds of a kind."""
         self._seconds[kind] += seconds
 
     @contextlib.contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Counts the time inside this scope, minus the time that nested scopes count."""
+        """Count the time inside this scope, minus the time that nested scopes count."""
         begin, counted = time.monotonic(), self.total
         try:
             yield
@@ -113,7 +113,7 @@ class TimeSpent:
         return sum(self._seconds.values())
 
     def shares(self) -> dict[str, float]:
-        """Returns {kind: share of the total}; empty before any time was counted."""
+        """Return {kind: share of the total}; empty before any time was counted."""
         return {kind: seconds / self.total for kind, seconds in self._seconds.items()} if self.total else {}
 
 
@@ -143,7 +143,7 @@ class Progress:
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
-        """Shows the state at a step; the last `done_steps` took some seconds, and `shares` are `TimeSpent`'s."""
+        """Show the state at a step; the last `done_steps` took some seconds, and `shares` are `TimeSpent`'s."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])
@@ -155,19 +155,19 @@ class Progress:
             self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text: str) -> None:
-        """Prints a line above the bar, if there is one."""
+        """Print a line above the bar, if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Closes the bar, which stays visible."""
+        """Close the bar, which stays visible."""
         if self._bar is not None:
             self._bar.close()
 
     def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
-        """Estimates from the time since the first update, which does not include building the first step."""
+        """Estimate from the time since the first update, which does not include building the first step."""
         now = time.monotonic()
         if self._measured_from is None:
             self._measured_from = now - seconds, step - done_steps
@@ -176,13 +176,13 @@ class Progress:
 
 
 def metrics_text(metrics: dict[str, Any]) -> str:
-    """Returns a text such as 'loss 0.1234, accuracy 98.40 %'."""
+    """Return a text such as 'loss 0.1234, accuracy 98.40 %'."""
     return ', '.join(f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match'))
                      else f'{name} {value:.4f}' for name, value in metrics.items())
 
 
 def time_text(spent: TimeSpent) -> str:
-    """Returns the line that says where the time of a run went; '' if no step was counted."""
+    """Return the line that says where the time of a run went; '' if no step was counted."""
     shares = spent.shares()
     if not shares.get(STEPS):
         return ''
@@ -201,7 +201,7 @@ def _clock(seconds: float) -> str:
 
 
 def _has_width(stream: TextIO) -> bool:
-    """Returns whether a terminal has columns; some pseudo-terminals report 0, and tqdm would draw nothing."""
+    """Return whether a terminal has columns; some pseudo-terminals report 0, and tqdm would draw nothing."""
     try:
         return os.get_terminal_size(stream.fileno()).columns > 0
     except OSError:

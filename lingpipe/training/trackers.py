@@ -34,7 +34,7 @@ class Tracker(Protocol):
     """The interface of a service for `Trackers`."""
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """Begins or continues a run.
+        """Begin or continue a run.
 
         Args:
             run: the result of an earlier `start` for the same log directory, or None.
@@ -42,11 +42,11 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Adds a point to several curves, {name: value}, after a number of steps."""
+        """Add a point to several curves, {name: value}, after a number of steps."""
         ...
 
     def end(self, status: str) -> None:
-        """Ends the run; the status is FINISHED, FAILED, or KILLED if a signal stopped it."""
+        """End the run; the status is FINISHED, FAILED, or KILLED if a signal stopped it."""
         ...
 
 
@@ -67,10 +67,10 @@ class TensorBoardHyperparameters:
         return run
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Does nothing: the curves are already there."""
+        """Do nothing: the curves are already there."""
 
     def end(self, status: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class WeightsAndBiases:
@@ -146,7 +146,7 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params) -> None:
-        """Begins a run of each tracker, or continues that of the log directory.
+        """Begin a run of each tracker, or continue that of the log directory.
 
         Raises:
             TrainingError: a tracker cannot begin a run.
@@ -164,16 +164,16 @@ class Trackers:
             self._logdir.write_control_file(_file_of(name), f'{run}\n')
 
     def _run_of(self, name: str) -> str | None:
-        """Returns the id of the run that a tracker is to continue, or None."""
+        """Return the id of the run that a tracker is to continue, or None."""
         return (self._logdir.read('control', _file_of(name)) or '').strip() or None
 
     def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
-        """Adds a point to several curves; the prefix of their names is 'train', or the name of a dataset."""
+        """Add a point to several curves; the prefix of their names is 'train', or the name of a dataset."""
         named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
-        """Ends all runs with a status of `Tracker.end`."""
+        """End all runs with a status of `Tracker.end`."""
         self._each(lambda tracker: tracker.end(status))
 
     def _each(self, action: Callable[[Tracker], None]) -> None:
@@ -187,7 +187,7 @@ class Trackers:
 
 
 def validate(names: Sequence[str]) -> None:
-    """Raises ValueError if a name is not that of a tracker."""
+    """Raise ValueError if a name is not that of a tracker."""
     if not isinstance(names, (list, tuple)):
         raise ValueError(f'train.trackers={names!r} is not possible: it must be a list of names. Set it to '
                          "['mlflow'], for instance.")
@@ -198,7 +198,7 @@ def validate(names: Sequence[str]) -> None:
 
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
-    """Returns {path: value} of all params; values that are neither numbers nor texts become texts."""
+    """Return {path: value} of all params; values that are neither numbers nor texts become texts."""
     found: dict[str, Value] = {}
     params.Visit(
         lambda path, value: found.__setitem__(

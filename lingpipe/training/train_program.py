@@ -83,7 +83,7 @@ class TrainProgram:
         return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self) -> dict[str, keras.Variable]:
-        """Returns which of `named_variables` have a moving average: all but frozen weights."""
+        """Return which of `named_variables` have a moving average: all but frozen weights."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
@@ -103,16 +103,16 @@ class TrainProgram:
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Returns the iterator for `run`; `batches` is a function from a `Share` to the dataset of its rows."""
+        """Return the iterator for `run`; `batches` is a function from a `Share` to the dataset of its rows."""
         return iter(batches(batch_share.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Returns the result of `iterate` for the batches of an input after a number of steps."""
+        """Return the result of `iterate` for the batches of an input after a number of steps."""
         with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Returns the number of examples seen before a step, also if batches had another size, and keeps it."""
+        """Return the number of examples seen before a step, also if batches had another size, and keep it."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
@@ -130,32 +130,32 @@ class TrainProgram:
             yield
 
     def _awaited_batch(self, seeks: bool) -> int | None:
-        """Returns a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
+        """Return a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
         awaited = self.awaited_batch()
         return awaited if awaited is not None and seeks == (self._has_seen and awaited == 1) else None
 
     def awaited_batch(self) -> int | None:
-        """Returns the number of the wait for a batch in which `run` is; None while it computes, or outside of it."""
+        """Return the number of the wait for a batch in which `run` is; None while it computes, or outside of it."""
         awaited = int(self._awaited)
         return awaited if awaited % 2 else None
 
     def position(self) -> int | None:
-        """Returns a number that changes with each step; None while a step waits for a batch. Any thread may ask."""
+        """Return a number that changes with each step; None while a step waits for a batch. Any thread may ask."""
         awaited = int(self._awaited)
         return None if awaited % 2 else awaited
 
     def state_restored(self) -> None:
-        """Copies restored variables of the host to the devices; here the variables are trained in place."""
+        """Copy restored variables of the host to the devices; here the variables are trained in place."""
 
     def before_save(self) -> None:
-        """Copies trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
+        """Copy trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
 
     def should_stop(self, interrupted: interruption.Interruption) -> bool:
-        """Returns whether to stop; several programs that train together agree on it."""
+        """Return whether to stop; several programs that train together agree on it."""
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Trains for some steps, with batches of one static shape; for fewer, but at least one, once `stopping` is set.
+        """Train for some steps, with batches of one static shape; for fewer, but at least one, once `stopping` is set.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -165,7 +165,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the dictionary from name to the numbers of `_step` in all steps `[num_steps]`."""
+        """Return the dictionary from name to the numbers of `_step` in all steps `[num_steps]`."""
         names = []
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
@@ -182,7 +182,7 @@ class TrainProgram:
             return dict(zip(names, tf.unstack(tf.ensure_shape(rows.stack(), [None, len(names)]), axis=1)))
 
     def _next_batch(self, iterator: Iterator[tuple]) -> tuple:
-        """Returns the next batch; shows a watching thread when a step waits for it, and counts the seconds."""
+        """Return the next batch; show a watching thread when a step waits for it, and count the seconds."""
         with tf.control_dependencies([self._awaited.assign_add(1)]):
             begin = _now()
         with tf.control_dependencies([begin]):
@@ -196,7 +196,7 @@ class TrainProgram:
         return self.stopping.read_value()
 
     def _step(self, batch: tuple) -> dict[str, tf.Tensor]:
-        """Builds a step; returns the dictionary of its gradient norm and metrics, float32 scalars."""
+        """Build a step; return the dictionary of its gradient norm and metrics, float32 scalars."""
         loss_scale = loss_scaling.scale_of(self.optimizer)
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
@@ -204,7 +204,7 @@ class TrainProgram:
         return numbers_of(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Builds the rest of a step, after its gradients, and returns their global norm."""
+        """Build the rest of a step, after its gradients, and return their global norm."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = loss_scaling.is_finite(out.loss, norm)
@@ -212,19 +212,19 @@ class TrainProgram:
         return norm
 
     def _deciding(self) -> contextlib.AbstractContextManager[None]:
-        """Returns the device scope of the numbers that decide whether a step is applied."""
+        """Return the device scope of the numbers that decide whether a step is applied."""
         return tf.device('CPU:0')
 
     def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
                         ) -> tuple[loss_pass.ValueAndGrad, dict[str, tf.Tensor]]:
-        """Returns the `ValueAndGrad` of a batch, and its metrics, the loss first."""
+        """Return the `ValueAndGrad` of a batch, and its metrics, the loss first."""
         images, *targets = batch
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Stops training if a step is not finite, else applies and counts it.
+        """Stop training if a step is not finite, else apply and count it.
 
         If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
         the scale can be reduced.
@@ -247,7 +247,7 @@ class TrainProgram:
             self.average.update(step)
 
     def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
-        """Builds the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
+        """Build the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
         loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:
@@ -258,18 +258,18 @@ class TrainProgram:
 
 
 def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the numbers of a step as float32 scalars: its gradient norm, and its metrics, the loss first."""
+    """Return the numbers of a step as float32 scalars: its gradient norm, and its metrics, the loss first."""
     return {name: tf.cast(number, tf.float32) for name, number in {_NORM: norm, **metrics}.items()}
 
 
 def _now() -> tf.Tensor:
-    """Returns the time in seconds, by the clock of the host that reads the batches."""
+    """Return the time in seconds, by the clock of the host that reads the batches."""
     with tf.device('CPU:0'):
         return tf.timestamp()
 
 
 def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: float) -> None:
-    """Adds L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
+    """Add L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
     for variable in trainable_variables if weight else []:
         if len(variable.shape) > 1:
             own = variable.regularizer

@@ -89,7 +89,7 @@ class Trainer:
         self._batch_size = self._input.params.batch_size
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Returns the scope of a wait for files of the log directory, or for other processes at the same point."""
+        """Return the scope of a wait for files of the log directory, or for other processes at the same point."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:
@@ -99,7 +99,7 @@ class Trainer:
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def _built_task(self, placement: Placement) -> base_task.BaseTask:
-        """Builds the task; a new run loads initial weights before an optimizer or an average copies them."""
+        """Build the task; a new run loads initial weights before an optimizer or an average copies them."""
         with placement.creating():
             task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
         task.check_input(self._input)
@@ -108,7 +108,7 @@ class Trainer:
         return task
 
     def run(self) -> dict:
-        """Trains up to `train.max_steps`, or until a signal asks to stop.
+        """Train up to `train.max_steps`, or until a signal asks to stop.
 
         Returns:
             Dictionary from dataset name to the final metrics; empty if a signal stopped the training.
@@ -132,7 +132,7 @@ class Trainer:
                     print(told, flush=True)
 
     def check(self) -> None:
-        """Does all that comes before the first step: the model is built, and every input gives a batch.
+        """Do all that comes before the first step: the model is built, and every input gives a batch.
 
         Raises:
             ValueError, TrainingError: as `run`.
@@ -145,7 +145,7 @@ class Trainer:
                                            'training_dataset give some.')
 
     def run_to_exit_code(self) -> int:
-        """Does what `run` does; returns 0 if it came to the last step and its evaluation, else EXIT_TRY_AGAIN."""
+        """Do what `run` does; return 0 if it came to the last step and its evaluation, else EXIT_TRY_AGAIN."""
         self.run()
         return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
@@ -181,7 +181,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _saving_before_errors(self) -> Iterator[None]:
-        """Saves the steps that are done before an error between two steps, as of an evaluation, ends the run."""
+        """Save the steps that are done before an error between two steps, as of an evaluation, ends the run."""
         try:
             yield
         except Exception as error:
@@ -196,13 +196,13 @@ class Trainer:
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Returns `waits.for_batch`, which saves the run by `Checkpointer.save_while` before its process ends."""
+        """Return `waits.for_batch`, which saves the run by `Checkpointer.save_while` before its process ends."""
         return functools.partial(
             waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """Saves the run and ends its process: nothing cancels a step that waits. Does nothing if a batch has come."""
+        """Save the run and end its process: nothing cancels a step that waits. Do nothing if a batch has come."""
         self._dog.beat()
         try:
             self._program.before_save()
@@ -223,7 +223,7 @@ class Trainer:
                 'same command again to resume from there.')
 
     def _begin(self) -> None:
-        """Restores the newest state, and refuses what cannot work, before anything is written."""
+        """Restore the newest state, and refuse what cannot work, before anything is written."""
         newest = self._checkpointer.restore_newest()
         with self._waiting_for('weights to reach all devices'):  # other processes may read the checkpoint too
             self._program.state_restored()
@@ -253,7 +253,7 @@ class Trainer:
                   'raise train.max_steps.', flush=True)
 
     def _begin_files(self) -> None:
-        """Reads the value of the best checkpoint, and writes what describes the run."""
+        """Read the value of the best checkpoint, and write what describes the run."""
         self._best_so_far = self._read_best()
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
@@ -269,7 +269,7 @@ class Trainer:
         print(analysis)
 
     def _read_best(self) -> tuple[int, float] | None:
-        """Returns the step and the value of the best checkpoint so far, or None if there is none."""
+        """Return the step and the value of the best checkpoint so far, or None if there is none."""
         found, best = self._logdir.read_best(self._params.eval.best_metric), self._logdir.best
         if found and found[0] not in map(checkpoints.step_of, checkpoints.complete(best)):
             logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
@@ -289,7 +289,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _writing_to_the_end(self) -> Iterator[None]:
-        """Finishes the checkpoint that is being written, also when an error ends the training run."""
+        """Finish the checkpoint that is being written, also when an error ends the training run."""
         try:
             yield
         except BaseException:
@@ -300,7 +300,7 @@ class Trainer:
             raise
 
     def _bring_to_host(self) -> None:
-        """Brings the state to the host, and counts the asynchronous steps that end before it."""
+        """Bring the state to the host, and count the asynchronous steps that end before it."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
             self._step = int(self._program.global_step)
@@ -388,7 +388,7 @@ class Trainer:
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _where_to_resume(self, step: int) -> str:
-        """Says which checkpoint a run resumes from; that with the weights of this loss would lead to it again."""
+        """Say which checkpoint a run resumes from; that with the weights of this loss would lead to it again."""
         paths = checkpoints.complete(self._logdir.train)
         if not paths:
             return 'There is no checkpoint yet. '
@@ -401,7 +401,7 @@ class Trainer:
         return f'{best}If it happens again, delete the files {newest}.*, and training resumes from {older[0]}. '
 
     def _input_has_ended(self) -> errors.TrainingError:
-        """Saves the steps that are done, and returns the error of an input that has ended."""
+        """Save the steps that are done, and return the error of an input that has ended."""
         path = self._save()
         return errors.TrainingError(
             f'The input of training, {self._input.source}, has ended after step {self._step}, and train.max_steps is '
@@ -409,14 +409,14 @@ class Trainer:
             f'train.max_steps={self._step}. The steps are saved in {path}.')
 
     def _input_has_failed(self, error: tf.errors.OpError) -> errors.TrainingError:
-        """Saves the steps that are done, and returns the error of an input that could not make a batch."""
+        """Save the steps that are done, and return the error of an input that could not make a batch."""
         path = self._save()
         return errors.TrainingError(
             f'The input of training, {self._input.source}, failed after step {self._step}: '
             f'{errors.of_input(error)} The steps are saved in {path}.')
 
     def _inputs_for_choices(self) -> dict[str, base_input.BaseInput]:
-        """Returns the inputs for evaluations during training: only Dev, if there is one."""
+        """Return the inputs for evaluations during training: only Dev, if there is one."""
         inputs = self._evaluation_inputs
         return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
 
@@ -483,5 +483,5 @@ class Trainer:
 
 
 def _has_passed(before: int, after: int, interval: int) -> bool:
-    """Returns whether there is a multiple of `interval` after step `before`, up to `after`; 0 has none."""
+    """Return whether there is a multiple of `interval` after step `before`, up to `after`; 0 has none."""
     return bool(interval) and after // interval > before // interval

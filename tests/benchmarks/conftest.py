@@ -21,7 +21,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def load_benchmark(monkeypatch):
-    """Returns a function that imports a benchmark, such as 'speed.bubble', and parses arguments for it and its
+    """Return a function that imports a benchmark, such as 'speed.bubble', and parses arguments for it and its
     processes."""
     was_parsed = flags.FLAGS.is_parsed()
     for name in _imported():
@@ -55,20 +55,20 @@ def _without_flags_of_the_command_line():
 
 
 def _imported():
-    """Returns the names of all modules and folders of benchmarks that are imported."""
+    """Return the names of all modules and folders of benchmarks that are imported."""
     return [name for name in sys.modules if name.split('.')[0] == 'benchmarks']
 
 
 @pytest.fixture
 def load_forking(load_benchmark, monkeypatch):
-    """Returns what `load_benchmark` does, for a benchmark whose processes are forked."""
+    """Return what `load_benchmark` does, for a benchmark whose processes are forked."""
     monkeypatch.setattr(child_process, 'start', forked_programs.start_benchmark)
     return load_benchmark
 
 
 @pytest.fixture
 def fork_commands(monkeypatch):
-    """Returns a function that lets commands be forked which a benchmark runs to their end."""
+    """Return a function that lets commands be forked which a benchmark runs to their end."""
     def fork():
         def run(command, *, env=None, check=False, **unused):
             environment = {'PYTHONPATH': str(_ROOT), **(env or {})}
@@ -104,7 +104,7 @@ def short_resnet(monkeypatch):
 
 
 def _ends_of(layers):
-    """Returns a function that gives the first and the last of what `layers` gives."""
+    """Return a function that gives the first and the last of what `layers` gives."""
     def ends(*arguments, **fields):
         first, *_, last = layers(*arguments, **fields)
         return [first, last]
@@ -135,7 +135,7 @@ class _ProcessHere:
 
 @pytest.fixture
 def run_benchmark(load_benchmark, monkeypatch, capsys):
-    """Returns a function that runs a benchmark here, with all that has a process of its own, and gives what it printed.
+    """Return a function that runs a benchmark here, with all that has a process of its own, and gives what it printed.
 
     `test_benchmarks.py` runs commands, and benchmarks with processes of their own.
     """

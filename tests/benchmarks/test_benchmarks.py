@@ -20,7 +20,7 @@ runpy.run_module('benchmarks.{name}', run_name='__main__')
 
 
 def _run(name, *arguments):
-    """Runs a benchmark from the project root in a forked process; returns what it printed."""
+    """Run a benchmark from the project root in a forked process; return what it printed."""
     program = forked_programs.ForkedProgram(
         ['-c', _COMMAND.format(name=name), *arguments], {'PYTHONPATH': str(_ROOT)}, _ROOT, with_one_dnn=True)
     printed, errors = program.communicate()
@@ -31,7 +31,7 @@ def _run(name, *arguments):
 
 @pytest.fixture
 def run_main(load_forking, capsys):
-    """Returns a function that runs a benchmark's `main`, whose measurements have processes of their own; gives what it
+    """Return a function that runs a benchmark's `main`, whose measurements have processes of their own; give what it
     printed."""
     def run(name, *arguments):
         load_forking(name, *arguments).main([])

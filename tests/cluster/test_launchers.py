@@ -12,14 +12,14 @@ _TPU = {'TPU_WORKER_HOSTNAMES': 't0,t1:8471', 'TPU_WORKER_ID': '1'}
 
 
 def _slurm(rank, node, **others):
-    """Returns the variables of a task of five on three nodes."""
+    """Return the variables of a task of five on three nodes."""
     return {'SLURM_JOB_ID': '1321', 'SLURM_STEP_ID': '4', 'SLURM_STEP_NODELIST': 'n[1-3]', 'SLURM_STEP_TASKS_PER_NODE':
             '2(x2),1', 'SLURM_PROCID': str(rank), 'SLURM_NODEID': str(node), **others}
 
 
 @pytest.fixture(autouse=True)
 def scontrol(tmp_path, monkeypatch):
-    """Stands in for Slurm's program that lists hosts."""
+    """Stand in for Slurm's program that lists hosts."""
     program = tmp_path / 'scontrol'
     program.write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
     program.chmod(0o755)

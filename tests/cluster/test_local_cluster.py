@@ -49,7 +49,7 @@ class Cluster:
         self.out = ''
 
     def await_lines(self, pattern, count=1):
-        """Reads until so many lines match; returns the matches of all so far."""
+        """Read until so many lines match; return the matches of all so far."""
         while len(re.findall(pattern, self.out, re.MULTILINE)) < count:
             line = self.process.stdout.readline()
             assert line, self.out
@@ -57,7 +57,7 @@ class Cluster:
         return re.findall(pattern, self.out, re.MULTILINE)
 
     def end(self):
-        """Returns exit code and all output; what was started is gone by then."""
+        """Return exit code and all output; what was started is gone by then."""
         rest, _ = self.process.communicate(timeout=30)
         self.out += rest
         for number in re.findall(r'is process (\d+)', self.out):
@@ -65,7 +65,7 @@ class Cluster:
         return self.process.returncode, self.out
 
     def pids(self):
-        """Returns {name: newest process}."""
+        """Return {name: newest process}."""
         return {name: int(number) for name, number in re.findall(
             r'^\[launcher\] (.+) is process (\d+)', self.out, re.MULTILINE)}
 

@@ -11,7 +11,7 @@ from lingpipe.cluster import cluster_config, ports
 
 @pytest.fixture(name='taken')
 def taken_fixture():
-    """Yields a socket that listens, and the configuration of a worker whose port it holds."""
+    """Yield a socket that listens, and the configuration of a worker whose port it holds."""
     with socket.create_server(('127.0.0.1', 0)) as taken:
         address = f'127.0.0.1:{taken.getsockname()[1]}'
         yield taken, cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0)

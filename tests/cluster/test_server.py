@@ -15,7 +15,7 @@ PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
 
 @pytest.fixture(name='start')
 def start_fixture():
-    """Returns a function that starts a task of a cluster of one chief and two workers; what still runs is killed after
+    """Return a function that starts a task of a cluster of one chief and two workers; what still runs is killed after
     the test."""
     chief, *workers = cluster_config.free_addresses(3)
     jobs = {'chief': [chief], 'worker': workers}
@@ -123,7 +123,7 @@ def test_servers_end_with_the_exit_code_of_the_chief(start):
 
 
 def start_and_await_listening(start, *arguments):
-    """Returns a chief that has reached all workers."""
+    """Return a chief that has reached all workers."""
     chief = start('chief', 0, 'until_asked_to_stop', *arguments)
     assert 'listening\n' in iter(chief.stdout.readline, ''), chief.communicate()
     return chief

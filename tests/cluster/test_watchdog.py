@@ -10,7 +10,7 @@ from lingpipe.cluster import watchdog
 
 @pytest.fixture(name='same_limit')
 def same_limit_fixture(monkeypatch):
-    """Gives first calls the same limit as others."""
+    """Give first calls the same limit as others."""
     monkeypatch.setattr(watchdog, '_FIRST_CALL_FACTOR', 1)
 
 

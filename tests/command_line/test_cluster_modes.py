@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(name='start')
 def start_fixture(tmp_path):
-    """Returns a function that starts run.py as one task of the only cluster of a test."""
+    """Return a function that starts run.py as one task of the only cluster of a test."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as held:
             ports = [held.enter_context(socket.create_server(('127.0.0.1', 0))).getsockname()[1] for _ in range(3)]

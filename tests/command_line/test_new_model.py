@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def run(tmp_path):
-    """Returns a function that runs `python -m lingpipe` in a folder of its own."""
+    """Return a function that runs `python -m lingpipe` in a folder of its own."""
 
     def run_words(*words):
         program = forked_programs.ForkedProgram(['-m', 'lingpipe', *words], {'PYTHONPATH': str(ROOT)}, tmp_path)

@@ -18,7 +18,7 @@ _SECONDS = 60  # a slice takes ten on an idle machine
 
 
 def first_of_two_free_ports():
-    """Returns a loopback address; the next port is the chief's."""
+    """Return a loopback address; the next port is the chief's."""
     while True:
         with contextlib.suppress(OSError), socket.create_server(('127.0.0.1', 0)) as server:
             port = server.getsockname()[1]
@@ -28,7 +28,7 @@ def first_of_two_free_ports():
 
 @pytest.fixture(name='start')
 def start_fixture(tmp_path, tiny):  # noqa: F811
-    """Returns a function that starts a host of a slice of two."""
+    """Return a function that starts a host of a slice of two."""
     tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
     hosts = [first_of_two_free_ports(), *cluster_config.free_addresses(1)]
     with contextlib.ExitStack() as stack:

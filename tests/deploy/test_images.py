@@ -22,13 +22,13 @@ each_dockerfile = pytest.mark.parametrize('dockerfile', _DOCKERFILES, ids=lambda
 
 
 def instructions_of(dockerfile):
-    """Returns the pairs (word, arguments) of a Dockerfile."""
+    """Return the pairs (word, arguments) of a Dockerfile."""
     text = re.sub(r'^#.*\n', '', dockerfile.read_text('utf-8'), flags=re.MULTILINE).replace('\\\n', '')
     return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line]
 
 
 def copies_of(dockerfile):
-    """Returns the pairs (source, target) of what a Dockerfile copies; a folder as target ends with '/'."""
+    """Return the pairs (source, target) of what a Dockerfile copies; a folder as target ends with '/'."""
     copies = [arguments.split() for word, arguments in instructions_of(dockerfile) if word == 'COPY']
     return [(source, target) for *sources, target in copies for source in sources]
 
@@ -41,7 +41,7 @@ def is_sent(source):
 
 
 def copy(dockerfile, folder):
-    """Copies to a folder what a Dockerfile copies, and nothing else."""
+    """Copy to a folder what a Dockerfile copies, and nothing else."""
     for source, target in copies_of(dockerfile):
         place = folder / target
         if (_ROOT / source).is_dir():

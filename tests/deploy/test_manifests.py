@@ -56,7 +56,7 @@ def container_of(job):
 
 
 def job_of_trainjob():
-    """Returns the Job that Kubeflow Trainer makes of a TrainJob and its runtime of one replicated job."""
+    """Return the Job that Kubeflow Trainer makes of a TrainJob and its runtime of one replicated job."""
     part, = _RUNTIME['spec']['template']['spec']['replicatedJobs']
     trainer, job = _TRAINJOB['spec']['trainer'], copy.deepcopy(job_of(part))
     job['spec'].update(completions=trainer['numNodes'], parallelism=trainer['numNodes'])
@@ -79,7 +79,7 @@ def pod_of_rules(job):
 
 
 def arguments_of(job, index):
-    """Returns the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
+    """Return the words after 'run.py' in the pod of an index, with variables replaced as Kubernetes does."""
     fields = {variable['name']: variable['valueFrom']['fieldRef']['fieldPath']
               for variable in container_of(job).get('env', []) if 'valueFrom' in variable}
     given = {name: str(index) for name, field in fields.items() if field == _INDEX}

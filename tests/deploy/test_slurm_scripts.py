@@ -11,7 +11,7 @@ _SCRIPTS = sorted(_FOLDER.glob('*.sbatch'))
 
 
 def _run(script, folder, codes):
-    """Runs a script; returns its exit code, and the words of each srun, which ends with the next of the codes."""
+    """Run a script; return its exit code, and the words of each srun, which ends with the next of the codes."""
     (folder / 'codes').write_text('\n'.join(map(str, codes)) + '\n')
     program = folder / 'srun'
     program.write_text(f'''#!/bin/bash

@@ -44,7 +44,7 @@ def test_the_host_computes_initial_values_for_a_tpu():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Returns a function that makes the machine have the given devices, such as {'CPU': 1, 'GPU': 2}."""
+    """Return a function that makes the machine have the given devices, such as {'CPU': 1, 'GPU': 2}."""
 
     def set_devices(**counts):
         def list_logical_devices(kind=None):

@@ -20,7 +20,7 @@ SITE = ROOT / 'docs/site'
 
 @pytest.fixture(scope='module')
 def site():
-    """Returns a function that imports a module of docs/site/."""
+    """Return a function that imports a module of docs/site/."""
     before = set(sys.modules)
     sys.path.insert(0, str(SITE))
     yield importlib.import_module
@@ -44,7 +44,7 @@ def test_every_mode_and_flag_has_a_row_with_its_default(site):
 
 
 def all_params():
-    """Returns {class: Params} of all classes of LingPipe whose Params take no argument."""
+    """Return {class: Params} of all classes of LingPipe whose Params take no argument."""
     found = {}
     for info in pkgutil.walk_packages(lingpipe.__path__, 'lingpipe.'):
         if info.name.endswith('__main__') or 'tpu_compile.worker' in info.name:

@@ -17,7 +17,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 
 @pytest.fixture(name='run')
 def run_fixture(tmp_path):
-    """Runs an example in the folder of the preset, with flags that are paths in it."""
+    """Run an example in the folder of the preset, with flags that are paths in it."""
 
     def run(name, paths, *flags):
         arguments = [f'--{flag}={tmp_path / path}' for flag, path in {**paths, 'save': 'tuned'}.items()]

@@ -17,7 +17,7 @@ def read(path):
 
 
 def shown(cell):
-    """Returns the kinds of a cell's outputs, and their text and tables."""
+    """Return the kinds of a cell's outputs, and their text and tables."""
     texts = []
     for output in cell.get('outputs', []):
         if output.output_type == 'stream' and output.name == 'stderr':

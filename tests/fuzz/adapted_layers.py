@@ -4,7 +4,7 @@ import numpy as np
 
 
 def adapted(layer, *size):
-    """Adapts a layer to random numbers of a size, or to the strings 'a' and 'b' where there is none."""
+    """Adapt a layer to random numbers of a size, or to the strings 'a' and 'b' where there is none."""
     if size:
         layer.adapt(np.random.default_rng(2).normal(1.0, 2.0, size=(16, *size)).astype('float32'))
     else:

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, random_in=(), has_16_bits=False,
             has_64_bits=False, amplifies_noise=False, predicts=False, copies=False, num_steps=2, between=(), second=None,
             twins=(), made_under=None, **arguments):
-    """Trains a model plain and as a pipeline.
+    """Train a model plain and as a pipeline.
 
     Args:
         make: function that makes the model, each time with the same weights.
@@ -119,7 +119,7 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_optimizer=None, r
 
 
 def forget():
-    """Lets Keras name layers from the start again, under its default policy."""
+    """Let Keras name layers from the start again, under its default policy."""
     keras.config.set_floatx('float32')
     keras.config.set_dtype_policy('float32')
     keras.backend.clear_session(free_memory=False)
@@ -139,7 +139,7 @@ def _with_one_partition(fields):
 
 
 def _repeated(draws_anew, pipe, data):
-    """Says what random numbers are the same in, although plain Keras draws new ones; None where all is well."""
+    """Say what random numbers are the same in, although plain Keras draws new ones; None where all is well."""
     for mode, in_keras in draws_anew.items():
         found = pipe.draws_anew(data, mode == 'training') if any(in_keras) else in_keras
         for in_pipe, expected, what in zip(found, in_keras, ['calls', 'micro-batches']):
@@ -149,7 +149,7 @@ def _repeated(draws_anew, pipe, data):
 
 
 def _observe(subject, way, data, predicts, copies, num_steps, between, arguments):
-    """Returns a dictionary from a group of numbers to the dictionary from a name to an array or None."""
+    """Return a dictionary from a group of numbers to the dictionary from a name to an array or None."""
     before = _variables(subject)
     found = {}
     for number in range(num_steps):
@@ -221,7 +221,7 @@ def _largest(group):
 
 
 def _difference(found, wanted):
-    """Returns the largest difference, and what to say of it."""
+    """Return the largest difference, and what to say of it."""
     if found is None or wanted is None:
         return 0.0 if found is wanted else np.inf, f'{_short(found)}, in Keras {_short(wanted)}'
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
@@ -249,7 +249,7 @@ def _outcome_of_error(error):
 
 
 def _words_of(error):
-    """Returns a message without what Keras puts around it where a layer's call fails."""
+    """Return a message without what Keras puts around it where a layer's call fails."""
     inside = re.search(r'\x1b\[1m(.*?)\x1b\[0m', str(error), re.DOTALL)
     return (inside[1] if inside else str(error)).strip()
 

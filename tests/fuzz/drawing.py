@@ -33,32 +33,32 @@ class Drawing:
         self.nodes = []
 
     def choose(self, options):
-        """Draws one of a list."""
+        """Draw one of a list."""
         return self._random.choice(options)
 
     def flag(self):
-        """Draws a boolean."""
+        """Draw a boolean."""
         return self.choose([False, True])
 
     def find(self, accepts):
-        """Draws the number of a value that is accepted; None where there is none."""
+        """Draw the number of a value that is accepted; None where there is none."""
         found = [number for number, value in enumerate(self.values) if accepts(value)]
         return self.choose(found) if found else None
 
     def other(self, x, accepts):
-        """Draws the number of a value that is accepted; `x` itself where there is no other."""
+        """Draw the number of a value that is accepted; `x` itself where there is no other."""
         found = self.find(lambda value: accepts(value) and value is not self.values[x])
         return x if found is None else found
 
     def find_node(self, accepts, above=None):
-        """Draws a node with a layer that is accepted."""
+        """Draw a node with a layer that is accepted."""
         found = [(number, node, self.values[node.inputs[0]]) for number, node in enumerate(self.nodes)
                  if node.layer is not None and accepts(node, self.values[node.inputs[0]])
                  and (above is None or number in self._nodes_above(above))]
         return self.choose(found) if found else None
 
     def _nodes_above(self, value):
-        """Returns the set of the numbers of the nodes that a value is computed from."""
+        """Return the set of the numbers of the nodes that a value is computed from."""
         makers = [number for number, node in enumerate(self.nodes) for _ in node.outputs]
         place = value - (len(self.values) - len(makers))
         if place < 0:
@@ -66,11 +66,11 @@ class Drawing:
         return {makers[place]}.union(*[self._nodes_above(read) for read in self.nodes[makers[place]].inputs])
 
     def add_layer(self, source, inputs, outputs, call='{layer}({0})', **details):
-        """Adds a layer and its call; returns the number of its first output."""
+        """Add a layer and its call; return the number of its first output."""
         return self._add(source, call, inputs, outputs, **details)
 
     def add_call(self, call, inputs, outputs, **details):
-        """Adds the call of a function, or of an earlier layer; returns the number of its first output."""
+        """Add the call of a function, or of an earlier layer; return the number of its first output."""
         return self._add(None, call, inputs, outputs, **details)
 
     def _add(self, layer, call, inputs, outputs, traits=(), user_layers=(), shared_with=None, reads=None):
@@ -82,14 +82,14 @@ class Drawing:
         return len(self.values) - len(outputs)
 
     def add_node(self):
-        """Draws a value among the newest and a kind that reads it, and adds this."""
+        """Draw a value among the newest and a kind that reads it, and add this."""
         x = max(0, len(self.values) - 1 - self.choose(_PLACES_FROM_THE_END))
         possible = [kind for kind in KINDS.values() if kind.accepts(self.values[x])]
         if possible:
             self.add(self._random.choices(possible, [kind.weight for kind in possible])[0].name, x)
 
     def outputs(self):
-        """Returns the numbers of what nothing reads and a model can return, one of a layer, the newest ones first."""
+        """Return the numbers of what nothing reads and a model can return, one of a layer, the newest ones first."""
         read, number, found = {number for node in self.nodes for number in node.inputs}, len(self.inputs), {}
         for place, node in enumerate(self.nodes):
             if number not in read and program.can_be_output(node.outputs[0]):
@@ -98,19 +98,19 @@ class Drawing:
         return list(found.values())[::-1]
 
     def close(self):
-        """Makes of the newest value one that a model can return."""
+        """Make of the newest value one that a model can return."""
         while not program.can_be_output(self.values[-1]):
             name = next(name for name in _WAYS_BACK if KINDS[name].accepts(self.values[-1]))
             self.add(name, len(self.values) - 1)
 
     def add(self, name, x):
-        """Adds what a kind makes of a value."""
+        """Add what a kind makes of a value."""
         self._kind = name
         KINDS[name].add(self, x)
 
 
 def model_of(generator):
-    """Draws a model."""
+    """Draw a model."""
     drawing = Drawing(generator)
     num_nodes = drawing.choose([3, 4, 5, 6, 7, 8])
     while len(drawing.nodes) < num_nodes or not drawing.outputs():
@@ -120,7 +120,7 @@ def model_of(generator):
 
 
 def program_of(seed):
-    """Returns the `Program` of a seed, an integer; its model has something to train."""
+    """Return the `Program` of a seed, an integer; its model has something to train."""
     generator = random.Random(seed)
     while True:
         drawing, model = model_of(generator)

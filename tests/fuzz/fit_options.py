@@ -30,7 +30,7 @@ _WAYS_TO_RUN_FOR_XLA = [*_WAYS_TO_RUN, {'jit_compile': True}]
 
 
 def drawn(drawing, model, num_rows, nest, num_trained):
-    """Draws the data of `fit` and its arguments."""
+    """Draw the data of `fit` and its arguments."""
     names, shapes = [f'h{number}' for number in model.outputs], [model.values[number].shape for number in model.outputs]
     whole = drawing.choose([None] * 3 + [drawing.choose(loss_sources.WHOLE)])
     losses = {name: f'keras.losses.{drawing.choose(_LOSSES)}' for name in names}
@@ -54,7 +54,7 @@ def drawn(drawing, model, num_rows, nest, num_trained):
 
 
 def _arguments(drawing, losses, nest):
-    """Draws metrics where there is one output, and the weights of several losses."""
+    """Draw metrics where there is one output, and the weights of several losses."""
     if len(losses) == 1 and nest == 'list':
         return drawing.choose([{}, {'metrics': ['mae']}, {'weighted_metrics': ['mae'], 'metrics': ['mse']}])
     if 'None' in losses.values() or drawing.flag():
@@ -64,7 +64,7 @@ def _arguments(drawing, losses, nest):
 
 
 def _optimizer(drawing, has_variables, policy, has_table):
-    """Draws an optimizer; Keras's `fit` has no moving averages of no weights, and builds those inside of others
+    """Draw an optimizer; Keras's `fit` has no moving averages of no weights, and builds those inside of others
     again."""
     optimizer = drawing.choose(_OPTIMIZERS)
     options = [*_OPTIMIZER_OPTIONS, *[', global_clipnorm=0.1'] * 6 * has_table]

@@ -147,7 +147,7 @@ def from_complex(d, x):
 
 @kind(is_exact)
 def weight_by_reference(d, x):
-    """Reads the weight of another layer: in a function, in a Lambda, or in a layer that holds the other one."""
+    """Read the weight of another layer: in a function, in a Lambda, or in a layer that holds the other one."""
     value = d.values[x]
     found = d.find_node(lambda node, read: node.layer is not None and (
         node.kind == 'embedding' and node.outputs[0].shape[-1] == value.shape[-1]

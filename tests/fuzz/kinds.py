@@ -23,7 +23,7 @@ class Kind(NamedTuple):
 
 
 def kind(accepts, weight=2):
-    """Registers the function below as a kind, under its own name."""
+    """Register the function below as a kind, under its own name."""
     def register(add):
         KINDS[add.__name__] = Kind(add.__name__, accepts, add, weight)
         return add

@@ -27,7 +27,7 @@ def loss(y_true, outputs):
 
 
 def source_of(kind, some='', name='loss'):
-    """Returns the source of a function."""
+    """Return the source of a function."""
     if kind == 'labels':
         return _OF_LABELS
     return f'{_HEAD.format(name=name, some=some)}    return {_BODIES[kind]}\n'

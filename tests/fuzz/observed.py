@@ -28,7 +28,7 @@ class Data(NamedTuple):
     loss: Any
 
     def total(self, y, outputs, sample_weight):
-        """Returns the loss of a whole batch, a scalar."""
+        """Return the loss of a whole batch, a scalar."""
         if isinstance(self.loss, keras.losses.Loss):
             return self.loss(y, outputs, sample_weight)
         values = self.loss(y, outputs)
@@ -38,7 +38,7 @@ class Data(NamedTuple):
         return tf.reduce_sum(values * weights) / tf.reduce_sum(weights)
 
     def rows(self, rows):
-        """Returns some of the rows."""
+        """Return some of the rows."""
         return self._replace(**{name: take(rows, nest) for name, nest in self._asdict().items() if name != 'loss'})
 
 
@@ -73,14 +73,14 @@ class Fitted(NamedTuple):
 
 
 def comparable(history, has_short_batch):
-    """Returns a history without the losses of single outputs where a batch is short: Keras then means them over
+    """Return a history without the losses of single outputs where a batch is short: Keras then means them over
     batches."""
     return {name: values for name, values in history.items() if name == 'loss' or not (
         has_short_batch and name.endswith('_loss'))}
 
 
 def repeated(data):
-    """Returns the first row of `Data`, many times."""
+    """Return the first row of `Data`, many times."""
     def repeat(nest):
         return tf.nest.map_structure(lambda leaf: None if leaf is None else np.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
 
@@ -88,7 +88,7 @@ def repeated(data):
 
 
 def are_different(run, num_micro_batches):
-    """Returns whether two calls, and two micro-batches, of equal rows give different outputs."""
+    """Return whether two calls, and two micro-batches, of equal rows give different outputs."""
     first, second = [[np.asarray(leaf) for leaf in tf.nest.flatten(as_arrays(run()))] for _ in range(2)]
     one, *others = micro_batch_rows(_EQUAL_ROWS, num_micro_batches)
     least = _EQUAL_ROWS // num_micro_batches
@@ -97,18 +97,18 @@ def are_different(run, num_micro_batches):
 
 
 def for_keras(nest):
-    """Returns a nest of arrays as Keras takes it, which refuses arrays of strings."""
+    """Return a nest of arrays as Keras takes it, which refuses arrays of strings."""
     return tf.nest.map_structure(
         lambda leaf: tf.constant(leaf) if leaf is not None and leaf.dtype.kind == 'U' else leaf, nest)
 
 
 def predicted(model, data):
-    """Returns what a plain model predicts of a batch."""
+    """Return what a plain model predicts of a batch."""
     return as_arrays(model.predict(for_keras(data.x), batch_size=len(tf.nest.flatten(data.x)[0]), verbose=0))
 
 
 def fitted(model, data):
-    """Trains a plain model for a step by a loss of its own; returns its weights."""
+    """Train a plain model for a step by a loss of its own; return its weights."""
     zeros = tf.nest.map_structure(lambda symbol: np.zeros([len(tf.nest.flatten(data.x)[0]), *symbol.shape[1:]]), model.output)
     model.compile(keras.optimizers.SGD(0.05), 'mse')
     model.fit(for_keras(data.x), zeros, batch_size=len(tf.nest.flatten(data.x)[0]), shuffle=False, verbose=0)
@@ -116,37 +116,37 @@ def fitted(model, data):
 
 
 def pair_of(model, names):
-    """Returns the model whose outputs are those of two layers."""
+    """Return the model whose outputs are those of two layers."""
     return keras.Model(model.input, [model.get_layer(name).output for name in names])
 
 
 def differ(outputs):
-    """Returns whether two tensors differ."""
+    """Return whether two tensors differ."""
     first, second = map(np.asarray, outputs)
     return bool((first != second).any())
 
 
 def as_arrays(nest):
-    """Returns a nest of tensors, sparse ones too, and Nones as one of arrays and Nones."""
+    """Return a nest of tensors, sparse ones too, and Nones as one of arrays and Nones."""
     return tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(tf.convert_to_tensor(leaf)), nest)
 
 
 def take(rows, nest):
-    """Returns some of the rows of a nest of arrays or tensors."""
+    """Return some of the rows of a nest of arrays or tensors."""
     return tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[rows], nest)
 
 
 def as_tensors(nest):
-    """Returns a nest of arrays and Nones as one of tensors and Nones."""
+    """Return a nest of arrays and Nones as one of tensors and Nones."""
     return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.constant(leaf), nest)
 
 
 def floats_of(nest):
-    """Returns the list of the floating-point tensors of a nest."""
+    """Return the list of the floating-point tensors of a nest."""
     return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None and leaf.dtype.is_floating]
 
 
 def zeros_for_none(gradients, tensors):
-    """Returns gradients as arrays; a tape hands a pipeline zeros for the outputs that a loss does not read."""
+    """Return gradients as arrays; a tape hands a pipeline zeros for the outputs that a loss does not read."""
     return [np.zeros(tensor.shape, keras.backend.standardize_dtype(tensor.dtype)) if gradient is None
             else np.asarray(tf.convert_to_tensor(gradient)) for gradient, tensor in zip(gradients, tensors)]

@@ -13,7 +13,7 @@ _STRATEGIES = ["tf.distribute.OneDeviceStrategy('CPU:0')", "tf.distribute.Mirror
 
 
 def with_options(drawing, model):
-    """Draws the rest of a program."""
+    """Draw the rest of a program."""
     traits = model.traits
     way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
     policy = drawing.choose(_POLICIES)
@@ -43,7 +43,7 @@ def with_options(drawing, model):
 
 
 def _uses(drawing, model, fields, num_units, amplifies_noise):
-    """Draws what else is done with the layers: beside the pipeline, between its steps."""
+    """Draw what else is done with the layers: beside the pipeline, between its steps."""
     uses, traits = {}, model.traits
     if 'twins' in traits:
         uses['twins'] = [f'layer_{number}' for number, node in enumerate(model.nodes) if 'twins' in node.traits][:2]
@@ -138,7 +138,7 @@ def _loss_batch(drawing, model, num_rows, nest, is_outside):
 
 
 def with_plain_loss(program):
-    """Returns a program with a loss that goes with any outputs."""
+    """Return a program with a loss that goes with any outputs."""
     loss = loss_sources.source_of('scalar')
     if program.batch.optimizer:
         loss = f'loss = {nest_of_sources("list", [], ["keras.losses.MeanSquaredError()"] * len(program.outputs))}'

@@ -32,16 +32,16 @@ class PipelinedModel:
             symbol.dtype == 'string' for symbol in model.inputs)  # Keras keeps tables and strings on CPUs
 
     def outputs(self, x):
-        """Returns the outputs of a batch in inference."""
+        """Return the outputs of a batch in inference."""
         return self._pipe(x) if self._fitted is None else self._fitted.predict(observed.for_keras(x), batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
     def value_and_grad(self, data):
-        """Returns the `Step` of a batch, called eagerly."""
+        """Return the `Step` of a batch, called eagerly."""
         out = self._pipe.value_and_grad(data.loss, data.x, data.y, data.sample_weight, return_outputs=True)
         return Step(float(out.loss), as_arrays(out.outputs), as_arrays(out.gradients), [])
 
     def in_function(self, data, has_open_rows=False):
-        """Returns the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of
+        """Return the `Step` of a batch, called in a `tf.function` of the user's that may not know the number of
         rows."""
         nest = as_tensors((data.x, data.y, data.sample_weight))
         tensors = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
@@ -53,7 +53,7 @@ class PipelinedModel:
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
 
     def under_tape(self, data, is_persistent=False):
-        """Returns the `Step` of a batch where the loss lies outside of the pipeline; what layers add is added there."""
+        """Return the `Step` of a batch where the loss lies outside of the pipeline; what layers add is added there."""
         x = as_tensors(data.x)
         floats = floats_of(x)
         with tf.GradientTape(persistent=is_persistent) as tape:
@@ -66,36 +66,36 @@ class PipelinedModel:
             float(loss), as_arrays(outputs), zeros_for_none(gradients, variables), zeros_for_none(of_inputs, floats))
 
     def outputs_of_copy(self, x):
-        """Returns the outputs of a plain copy of the pipeline in inference."""
+        """Return the outputs of a plain copy of the pipeline in inference."""
         return self._pipe.to_keras()(as_tensors(x), training=False)
 
     def predict_source(self, data):
-        """Returns what the source predicts by itself."""
+        """Return what the source predicts by itself."""
         return observed.predicted(self.model, data)
 
     def fit_source(self, data):
-        """Trains the source by itself."""
+        """Train the source by itself."""
         return observed.fitted(self.model, data)
 
     def second_pipeline(self, data):
-        """Returns the outputs of another pipeline over the same layers, in inference."""
+        """Return the outputs of another pipeline over the same layers, in inference."""
         if self._second is None:
             self._second = lingpipe.GPipeLayer.from_keras(self.model, random_seed=7, **self._second_fields)
         return as_arrays(self._second(data.x))
 
     def are_apart(self, data, names):
-        """Returns whether two layers draw other numbers in training."""
+        """Return whether two layers draw other numbers in training."""
         pipe = lingpipe.GPipeLayer.from_keras(observed.pair_of(self.model, names), random_seed=7, num_partitions=1)
         return observed.differ(pipe(repeated(data).x, training=True))
 
     def draws_anew(self, data, training):
-        """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
+        """Return whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
         data = repeated(data)
         run = (lambda: self.value_and_grad(data).outputs) if training else (lambda: self.outputs(data.x))
         return are_different(run, self._pipe.params.num_micro_batches * self._pipe.params.num_replicas)
 
     def fit(self, data, compiled, batch_size, num_epochs):
-        """Returns what `PipelineModel.fit` and `evaluate` leave behind, as `Fitted`."""
+        """Return what `PipelineModel.fit` and `evaluate` leave behind, as `Fitted`."""
         model = self._fitted
         if model is None:
             model = lingpipe.PipelineModel(self._pipe)
@@ -110,7 +110,7 @@ class PipelinedModel:
                       comparable(evaluation, has_short_batch))
 
     def misplaced(self):
-        """Returns a sentence about a variable or a call that is on a wrong device; None where there is none."""
+        """Return a sentence about a variable or a call that is on a wrong device; None where there is none."""
         if self._second is not None:  # its variables are where the other pipeline has them
             return None
         return self._misplaced_variable() or self._misplaced_action()
@@ -149,7 +149,7 @@ class PipelinedModel:
         return None
 
     def _devices(self, index):
-        """Returns the devices of a stage, one a replica."""
+        """Return the devices of a stage, one a replica."""
         return [replica[index].device for replica in self._pipe.replicas]
 
 

@@ -119,7 +119,7 @@ def can_be_output(value):
 
 
 def pruned(inputs, nodes, outputs):
-    """Returns a `Program` of what the outputs need, a shared layer belonging to the first of its calls that is left."""
+    """Return a `Program` of what the outputs need, a shared layer belonging to the first of its calls that is left."""
     made, next_value = [], len(inputs)
     for node in nodes:
         made.append(range(next_value, next_value + len(node.outputs)))
@@ -145,12 +145,12 @@ def pruned(inputs, nodes, outputs):
 
 
 def source_of(program):
-    """Returns the program as Python that defines `make`, `x`, `y`, `sample_weight`, `loss`, `fields` and `run`."""
+    """Return the program as Python that defines `make`, `x`, `y`, `sample_weight`, `loss`, `fields` and `run`."""
     return '\n'.join([source_of_model(program), _data(program), _TAIL])
 
 
 def source_of_model(program):
-    """Returns the part of the source that defines `make`."""
+    """Return the part of the source that defines `make`."""
     return '\n'.join(part for part in [_HEAD, _user_layers(program), _make(program)] if part)
 
 
@@ -233,7 +233,7 @@ def _data(program):
 
 
 def _dtype_of(value, program):
-    """Returns the data type of an input."""
+    """Return the data type of an input."""
     return program.policy if (value.dtype, program.policy) == ('float32', 'float64') else value.dtype
 
 
@@ -248,7 +248,7 @@ def _target(value, program):
 
 
 def nest_of_sources(kind, names, sources):
-    """Returns the source of a nest of kind 'list' or 'dict'; a list of one is the one itself."""
+    """Return the source of a nest of kind 'list' or 'dict'; a list of one is the one itself."""
     if kind == 'dict':
         return '{' + ', '.join(f'{name!r}: {source}' for name, source in zip(names, sources)) + '}'
     return sources[0] if len(sources) == 1 else '[' + ', '.join(sources) + ']'

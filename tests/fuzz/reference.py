@@ -43,54 +43,54 @@ class PlainModel:
                        if isinstance(layer, keras.layers.BatchNormalization)]
 
     def outputs(self, x):
-        """Returns the outputs of a batch in inference."""
+        """Return the outputs of a batch in inference."""
         return self._forward(x, training=False)[0]
 
     def value_and_grad(self, data):
-        """Returns the `Step` of a batch."""
+        """Return the `Step` of a batch."""
         step = self._step(data, data.total)
         return step._replace(outputs=as_arrays(step.outputs), gradients=as_arrays(step.gradients), input_gradients=[])
 
     def in_function(self, data, has_open_rows=False):
-        """Returns the same."""
+        """Return the same."""
         del has_open_rows
         return self.value_and_grad(data)
 
     def under_tape(self, data, is_persistent=False):
-        """Returns the same, with zeros for what no loss reaches."""
+        """Return the same, with zeros for what no loss reaches."""
         del is_persistent
         step = self._step(data, data.total)
         return step._replace(outputs=as_arrays(step.outputs),
                              gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
     def outputs_of_copy(self, x):
-        """Returns the outputs of a batch in inference: a copy is plain Keras, and takes it whole."""
+        """Return the outputs of a batch in inference: a copy is plain Keras, and takes it whole."""
         return self.model(as_tensors(x), training=False)
 
     def predict_source(self, data):
-        """Returns what the model predicts by itself."""
+        """Return what the model predicts by itself."""
         return observed.predicted(self.model, data)
 
     def fit_source(self, data):
-        """Trains the model by itself."""
+        """Train the model by itself."""
         return observed.fitted(self.model, data)
 
     def second_pipeline(self, data):
-        """Returns the outputs in inference."""
+        """Return the outputs in inference."""
         return as_arrays(self.outputs(data.x))
 
     def are_apart(self, data, names):
-        """Returns whether two layers draw other numbers in training."""
+        """Return whether two layers draw other numbers in training."""
         outputs = observed.pair_of(self.model, names)(as_tensors(repeated(data).x), training=True)
         return observed.differ(outputs)
 
     def draws_anew(self, data, training):
-        """Returns whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
+        """Return whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
         data = repeated(data)
         return are_different(lambda: self._forward(as_tensors(data.x), training)[0], self._num_micro_batches)
 
     def fit(self, data, compiled, batch_size, num_epochs):
-        """Trains as `keras.Model.fit` does, without shuffling, and evaluates as `keras.Model.evaluate` does."""
+        """Train as `keras.Model.fit` does, without shuffling, and evaluate as `keras.Model.evaluate` does."""
         optimizer, variables, judge = self._optimizer, self.model.trainable_variables, _judge_of(self.model)
         judge.compile('sgd', data.loss, **compiled)
         if variables and not optimizer.built:
@@ -104,7 +104,7 @@ class PlainModel:
             {name: [epoch[name] for epoch in epochs] for name in epochs[0]}, as_arrays(optimizer.variables), evaluation)
 
     def _epoch(self, data, judge, batch_size, run):
-        """Returns what is said of an epoch: a dictionary from name to value."""
+        """Return what is said of an epoch: a dictionary from name to value."""
         judge.reset_metrics()
         num_rows, mean = len(tf.nest.flatten(data.x)[0]), keras.metrics.Mean()
         for start in range(0, num_rows, batch_size):
@@ -132,7 +132,7 @@ class PlainModel:
         return Step(self._total(loss(data.y, outputs, data.sample_weight), added), outputs, [], [])
 
     def _step(self, data, loss, scale=lambda value: value):
-        """Returns a `Step` whose outputs are tensors with their masks, and whose gradients are what a tape returns."""
+        """Return a `Step` whose outputs are tensors with their masks, and whose gradients are what a tape returns."""
         variables, inputs = self.model.trainable_variables, as_tensors(data.x)
         floats = floats_of(inputs)
         with tf.GradientTape() as tape:
@@ -149,7 +149,7 @@ class PlainModel:
         return tf.add_n([tf.cast(part, keras.config.floatx()) for part in [loss, *added, *penalties]])
 
     def _forward(self, inputs, training):
-        """Returns the outputs of the batch with their masks, and the losses that layers added, weighted by rows."""
+        """Return the outputs of the batch with their masks, and the losses that layers added, weighted by rows."""
         num_rows, parts, added = len(tf.nest.flatten(inputs)[0]), [], []
         before = [norm.values() for norm in self._norms]
         for rows in micro_batch_rows(num_rows, self._num_micro_batches):
@@ -162,7 +162,7 @@ class PlainModel:
         return tf.nest.map_structure(_join, *parts), added
 
     def _added_losses(self, share):
-        """Returns what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
+        """Return what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
         return [(1.0 if type(layer).__name__ in _ADDING_SUMS else share) * tf.reduce_sum(loss)
                 for layer in self.model._flatten_layers() for loss in layer._get_own_losses()]
 
@@ -183,7 +183,7 @@ def _has_noise(gradients):
 
 
 def _judge_of(model):
-    """Returns a model that hands on the outputs of another: Keras's own losses and metrics without anything else."""
+    """Return a model that hands on the outputs of another: Keras's own losses and metrics without anything else."""
     symbols = [keras.Input(symbol.shape[1:], dtype=symbol.dtype, name=name)
                for symbol, name in zip(model.outputs, model.output_names)]
     outputs = keras.tree.pack_sequence_as(model.output, symbols)

@@ -7,7 +7,7 @@ _PLAIN_FIELDS = [('schedule', 'gpipe'), ('recompute', 'none'), ('num_partitions'
 
 
 def shrunken(drawn, fails, most_trials=60):
-    """Returns the smallest program found."""
+    """Return the smallest program found."""
     trials, found = 0, True
     while found:
         found = False
@@ -22,7 +22,7 @@ def shrunken(drawn, fails, most_trials=60):
 
 
 def _smaller(drawn):
-    """Yields programs that are smaller in one way, the ones that are much smaller first."""
+    """Yield programs that are smaller in one way, the ones that are much smaller first."""
     yield from _with_other_outputs(drawn)
     yield from _with_inputs_in_place_of_nodes(drawn)
     yield from _with_nodes_left_out(drawn)
@@ -56,7 +56,7 @@ def _with_nodes_left_out(drawn):
 
 
 def _nodes_of_one_output(drawn):
-    """Yields pairs of the place of a node that no other shares a layer with, and the number of its one output."""
+    """Yield pairs of the place of a node that no other shares a layer with, and the number of its one output."""
     number = len(drawn.inputs)
     for place, node in enumerate(drawn.nodes):
         if len(node.outputs) == 1 and not any(place in (other.shared_with, other.reads) for other in drawn.nodes):
@@ -65,7 +65,7 @@ def _nodes_of_one_output(drawn):
 
 
 def _without(drawn, place, inputs, numbers):
-    """Yields the program without a node; `numbers` has the new number of every value."""
+    """Yield the program without a node; `numbers` has the new number of every value."""
     def before(owner):
         return owner if owner is None else owner - (owner > place)
 
@@ -77,7 +77,7 @@ def _without(drawn, place, inputs, numbers):
 
 
 def _remade(drawn, inputs, nodes, outputs):
-    """Yields the program with another model, cut near its beginning and near its end."""
+    """Yield the program with another model, cut near its beginning and near its end."""
     model = program.pruned(inputs, nodes, outputs)
     fields = {name: value for name, value in drawn.fields.items() if name != 'partition_by'}
     num_stages = fields['num_partitions'] * fields.get('num_virtual_stages', 1)

@@ -11,12 +11,12 @@ _numbers = itertools.count()
 
 
 def outcome_of(drawn):
-    """Runs a `Program`."""
+    """Run a `Program`."""
     return outcome_of_source(program.source_of(drawn))
 
 
 def sizes_of(drawn):
-    """Returns how many layer calls the model of a `Program` is to a cut, and how many weights it trains.
+    """Return how many layer calls the model of a `Program` is to a cut, and how many weights it trains.
 
     Keras makes calls of its own for masks, so the nodes alone do not tell.
     """
@@ -30,7 +30,7 @@ def sizes_of(drawn):
 
 
 def outcome_of_source(source):
-    """Runs the source of a program; see `program.source_of`."""
+    """Run the source of a program; see `program.source_of`."""
     try:
         namespace = _executed(source)  # what is printed is what is run
         return comparison.compare(*[namespace[name] for name in program.ARGUMENTS], **namespace['run'])
@@ -41,7 +41,7 @@ def outcome_of_source(source):
 
 
 def _executed(source):
-    """Returns the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers
+    """Return the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers
     from them."""
     name, namespace = f'<fuzzed program {next(_numbers)}>', {'__name__': 'fuzzed'}
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)

@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 
 def started(words, folder, notes, strike=None):
-    """Starts a command; returns the `ForkedProgram`."""
+    """Start a command; return the `ForkedProgram`."""
     environment = {'PYTHONPATH': str(_ROOT), 'TF_CPP_MIN_LOG_LEVEL': '3', 'POSITION': f'{notes}/position'}
     for note in pathlib.Path(notes).iterdir():
         note.unlink()
@@ -57,7 +57,7 @@ def started(words, folder, notes, strike=None):
 
 
 def run(words, folder, notes, strike=None, during_pause=lambda: None):
-    """Runs a command to its end; returns its `Result`."""
+    """Run a command to its end; return its `Result`."""
     program = started(words, folder, notes, strike)
     if strike and strike.fault == 'STOP' and _await_stop(program):
         during_pause()
@@ -67,7 +67,7 @@ def run(words, folder, notes, strike=None, during_pause=lambda: None):
 
 
 def ended(program, notes):
-    """Waits for the end of a command; returns its `Result`."""
+    """Wait for the end of a command; return its `Result`."""
     output, _ = program.communicate(_MOST_SECONDS)
     position = pathlib.Path(notes, 'position')
     return Result(program.returncode, output, os.path.exists(f'{notes}/struck'),
@@ -75,7 +75,7 @@ def ended(program, notes):
 
 
 def _await_stop(program):
-    """Waits until a program is stopped or has ended; returns whether it is stopped."""
+    """Wait until a program is stopped or has ended; return whether it is stopped."""
     while program.poll() is None:
         if _state(program.pid) == 'T':
             return True

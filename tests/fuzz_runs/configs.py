@@ -50,7 +50,7 @@ class Config(NamedTuple):
         return self._replace(**plain).numbers == other._replace(**plain).numbers
 
     def words(self):
-        """Returns the words of the command."""
+        """Return the words of the command."""
         fields = self._asdict()
         del fields['model']
         changes = '; '.join(f'{_FIELDS.get(name, "train." + name)}={value!r}' for name, value in fields.items())

@@ -17,7 +17,7 @@ class Broken(AssertionError):
 
 
 def require(holds, *sentence):
-    """Raises `Broken` unless an invariant holds."""
+    """Raise `Broken` unless an invariant holds."""
     if not holds:
         raise Broken(': '.join(map(str, sentence)))
 
@@ -30,18 +30,18 @@ class Folder:
         self._references, self._segments, self._seen = references, [], {0: 0}
 
     def complete(self):
-        """Returns the paths of the complete checkpoints, the newest first, that nobody has damaged."""
+        """Return the paths of the complete checkpoints, the newest first, that nobody has damaged."""
         return [path for path in self._listed() if pathlib.Path(path).name not in self.damaged]
 
     def _listed(self):
         return checkpoints.complete(str(self.path / 'train'))
 
     def newest_step(self):
-        """Returns the step of the newest complete checkpoint, 0 if there is none."""
+        """Return the step of the newest complete checkpoint, 0 if there is none."""
         return max(map(checkpoints.step_of, self.complete()), default=0)
 
     def begin(self, config):
-        """Notes that training begins at the newest checkpoint, with a configuration."""
+        """Note that training begins at the newest checkpoint, with a configuration."""
         step, newest = self.newest_step(), next(iter(self.complete()), None)
         known = self._reference(step + 1)
         self.config = config
@@ -54,24 +54,24 @@ class Folder:
             self._seen[later] = self._seen.get(step, 0) + (later - step) * config.batch_size
 
     def examples_seen(self, step):
-        """Returns how many examples the run had seen at a step."""
+        """Return how many examples the run had seen at a step."""
         return self._seen.get(step, 0)
 
     def forget(self):
-        """Notes that the checkpoints of training were deleted."""
+        """Note that the checkpoints of training were deleted."""
         self._segments, self._seen, self.damaged = [], {0: 0}, set()
 
     def _reference(self, step):
-        """Returns the `Reference` of a step."""
+        """Return the `Reference` of a step."""
         return next((reference for first, reference, _ in reversed(self._segments) if first < step), None)
 
     def expected(self, step):
-        """Returns what a checkpoint of a step must hold, or None where nothing is known."""
+        """Return what a checkpoint of a step must hold, or None where nothing is known."""
         reference = self._reference(step)
         return reference and reference.values(step)
 
     def check(self):
-        """Checks that each complete checkpoint can be read and is that of this run, and that the best one is."""
+        """Check that each complete checkpoint can be read and is that of this run, and that the best one is."""
         for path in self._listed():
             name, step = pathlib.Path(path).name, checkpoints.step_of(path)
             try:
@@ -105,27 +105,27 @@ class Folder:
                 'best/ does not hold the value that best.json claims', claimed, found)
 
     def best(self):
-        """Returns what best.json says, or None."""
+        """Return what best.json says, or None."""
         file = self.path / 'best' / 'best.json'
         return json.loads(file.read_text()) if file.exists() else None
 
     def check_losses(self, printed):
-        """Checks the losses of evaluations that training has printed, against the undisturbed run."""
+        """Check the losses of evaluations that training has printed, against the undisturbed run."""
         for step, loss in re.findall(r'^step (\d+), Test: loss ([\d.]+)$', printed, re.MULTILINE):
             if self.expected(int(step)):
                 self.check_loss(self.expected(int(step)), float(loss), step)
 
     def check_loss(self, found, printed, what):
-        """Checks a printed loss against the values that it is the loss of."""
+        """Check a printed loss against the values that it is the loss of."""
         wanted = values.loss(found)
         require(abs(wanted - printed) < _TOLERANCE_OF_LOSS * max(1, wanted), 'an evaluation prints another loss', what,
                 f'{printed} instead of {wanted:.4f}')
 
     def left_behind(self):
-        """Returns the names of files that belong to nothing, where a run has ended in peace."""
+        """Return the names of files that belong to nothing, where a run has ended in peace."""
         return [str(path) for path in self.path.rglob('*') if _LEFT_BEHIND.fullmatch(path.name)]
 
     def contents(self, *without):
-        """Returns {path: bytes} of all files but the lock and those below some folders."""
+        """Return {path: bytes} of all files but the lock and those below some folders."""
         return {path: path.read_bytes() for path in sorted(self.path.rglob('*')) if path.is_file()
                 and path.name != 'lock' and path.relative_to(self.path).parts[0] not in without}

@@ -35,7 +35,7 @@ class Life:
         self.events = []
 
     def do(self, event, *arguments):
-        """Lets an event happen, by its name."""
+        """Let an event happen, by its name."""
         self.events.append((event, *arguments))
         try:
             if event != 'end' and _PATTERN.search(self._folders[arguments[0]].path.name):
@@ -57,7 +57,7 @@ class Life:
         require(self._folders[1 - which].contents() == before, 'another run was changed')
 
     def train(self, which, config, strike=None):
-        """Trains with a configuration; a run that is there resumes, or is refused."""
+        """Train with a configuration; a run that is there resumes, or is refused."""
         folder, other = self._folders[which], self._folders[1 - which]
         before, kept, contents = other.contents(), folder.complete(), folder.contents()
         start = folder.newest_step()
@@ -108,7 +108,7 @@ class Life:
                     result.output[-500:])
 
     def _check_end(self, result, strike, folder, start):
-        """Checks what a run says at its end."""
+        """Check what a run says at its end."""
         if result.code not in (0, 75):
             return
         newest, max_steps = folder.newest_step(), folder.config.max_steps
@@ -132,12 +132,12 @@ class Life:
             require(not folder.left_behind(), 'files are left behind', folder.left_behind())
 
     def resume(self, which, max_steps=None, strike=None):
-        """Trains on with the same configuration, or up to another step."""
+        """Train on with the same configuration, or up to another step."""
         config = self._folders[which].config or configs.Config()
         self.train(which, config._replace(max_steps=max_steps or config.max_steps), strike)
 
     def change(self, which, field, value, strike=None):
-        """Trains on with one thing changed."""
+        """Train on with one thing changed."""
         config = self._folders[which].config or configs.Config()
         self.train(which, config._replace(**{field: value}), strike)
 
@@ -156,14 +156,14 @@ class Life:
         return result
 
     def _reading_command(self, mode, folder, writes, *words):
-        """Runs a command that changes nothing but what it writes."""
+        """Run a command that changes nothing but what it writes."""
         before = [each.contents(*writes) for each in self._folders]
         result = self._command(mode, folder, *words)
         require([each.contents(*writes) for each in self._folders] == before, f'{mode} has changed a run')
         return result
 
     def evaluate(self, which, what):
-        """Evaluates the newest checkpoint, the oldest or the best one."""
+        """Evaluate the newest checkpoint, the oldest or the best one."""
         folder = self._folders[which]
         found = folder.complete()
         if what == 'best' and folder.best():
@@ -181,7 +181,7 @@ class Life:
         folder.check_loss(values.stored(path or found[0]), float(told[2]), told[0])
 
     def follow(self, which):
-        """Follows a run to its last step."""
+        """Follow a run to its last step."""
         folder = self._folders[which]
         config = folder.config or configs.Config()
         if not folder.path.exists():
@@ -204,7 +204,7 @@ class Life:
         folder.check_losses(result.output)
 
     def export(self, which):
-        """Exports the newest checkpoint."""
+        """Export the newest checkpoint."""
         folder = self._folders[which]
         found = folder.complete()
         result = self._reading_command('export', folder, ['export'])
@@ -220,7 +220,7 @@ class Life:
                         'an exported weight is not that of the checkpoint', name)
 
     def report(self, which):
-        """Writes the page of a run."""
+        """Write the page of a run."""
         folder = self._folders[which]
         exists = folder.path.exists()
         result = self._reading_command('report', folder, ['report.html'])
@@ -228,7 +228,7 @@ class Life:
         require((folder.path / 'report.html').exists() == exists, 'no page was written', result.output[-500:])
 
     def damage(self, which):
-        """Cuts the newest checkpoint in half, where there is an older one."""
+        """Cut the newest checkpoint in half, where there is an older one."""
         folder = self._folders[which]
         found = folder.complete()
         if len(found) > 1:
@@ -237,7 +237,7 @@ class Life:
             folder.damaged.add(pathlib.Path(found[0]).name)
 
     def lose_list(self, which):
-        """Loses the list of checkpoints, tries to train, and gives it back."""
+        """Lose the list of checkpoints, try to train, and give it back."""
         folder = self._folders[which]
         listing = folder.path / 'train' / 'checkpoint'
         if not folder.complete():
@@ -250,19 +250,19 @@ class Life:
         listing.write_text(text)
 
     def begin_again(self, which):
-        """Deletes all that training has written, but not what is in best/."""
+        """Delete all that training has written, but not what is in best/."""
         shutil.rmtree(self._folders[which].path / 'train', ignore_errors=True)
         self._folders[which].forget()
 
     def end(self):
-        """Lets runs that have not reached their last step go on to it, undisturbed."""
+        """Let runs that have not reached their last step go on to it, undisturbed."""
         for which, folder in enumerate(self._folders):
             if folder.config and folder.newest_step() < folder.config.max_steps:
                 self.resume(which)
 
 
 def _allowed_codes(fault, is_outside):
-    """Returns the documented exit codes."""
+    """Return the documented exit codes."""
     # After Ctrl-C the command ends by SIGINT, so that a loop of a shell ends too.
     own = {'TERM': {-15}, 'HUP': {-1}, 'USR1': {-10}}.get(fault, set()) if is_outside else set()  # while Python starts
     return own | {'KILL': {-9}, 'full disk': {0, 1}, 'INT': {0, -2}, 'INT twice': {0, -2}, 'TERM': {0, 75},

@@ -31,7 +31,7 @@ class Sequence(NamedTuple):
 
 
 def _strikes(faults):
-    """Returns the strategy of a `commands.Strike`."""
+    """Return the strategy of a `commands.Strike`."""
     def strike(fault, moment):
         return st.builds(commands.Strike, st.just(fault), st.just(moment), st.integers(1, _LAST_NUMBERS[moment]),
                          st.sampled_from(_LIMITS.get(fault, (0,))))
@@ -41,7 +41,7 @@ def _strikes(faults):
 
 
 def machine_of(faults, numbers, names, make_life, on_end):
-    """Returns the class of a machine that draws events."""
+    """Return the class of a machine that draws events."""
     fields = {**numbers, **configs.HABITS, 'max_steps': configs.STEPS}
     usual = configs.Config()._asdict()
     drawn_configs = st.builds(configs.Config, **{
@@ -104,7 +104,7 @@ def machine_of(faults, numbers, names, make_life, on_end):
 
 
 def _broken_by(lived, event):
-    """Lets an event happen; returns what did not hold, or ''."""
+    """Let an event happen; return what did not hold, or ''."""
     try:
         lived.do(*event)
     except folders.Broken as broken:
@@ -113,7 +113,7 @@ def _broken_by(lived, event):
 
 
 def run(num_sequences, num_events, seed, on_end, faults=strikes.FAULTS, numbers=configs.NUMBERS, names=life.NAMES):
-    """Draws lives and lets them happen."""
+    """Draw lives and let them happen."""
     with tempfile.TemporaryDirectory() as folder:
         made = references.References(folder)
 
@@ -127,7 +127,7 @@ def run(num_sequences, num_events, seed, on_end, faults=strikes.FAULTS, numbers=
 
 
 def replayed(names, events, known=None):
-    """Lets the events of a life happen again."""
+    """Let the events of a life happen again."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, 'references').mkdir()
         lived = life.Life(folder, names, known or references.References(f'{folder}/references'))
@@ -139,7 +139,7 @@ def replayed(names, events, known=None):
 
 
 def shrunken(sequence, kind_of, seconds):
-    """Leaves out events of a sequence as long as it breaks in the same way."""
+    """Leave out events of a sequence as long as it breaks in the same way."""
     end = time.monotonic() + seconds
     place = len(sequence.events) - 2
     while place >= 0 and time.monotonic() < end:
@@ -152,7 +152,7 @@ def shrunken(sequence, kind_of, seconds):
 
 
 def source_of(sequence):
-    """Returns the program that replays a sequence."""
+    """Return the program that replays a sequence."""
     events = '\n'.join(f'    {event!r},' for event in sequence.events)
     return ('from tests.fuzz_runs import machine\nfrom tests.fuzz_runs.commands import Strike\n'
             'from tests.fuzz_runs.configs import Config\n\n'
@@ -160,7 +160,7 @@ def source_of(sequence):
 
 
 def counts(sequences):
-    """Returns {event: (how often it happened, how often it broke something)}."""
+    """Return {event: (how often it happened, how often it broke something)}."""
     happened, broke = collections.Counter(), collections.Counter()
     for sequence in sequences:
         happened.update(_label(event) for event in sequence.events)
@@ -170,7 +170,7 @@ def counts(sequences):
 
 
 def _label(event):
-    """Returns the name of an event, with the fault that was to strike."""
+    """Return the name of an event, with the fault that was to strike."""
     struck: Any = [argument.fault for argument in event if isinstance(argument, commands.Strike)]
     changed = [event[2]] if event[0] == 'change' else []
     return ' '.join([event[0], *changed, *(f'+ {fault}' for fault in struck)])

@@ -15,7 +15,7 @@ class References:
         self._folder, self._known = pathlib.Path(folder), {}
 
     def of(self, config, origin=None):
-        """Returns the `Reference` of a configuration that begins at a checkpoint."""
+        """Return the `Reference` of a configuration that begins at a checkpoint."""
         key = config.numbers, origin and _digest(values.stored(origin))
         if key not in self._known:
             folder = tempfile.mkdtemp(dir=self._folder)
@@ -37,7 +37,7 @@ class Reference:
             (folder / 'run' / 'train' / 'checkpoint').write_text(f'model_checkpoint_path: "{path.name}"\n')
 
     def values(self, step):
-        """Returns what a checkpoint of a step must have; see `values.stored`."""
+        """Return what a checkpoint of a step must have; see `values.stored`."""
         if not self._has_run:
             self._run()
         if step not in self._known:

@@ -27,7 +27,7 @@ _counts = collections.Counter()
 
 
 def reach(moment):
-    """Counts a moment, and strikes at the one that was asked for."""
+    """Count a moment, and strike at the one that was asked for."""
     _counts[moment] += 1
     if _plan and (moment, _counts[moment]) == (_plan['moment'], _plan['number']):
         with open(_plan['note'], 'w') as file:
@@ -36,7 +36,7 @@ def reach(moment):
 
 
 def prepare():
-    """Has the operations on files reach their moment, and ignores SIGHUP where a fault says so."""
+    """Have the operations on files reach their moment, and ignore SIGHUP where a fault says so."""
     if not _plan:
         return
     if _plan['fault'] == 'nohup':

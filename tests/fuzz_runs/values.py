@@ -18,7 +18,7 @@ _EPSILON = 1e-3  # Keras's, of batch norm
 
 
 def stored(path):
-    """Returns {name: array} of all that a checkpoint holds; raises what TensorFlow does where it is damaged."""
+    """Return {name: array} of all that a checkpoint holds; raise what TensorFlow does where it is damaged."""
     folder, name = os.path.split(path)
     with tempfile.TemporaryDirectory() as plain:  # TensorFlow takes the path for a pattern
         for file in os.listdir(folder):
@@ -30,7 +30,7 @@ def stored(path):
 
 
 def differing(found, wanted, tolerance=None):
-    """Returns the names of the values that differ; in bits, or by more than a part of the largest value."""
+    """Return the names of the values that differ; in bits, or by more than a part of the largest value."""
     if found.keys() != wanted.keys():
         return sorted(found.keys() ^ wanted.keys())
     if tolerance is None:
@@ -40,7 +40,7 @@ def differing(found, wanted, tolerance=None):
 
 
 def loss(values):
-    """Returns the loss of the test data by what `stored` returns."""
+    """Return the loss of the test data by what `stored` returns."""
     names = {name.split('/')[1] for name in values if name.startswith('model/')}
     cls = max(experiment.MODELS.values(), key=lambda model: len(names & set(model.NAMES[:len(model.LAYERS)])))
     data = cls().Test().Instantiate()
@@ -58,7 +58,7 @@ def loss(values):
 
 
 def evaluated(values, layer):
-    """Returns the names of a layer's values in evaluation: of moving averages, where there are any."""
+    """Return the names of a layer's values in evaluation: of moving averages, where there are any."""
     prefix = re.compile(rf'model/{re.escape(layer)}/\d+_(?!seed)')
     names = sorted(name for name in values if prefix.match(name))
     averages = [re.sub('^model', 'moving_average', name) for name in names]
@@ -66,7 +66,7 @@ def evaluated(values, layer):
 
 
 def exported(folder):
-    """Returns the arrays of the weights in an exported Keras file."""
+    """Return the arrays of the weights in an exported Keras file."""
     with zipfile.ZipFile(os.path.join(folder, 'export', 'model.keras')) as archive:
         content = archive.read('model.weights.h5')
     arrays = []

@@ -7,7 +7,7 @@ from lingpipe.input import batch_share
 
 
 def columns(batches, count):
-    """Returns the first `count` rows of a dataset of batches, one array for each tensor."""
+    """Return the first `count` rows of a dataset of batches, one array for each tensor."""
     parts, seen = [], 0
     while seen < count:
         parts.append([part.numpy() for part in tf.nest.flatten(next(batches))])
@@ -16,12 +16,12 @@ def columns(batches, count):
 
 
 def all_columns(batches):
-    """Returns all rows of batches, one array for each tensor."""
+    """Return all rows of batches, one array for each tensor."""
     return [np.concatenate(column) for column in zip(*[tf.nest.flatten(batch) for batch in batches])]
 
 
 def assert_training_is_exact(data, num_rows, positions, num_shares=2):
-    """Compares a whole training run of `num_rows` with those that start at other positions, and with their shares."""
+    """Compare a whole training run of `num_rows` with those that start at other positions, and with their shares."""
     whole = columns(iter(data.training_dataset()), num_rows)
     assert data.training_dataset().element_spec == data.batch_spec
     for position in positions:
@@ -32,7 +32,7 @@ def assert_training_is_exact(data, num_rows, positions, num_shares=2):
 
 
 def assert_shares_are_the_batch(make_dataset, num_batches, position=0, count=2):
-    """Compares all parts of some batches with those of `count` shares.
+    """Compare all parts of some batches with those of `count` shares.
 
     Args:
         make_dataset: function that makes an input's `training_dataset` from a position and a `Share`.

@@ -8,7 +8,7 @@ _SIZES = {'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 
 
 
 def gpt2(folder, sequence_length=16, tokenizer=None):
-    """Saves a causal language model of the letters a to d, or of another tokenizer, and returns it."""
+    """Save a causal language model of the letters a to d, or of another tokenizer, and return it."""
     import keras_hub as hub
     # As in GPT-2, token 0 is no end: KerasHub fills up texts with it.
     vocabulary = {token: number for number, token in enumerate(['!', '<|endoftext|>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
@@ -20,7 +20,7 @@ def gpt2(folder, sequence_length=16, tokenizer=None):
 
 
 def bert(folder, num_classes=2, sequence_length=8):
-    """Saves a text classifier of the words a to c, and returns it."""
+    """Save a text classifier of the words a to c, and return it."""
     import keras_hub as hub
     tokenizer = hub.models.BertTokenizer(vocabulary=['[PAD]', '[CLS]', '[SEP]', '[UNK]', '[MASK]', 'a', 'b', 'c'])
     backbone = hub.models.BertBackbone(vocabulary_size=8, max_sequence_length=sequence_length, **_SIZES)
@@ -29,7 +29,7 @@ def bert(folder, num_classes=2, sequence_length=8):
 
 
 def llama3(folder, sequence_length=16):
-    """Saves a causal language model with a token that begins texts and two that end them, and returns it."""
+    """Save a causal language model with a token that begins texts and two that end them, and return it."""
     import keras_hub as hub
     tokens = ['<|begin_of_text|>', '<|end_of_text|>', '<|start_header_id|>', '<|end_header_id|>', '<|eot_id|>',
               *'abcd!', 'Ġ', 'Ġa']
@@ -41,7 +41,7 @@ def llama3(folder, sequence_length=16):
 
 
 def qwen(folder, sequence_length=16):
-    """Saves a causal language model whose texts have no start, and returns it."""
+    """Save a causal language model whose texts have no start, and return it."""
     import keras_hub as hub
     vocabulary = {token: number for number, token in enumerate(['!', '<|endoftext|>', 'a', 'b', 'Ġ', 'Ġa'])}
     tokenizer = hub.models.QwenTokenizer(vocabulary=vocabulary, merges=['Ġ a'])
@@ -51,7 +51,7 @@ def qwen(folder, sequence_length=16):
 
 
 def gemma(folder, sequence_length=16, **fields):
-    """Saves a causal language model with a SentencePiece vocabulary learnt from a few words, and returns it."""
+    """Save a causal language model with a SentencePiece vocabulary learnt from a few words, and return it."""
     import keras_hub as hub
     import sentencepiece
     proto = io.BytesIO()
@@ -66,7 +66,7 @@ def gemma(folder, sequence_length=16, **fields):
 
 
 def bart(folder, source_length=8, target_length=6):
-    """Saves a sequence-to-sequence model of the letters a to d, and returns it."""
+    """Save a sequence-to-sequence model of the letters a to d, and return it."""
     import keras_hub as hub
     vocabulary = {token: number for number, token in enumerate(['<s>', '<pad>', '</s>', 'a', 'b', 'c', 'd', 'Ġ', 'Ġa'])}
     tokenizer = hub.models.BartTokenizer(vocabulary=vocabulary, merges=['Ġ a'])

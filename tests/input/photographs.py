@@ -11,20 +11,20 @@ NUM_EXAMPLES = 40
 
 
 def photograph(height=75, width=100):
-    """Returns one of scikit-learn's two photographs, uint8 [height, width, 3]."""
+    """Return one of scikit-learn's two photographs, uint8 [height, width, 3]."""
     image = Image.fromarray(datasets.load_sample_image('china.jpg'))
     return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
 
 
 def encoded(image, file_format='JPEG', mode='RGB', **options):
-    """Returns the bytes of a file that Pillow writes."""
+    """Return the bytes of a file that Pillow writes."""
     file = io.BytesIO()
     Image.fromarray(image).convert(mode).save(file, file_format, **options)
     return file.getvalue()
 
 
 def _bad():
-    """Returns a dictionary from the number of an example to the bytes of its file and words of the complaint."""
+    """Return a dictionary from the number of an example to the bytes of its file and words of the complaint."""
     image = photograph()
     jpeg = encoded(image)
     return {
@@ -72,7 +72,7 @@ class BadPhotographs(_Photographs):
 
 
 def prepare(name, data_dir):
-    """Writes 'good_photographs' or 'bad_photographs' into four files."""
+    """Write 'good_photographs' or 'bad_photographs' into four files."""
     tfds.builder(name, data_dir=data_dir).download_and_prepare(
         download_config=tfds.download.DownloadConfig(num_shards=4))
     return str(data_dir)

@@ -4,7 +4,7 @@ import tensorflow_datasets as tfds
 
 
 def write_metadata(dataset, data_dir, num_examples):
-    """Leaves in `data_dir` what tfds.testing.mock_data needs to know the number of examples."""
+    """Leave in `data_dir` what tfds.testing.mock_data needs to know the number of examples."""
     builder = tfds.builder(dataset, data_dir=str(data_dir))
     template = tfds.core.ShardedFileTemplate(
         data_dir=builder.data_path, dataset_name=builder.name, split='train', filetype_suffix='tfrecord')

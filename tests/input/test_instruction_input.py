@@ -28,7 +28,7 @@ def make_input(files, **fields):
 
 
 def columns(batches):
-    """Concatenates token_ids, padding_mask, labels, weights and byte counts of some batches."""
+    """Concatenate token_ids, padding_mask, labels, weights and byte counts of some batches."""
     rows = [(inputs['token_ids'], inputs['padding_mask'], *targets) for inputs, *targets in batches]
     return [np.concatenate(column) for column in zip(*rows)]
 

@@ -24,14 +24,14 @@ def make_input_fixture(preset, tmp_path):
 
 
 def columns(batches):
-    """Concatenates tokens, padding masks, mask positions, labels and weights of some batches."""
+    """Concatenate tokens, padding masks, mask positions, labels and weights of some batches."""
     rows = [(inputs['token_ids'], inputs['padding_mask'], inputs['mask_positions'], *targets)
             for inputs, *targets in batches]
     return [np.concatenate(column) for column in zip(*rows)]
 
 
 def restored(tokens, positions, labels, weights):
-    """Puts what is to be guessed back to where it stood."""
+    """Put what is to be guessed back to where it stood."""
     tokens = tokens.copy()
     for row, place, label, weight in zip(tokens, positions, labels, weights):
         row[place[weight > 0]] = label[weight > 0]

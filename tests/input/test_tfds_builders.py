@@ -11,7 +11,7 @@ _SPLIT = {'name': 'train', 'shardLengths': ['1'], 'numBytes': '10',
 
 
 def prepared(folder, features):
-    """Writes a dataset that is prepared, with no code of its own."""
+    """Write a dataset that is prepared, with no code of its own."""
     path = folder / 'strange/1.0.0'
     path.mkdir(parents=True)
     (path / 'dataset_info.json').write_text(json.dumps(

@@ -26,7 +26,7 @@ def even_ends(graph, num_stages):
 
 
 def outcome(function, variables):
-    """Calls a function with no lasting effect; returns its outputs and what it would have made of the variables."""
+    """Call a function with no lasting effect; return its outputs and what it would have made of the variables."""
     with keras.StatelessScope():
         return function(), [np.asarray(variable.value) for variable in variables]
 

@@ -31,7 +31,7 @@ PARTS = ('lora_kernel_a', 'lora_kernel_b')
 
 
 def twins(hub, name):
-    """Returns two backbones with the same random weights."""
+    """Return two backbones with the same random weights."""
     both = [getattr(hub.models, name)(**BACKBONES[name]) for _ in range(2)]
     copy_weights(*both)
     return both
@@ -43,7 +43,7 @@ def copy_weights(source, target):
 
 
 def planned(**fields):
-    """Returns the partitions of a plan for two devices and Adam."""
+    """Return the partitions of a plan for two devices and Adam."""
     p = lingpipe.GPipeLayer.Params().Set(
         name='body', num_partitions=2, num_micro_batches=2, partition_by=[2, 4], recompute='none',
         model=model_source.KerasModelParams(dense_model).Set(**fields))

@@ -129,7 +129,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 
 def without_weights(path, weights=None):
-    """Writes a '.keras' file again without its weights, or with other bytes for them."""
+    """Write a '.keras' file again without its weights, or with other bytes for them."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if name != 'model.weights.h5'}
     with zipfile.ZipFile(path, 'w') as archive:

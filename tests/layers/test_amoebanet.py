@@ -19,7 +19,7 @@ def make_layers(**fields):
 
 
 def build(layers, shape):
-    """Builds each layer on the output shape of the one before; returns all output shapes."""
+    """Build each layer on the output shape of the one before; return all output shapes."""
     shapes = []
     for layer in layers:
         layer.build(shape)
@@ -48,7 +48,7 @@ _DESCRIBED = {}  # layers that differ in nothing but their name and drop path ar
 
 
 def describe(shape=(None, 224, 224, 3), **fields):
-    """Returns the `Described` of each layer of a network, none of which is allocated."""
+    """Return the `Described` of each layer of a network, none of which is allocated."""
     found = []
     for params in amoebanet.amoebanet_layers(**fields):
         key = _text_of_kind(params), str(shape)

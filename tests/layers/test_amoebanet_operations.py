@@ -23,7 +23,7 @@ def weights_by_path(layer):
 
 
 def relu_convolution_batch_norm(x, kernel, strides=(1, 1), relu=True):
-    """Loops over the output pixels; fresh batch norm only divides by sqrt(1 + epsilon)."""
+    """Loop over the output pixels; fresh batch norm only divides by sqrt(1 + epsilon)."""
     x = np.maximum(x, 0) if relu else x
     batch, *sizes, _ = x.shape
     new_sizes = [-(-size // stride) for size, stride in zip(sizes, strides)]

@@ -10,7 +10,7 @@ from lingpipe.partition import layer_analysis
 
 
 def build(layers, shape):
-    """Builds each layer on the output shape of the one before; returns all output shapes."""
+    """Build each layer on the output shape of the one before; return all output shapes."""
     shapes = []
     for layer in layers:
         layer.build(shape)

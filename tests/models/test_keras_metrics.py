@@ -37,7 +37,7 @@ def named(metrics):
 
 
 def examples(num_rows, seed=0):
-    """Returns arrays: inputs, classes and weights."""
+    """Return arrays: inputs, classes and weights."""
     random = np.random.default_rng(seed)
     return (random.normal(size=(num_rows, WIDTH)).astype('float32'),
             random.integers(0, NUM_CLASSES, num_rows).astype('int32'),
@@ -56,7 +56,7 @@ def make_task(metrics, num_outputs=NUM_CLASSES, loss=LOGITS, layers=None, **body
 
 
 def plain(task):
-    """Returns the layers of a task on one device, with its weights and metrics."""
+    """Return the layers of a task on one device, with its weights and metrics."""
     model = keras.Sequential([keras.Input((WIDTH,)), *[each.Instantiate() for each in task.params.body.layers]])
     for variable, source in zip(model.weights, [w for layer in task.body.stack for w in layer.weights]):
         variable.assign(source.numpy())
@@ -71,7 +71,7 @@ def expected(task, x, y, weights):
 
 
 def padded_batches(batch_size, *arrays):
-    """Returns a dataset whose last batch is filled up with examples of weight 0."""
+    """Return a dataset whose last batch is filled up with examples of weight 0."""
     missing = -len(arrays[0]) % batch_size
     filled = [np.concatenate([array, array[:missing]]) for array in arrays]
     filled[-1][len(arrays[0]):] = 0.0

@@ -22,7 +22,7 @@ def make_task(loss, layers=None, **body):
 
 
 def plain_loss_and_gradients(task, loss, x, y, weights):
-    """Returns what Keras computes of all layers on one device; `loss` divides by the sum of weights."""
+    """Return what Keras computes of all layers on one device; `loss` divides by the sum of weights."""
     with tf.GradientTape() as tape:
         outputs = x
         for layer in task.body.stack:

@@ -56,7 +56,7 @@ def pair(make_model, **fields):
 
 
 def assert_same_training(plain, pipelined, x, y, compiled, **fit):
-    """Fits both; `compiled` makes the arguments of `compile` again for each."""
+    """Fit both; `compiled` makes the arguments of `compile` again for each."""
     fit = {'batch_size': 4, 'epochs': 2, 'shuffle': False, 'verbose': 0, **fit}
     histories = []
     for model in (plain, pipelined):

@@ -45,7 +45,7 @@ def pipelined(task, num_partitions=2, **fields):
 
 
 def assert_same_text(found, expected):
-    """Compares tokens up to the end of each text, behind which samplers leave what they please."""
+    """Compare tokens up to the end of each text, behind which samplers leave what they please."""
     name = next(name for name in expected if name in ('padding_mask', 'decoder_padding_mask'))
     mask = np.array(expected[name]).astype(bool)
     np.testing.assert_array_equal(np.array(found[name]).astype(bool), mask)

@@ -27,7 +27,7 @@ def schedule():
 
 
 def by_hand(values, gradients, rates, momentum=0.9, decay=1e-4, eeta=0.001, epsilon=0.0, nesterov=False, skips=()):
-    """Returns all values after steps of LARS in float64, written down from arXiv 1708.03888 and TensorFlow's own
+    """Return all values after steps of LARS in float64, written down from arXiv 1708.03888 and TensorFlow's own
     momentum."""
     values = [np.array(value, np.float64) for value in values]
     velocities = [np.zeros_like(value) for value in values]

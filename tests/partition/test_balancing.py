@@ -22,7 +22,7 @@ WEIGHTS = 20 * 4
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Replaces the measurement: the first layer is slow; holds the specs and device of every call."""
+    """Replace the measurement: the first layer is slow; hold the specs and device of every call."""
     calls = []
 
     def profile(layer_params, input_specs, device, cache_dir=None, analyses=None):

@@ -24,7 +24,7 @@ STACK = [dense(4, 'a'), dense(4, 'b'), dense(7, 'c'), dense(4, 'd')]
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Replaces the measurement by times that count up; holds the names of the layers measured."""
+    """Replace the measurement by times that count up; hold the names of the layers measured."""
     names = []
 
     def measure(job, device):
@@ -37,7 +37,7 @@ def measured(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Runs what would be measured once; holds the list of results, (forward, both, backward from inputs) for each
+    """Run what would be measured once; hold the list of results, (forward, both, backward from inputs) for each
     layer."""
     results = []
 

@@ -75,7 +75,7 @@ def test_a_memory_limit_is_filled_and_not_exceeded(calls):
 
 
 def drawn(seed):
-    """Returns operations that make one or two tensors each and read what those before have made."""
+    """Return operations that make one or two tensors each and read what those before have made."""
     random = np.random.default_rng(seed)
     num_operations = int(random.integers(2, 8))
     makers = [index for index in range(num_operations) for _ in range(random.integers(1, 3))]
@@ -88,7 +88,7 @@ def drawn(seed):
 
 
 def possible(choice):
-    """Yields the cost and the bytes of everything that can be done, by the definition of recomputation."""
+    """Yield the cost and the bytes of everything that can be done, by the definition of recomputation."""
     operations = range(len(choice.costs))
     for repeated in itertools.product([False, True], repeat=len(operations)):
         if not any(repeated[operation] for operation in choice.unrepeatable):

@@ -23,7 +23,7 @@ def even_cut(times, num_stages):
 
 
 def brute_force(schedule, model):
-    """Simulates every cut by itself."""
+    """Simulate every cut by itself."""
     return min(schedule.simulate(model.stages([*inner, model.num_layers])).step_time
                for inner in itertools.combinations(range(1, model.num_layers), schedule.num_stages - 1))
 

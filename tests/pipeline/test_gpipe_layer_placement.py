@@ -41,7 +41,7 @@ def device_of(tensor_or_operation):
 
 
 def step_graph(pipe):
-    """Returns the graph of a training step, and its gradients."""
+    """Return the graph of a training step, and its gradients."""
     found = {}
 
     @tf.function(autograph=False)

@@ -23,7 +23,7 @@ def total(unused_y_true, outputs):
 
 
 def masks(pipe, step=0, x=ONES):
-    """Returns which values were kept, an array of booleans `[micro-batch, row, value]`."""
+    """Return which values were kept, an array of booleans `[micro-batch, row, value]`."""
     outputs = pipe.value_and_grad(total, x, x, step=step, return_outputs=True).outputs
     return np.reshape(outputs, (pipe.params.num_micro_batches, -1, x.shape[-1])) != 0
 

@@ -44,7 +44,7 @@ def test_virtual_stages_take_turns_on_their_devices():
 
 
 def matrix_multiplications(graph):
-    """Counts the matrix multiplications that a step runs, by function name."""
+    """Count the matrix multiplications that a step runs, by function name."""
     definitions = {function.signature.name: function for function in graph.as_graph_def().library.function}
     counts = {}
     for operation in graph.get_operations():
@@ -57,7 +57,7 @@ def matrix_multiplications(graph):
 
 
 def counts_of(schedule, recompute, activation):
-    """Counts the matrix multiplications of a step of six layers in two partitions, of four micro-batches."""
+    """Count the matrix multiplications of a step of six layers in two partitions, of four micro-batches."""
     x, y = (tf.random.stateless_normal([8, 6], [0, seed]) for seed in (1, 2))
     pipe = make_pipe([dense(6, activation=activation, name=f'dense_{i}') for i in range(6)],
                      num_partitions=2, num_micro_batches=4, schedule=schedule, recompute=recompute)

@@ -79,7 +79,7 @@ def compiled_calls(jit_compile):
 
 
 def stage_calls(pipe):
-    """Returns the graph of a step, and its calls of functions of stages."""
+    """Return the graph of a step, and its calls of functions of stages."""
     x, y = BATCH
     pipe.build(x.shape)
     graph = tf.function(lambda: pipe.value_and_grad(squared_error, x, y).gradients).get_concrete_function().graph
@@ -116,7 +116,7 @@ def test_recomputation_in_one_program_stands_behind_a_barrier(recompute):
 
 
 def whole_program(recompute):
-    """Returns what XLA is given for a step of one partition; its CPU compiler, unlike that of TPUs, ignores
+    """Return what XLA is given for a step of one partition; its CPU compiler, unlike that of TPUs, ignores
     barriers."""
     x, y = BATCH
     pipe = make_pipe(dense_layers(), num_micro_batches=2, recompute=recompute, jit_compile=True, devices=['CPU:0'])

@@ -15,7 +15,7 @@ def stack(group_size):
 
 
 def rows_of_groups(num_rows, num_replicas, num_micro_batches, group_size):
-    """Orders rows so that plain micro-batches hold what a group of replicas sees at once."""
+    """Order rows so that plain micro-batches hold what a group of replicas sees at once."""
     rows = np.arange(num_rows).reshape(num_replicas // group_size, group_size, num_micro_batches, -1)
     return rows.transpose(0, 2, 1, 3).reshape(-1)
 

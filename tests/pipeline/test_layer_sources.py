@@ -168,7 +168,7 @@ class Tabled(layers.Layer):
 
 
 def after(layer, x, dtype='float32', rank=2):
-    """Returns a Sequential model that begins with a layer, and an input of it."""
+    """Return a Sequential model that begins with a layer, and an input of it."""
     if hasattr(layer, 'adapt'):
         layer.adapt(x)
     inputs = keras.Input(x.shape[1:], dtype=dtype)

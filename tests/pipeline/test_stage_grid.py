@@ -82,7 +82,7 @@ def test_weights_are_spread_over_the_devices_of_their_stage():
 
 
 def calls_of_a_step(**fields):
-    """Returns the calls of functions in a step of two replicas of two partitions."""
+    """Return the calls of functions in a step of two replicas of two partitions."""
     x, y = vectors(16)
     pipe = make_pipe([dense(3, name=f'dense_{index}') for index in range(4)], num_replicas=2, num_partitions=2,
                      num_micro_batches=2, **fields)

@@ -52,7 +52,7 @@ def asked_fixture(monkeypatch):
 
 @pytest.fixture(name='make')
 def make_fixture(tmp_path, asked):
-    """Returns a function that makes the roster of a chief of one training run, with all others to begin with."""
+    """Return a function that makes the roster of a chief of one training run, with all others to begin with."""
     files = logdir.LogDir(tmp_path)
     files.create()
 

@@ -39,7 +39,7 @@ def make_program(num_partitions=1, mesh=MESH, **fields):
 
 
 def traced_gradients(cores, program, batch):
-    """Returns the concrete function from a batch to the gradients and new moving statistics of a replica."""
+    """Return the concrete function from a batch to the gradients and new moving statistics of a replica."""
     def of_replica(batch):
         out, _ = program._value_and_grad(batch, tf.zeros([], tf.int64))
         return [*out.gradients, *[value for _, value in out.state_updates]]
@@ -104,14 +104,14 @@ def test_every_batch_norm_of_resnet_50_is_summed_over_groups_both_ways():
 
 
 def groups_one_after_the_other(array):
-    """Returns rows `[R, rows, ...]` such that those which share statistics, over a group and a micro-batch, follow."""
+    """Return rows `[R, rows, ...]` such that those which share statistics, over a group and a micro-batch, follow."""
     shape = array.shape[2:]
     parts = array.reshape(NUM_REPLICAS // GROUP_SIZE, GROUP_SIZE, NUM_MICRO_BATCHES, -1, *shape)
     return parts.swapaxes(1, 2).reshape(-1, *shape)
 
 
 def on_one_device(batch):
-    """Returns gradients and new moving statistics of a pipeline whose micro-batches are the rows of the groups."""
+    """Return gradients and new moving statistics of a pipeline whose micro-batches are the rows of the groups."""
     p, _ = make_task(group_size=1)
     p.body.Set(devices=['CPU:0'], num_micro_batches=NUM_MICRO_BATCHES * NUM_REPLICAS // GROUP_SIZE)
     task = p.Instantiate()
@@ -122,7 +122,7 @@ def on_one_device(batch):
 
 
 def lowered(program, batch, concrete):
-    """Returns the program of a replica as text, and the values of the variables that it takes after the batch."""
+    """Return the program of a replica as text, and the values of the variables that it takes after the batch."""
     variables = [variable_placement.native(variable) for variable in program.named_variables.values()]
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in batch]
     of_handle = {id(variable._packed_var.packed_handle): variable.values[0].numpy() for variable in variables}

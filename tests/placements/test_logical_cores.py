@@ -19,7 +19,7 @@ ENTRANCE = {'TPUReplicateMetadata', 'NoOp', 'Identity'}  # what TensorFlow itsel
 
 
 def make_program(kind, num_stages, mesh=(2, 2, 1, 2), dropout_rate=0.0, **fields):
-    """Returns the cores, a program on them and a batch."""
+    """Return the cores, a program on them and a batch."""
     cores = virtual_tpu.make_cores(num_stages, mesh)
     keras.utils.set_random_seed(0)
     p, batch = TASKS[kind](dropout_rate)

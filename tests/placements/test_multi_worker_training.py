@@ -43,7 +43,7 @@ class Cluster:
             'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
 
     def start(self, *flags, of_each=({}, {}), flags_of_each=((), ()), start_of_each=(_fork, _fork)):
-        """Returns the two processes; `of_each`: for each worker what its environment has besides."""
+        """Return the two processes; `of_each`: for each worker what its environment has besides."""
         addresses = cluster_config.free_addresses(2)
         processes = []
         for index in range(2):
@@ -56,7 +56,7 @@ class Cluster:
         return processes
 
     def run(self, *flags, **of_each):
-        """Returns for each worker its exit code and what it printed."""
+        """Return for each worker its exit code and what it printed."""
         processes = self.start(*flags, **of_each)
         try:
             printed = [process.communicate(timeout=_SECONDS)[0] for process in processes]

@@ -42,7 +42,7 @@ def assert_same_bits(found, expected):
 
 
 def strike(folder, name, number, words=()):
-    """Sends a signal to a process after the first epoch; returns how the cluster ended, and its output."""
+    """Send a signal to a process after the first epoch; return how the cluster ended, and its output."""
     process = start(folder, words=words)
     told = next(line for line in process.stdout if f'{name} is process' in line)
     while not (folder / 'epoch').exists():

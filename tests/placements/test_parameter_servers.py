@@ -50,7 +50,7 @@ class Cluster:
         return {'TF_CONFIG': cluster_config.ClusterConfig(self._jobs, job, index).to_json()}
 
     def kill_after_steps(self, job, index, logdir):
-        """Kills a task when the first checkpoint is there, and starts it again where it was a worker."""
+        """Kill a task when the first checkpoint is there, and start it again where it was a worker."""
         while self.chief.poll() is None and not checkpoints.complete(logdir / 'train'):
             time.sleep(0.05)
         self._processes[job, index].kill()
@@ -79,7 +79,7 @@ def results_of_fixture(start, tmp_path):
 
 
 def newest_values(logdir):
-    """Returns {name: value} of the newest checkpoint."""
+    """Return {name: value} of the newest checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(f'{logdir}/train'))
     names = [name for name in reader.get_variable_to_shape_map()
              if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')]
@@ -87,7 +87,7 @@ def newest_values(logdir):
 
 
 def largest_difference(logdir):
-    """Returns how far the newest weights are from the true ones."""
+    """Return how far the newest weights are from the true ones."""
     kernel, = [value for value in newest_values(logdir).values() if np.shape(value) == (8, 1)]
     return np.abs(kernel - linear_regression.EightWeights().Train().Instantiate().true_weights).max()
 

@@ -21,7 +21,7 @@ def run_fixture(tmp_path, tiny):
     tiny.evaluation_inputs()['Test'].Instantiate()  # prepares the data
 
     def run(*flags, of_cluster=True, strikes=(), code=0, **variables):
-        """Returns what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'; `code`: that
+        """Return what the processes, or one without a cluster, printed; `strikes`: 'BATCH SIGNAL TASK'; `code`: that
         with which the launcher ends."""
         strikes = [f'{batch} {name} {tmp_path}/struck_{batch} {tmp_path}/{task}'
                    for batch, name, task in map(str.split, strikes)]

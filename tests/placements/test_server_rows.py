@@ -20,7 +20,7 @@ def weight(shape=(ROWS, 3), name='kernel'):
 
 
 def cut_and_whole(make_optimizer):
-    """Returns a cut weight, one that is whole, and the latter's optimizer, which also has the slots of the first."""
+    """Return a cut weight, one that is whole, and the latter's optimizer, which also has the slots of the first."""
     cut, whole = weight(), weight()
     optimizer = device_placement.place(make_optimizer())
     optimizer.build([cut, whole])

@@ -42,7 +42,7 @@ class NormedDense(keras.layers.Dense):
 
 
 def make_params(data_dir, **fields):
-    """Returns the params of a classifier with two layers that are alike, and before them weights that are cut over the
+    """Return the params of a classifier with two layers that are alike, and before them weights that are cut over the
     cores."""
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):

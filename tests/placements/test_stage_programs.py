@@ -34,7 +34,7 @@ def training_graph(program, batch):
 
 
 def train(program, batch, num_steps=2):
-    """Returns every variable after some steps, and the rows of metrics."""
+    """Return every variable after some steps, and the rows of metrics."""
     result = program.run(iter(tf.data.Dataset.from_tensors(batch).repeat()), num_steps)
     variables = [*program.named_variables.values(), *program.optimizer.variables]
     values = [variable.numpy() for variable in variables] + [

@@ -106,7 +106,7 @@ TIMES = LayerTime(1.0, 4.0, 0.5), LayerTime(2.0, 6.0, 1.25)
 
 
 def costs(recompute, num_stages=1, times=TIMES):
-    """Returns the costs of stages that hold the same layers each."""
+    """Return the costs of stages that hold the same layers each."""
     memories = [SimpleNamespace(outputs=6, weights=10 / len(times))] * len(times)
     model = plans.cost_model(list(times) * num_stages, memories * num_stages, recompute, BY_HAND, 0.5)
     return model.stages([len(times) * (index + 1) for index in range(num_stages)])

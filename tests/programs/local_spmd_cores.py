@@ -45,7 +45,7 @@ class LocalSpmdCores(spmd_cores.SpmdCores):
 
 
 def compile_steps(monkeypatch):
-    """Has XLA compile each `SpmdStep`, as it would the whole program."""
+    """Have XLA compile each `SpmdStep`, as it would the whole program."""
     call = spmd_step.SpmdStep.__call__
 
     def compiled(self, *arguments):

@@ -43,7 +43,7 @@ def stop_chief():
 
 
 def start_again_if_killed():
-    """Goes on in a child, and in another one if that is killed."""
+    """Go on in a child, and in another one if that is killed."""
     parent, child = os.getpid(), os.fork()
     if child == 0:
         return child_process.die_with(parent)

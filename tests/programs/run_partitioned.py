@@ -36,7 +36,7 @@ def compile_for(devices, program):
 
 
 def cut_dimension(sharding, num_devices):
-    """Returns the dimension that is cut over the devices, None where all have the whole tensor."""
+    """Return the dimension that is cut over the devices, None where all have the whole tensor."""
     dimensions = list(sharding.tile_assignment_dimensions)
     return dimensions.index(num_devices) if num_devices in dimensions else None
 

@@ -27,7 +27,7 @@ from params import linear_regression
 
 
 def train(experiment, logdir, servers, **overrides):
-    """Trains, with servers or on this machine alone where there are None, and returns what was printed."""
+    """Train, with servers or on this machine alone where there are None, and return what was printed."""
     params = experiment.Model()
     devices = [f'CPU:{index}' for index in range(params.task.body.num_partitions)]
     params.Define('input', experiment.Train(), '')
@@ -135,7 +135,7 @@ def rows(servers, folder):
 
 
 def faults(servers, folder):
-    """Tells in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the
+    """Tell in which folder it trains: the tests kill a worker in the first, which comes back, and a server in the
     second."""
     servers.update, texts = 'async', {}
     for name in ('worker', 'ps'):

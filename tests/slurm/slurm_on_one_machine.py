@@ -57,28 +57,28 @@ class Slurm:
             self.environment.pop(name, None)
 
     def command(self, *words):
-        """Runs a program of Slurm; returns what it prints."""
+        """Run a program of Slurm; return what it prints."""
         return subprocess.run(words, env=self.environment, cwd=self.folder, check=True, capture_output=True,
                               text=True).stdout.strip()
 
     def submit(self, script, *words, options=(), **variables):
-        """Submits a script of deploy/slurm; returns the number of the job."""
+        """Submit a script of deploy/slurm; return the number of the job."""
         self.environment.update(variables)
         printed = self.command(
             'sbatch', '--parsable', '--output=%j.log', *options, str(ROOT / 'deploy/slurm' / script), *words)
         return printed.partition(';')[0]
 
     def output(self, job):
-        """Returns what a job has printed so far."""
+        """Return what a job has printed so far."""
         path = self.folder / f'{job}.log'
         return path.read_text(errors='replace') if path.exists() else ''
 
     def state(self, job):
-        """Returns the state of a job, such as 'RUNNING'."""
+        """Return the state of a job, such as 'RUNNING'."""
         return self.command('squeue', '--noheader', '--states=all', f'--job={job}', '--format=%T')
 
     def wait_for(self, job, what, seconds=150):
-        """Waits until a function of a job's output returns something true, and returns it."""
+        """Wait until a function of a job's output returns something true, and return it."""
         end = time.monotonic() + seconds
         while not (found := what(self.output(job))):
             assert time.monotonic() < end, self.output(job)
@@ -86,17 +86,17 @@ class Slurm:
         return found
 
     def wait_for_state(self, job, state):
-        """Waits until a job has a state, and not another one at its end."""
+        """Wait until a job has a state, and not another one at its end."""
         found = self.wait_for(job, lambda output: self.state(job) in {state, 'COMPLETED', 'FAILED', 'TIMEOUT'} and self.state(job))
         assert found == state, self.output(job)
 
     def end(self, job):
-        """Waits until a job is complete; returns its output."""
+        """Wait until a job is complete; return its output."""
         self.wait_for_state(job, 'COMPLETED')
         return self.output(job)
 
     def cancel_all(self):
-        """Ends what still runs or waits, as after a test that failed."""
+        """End what still runs or waits, as after a test that failed."""
         end = time.monotonic() + 60
         while self.command('squeue', '--noheader') and time.monotonic() < end:
             self.command('scancel', '--full', '--signal=KILL', f'--user={os.getuid()}')
@@ -104,7 +104,7 @@ class Slurm:
             time.sleep(1)
 
     def process_of(self, job, rank):
-        """Returns the number of the process of a task."""
+        """Return the number of the process of a task."""
         wanted = {f'SLURM_JOB_ID={job}', f'SLURM_PROCID={rank}'}
         found = [int(folder.name) for folder in pathlib.Path('/proc').iterdir() if folder.name.isdigit()
                  and wanted <= set(_words(folder / 'environ')) and b'lingpipe' in _bytes(folder / 'cmdline')
@@ -124,7 +124,7 @@ def _bytes(path):
 
 
 def _free_ports(count):
-    """Returns the first of some ports that follow each other and are free."""
+    """Return the first of some ports that follow each other and are free."""
     for first in range(17000, 20000, count):
         try:
             for port in range(first, first + count):
@@ -136,13 +136,13 @@ def _free_ports(count):
 
 
 def missing() -> list[str]:
-    """Returns what is missing to start a Slurm here: programs, or the rights of root."""
+    """Return what is missing to start a Slurm here: programs, or the rights of root."""
     return [name for name in _PROGRAMS if not shutil.which(name)] + ['root'] * bool(os.getuid())
 
 
 @contextlib.contextmanager
 def running(folder: pathlib.Path) -> Iterator[Slurm]:
-    """Yields a `Slurm` that runs within this scope.
+    """Yield a `Slurm` that runs within this scope.
 
     Args:
         folder: of its configuration, and of the jobs' output; it exists.

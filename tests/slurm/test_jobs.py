@@ -20,7 +20,7 @@ def _words(logdir, overrides=_STEPS):
 
 
 def _resumes(count):
-    """Returns a function of the output: whether training has resumed so often."""
+    """Return a function of the output: whether training has resumed so often."""
     return lambda output: len(re.findall(r'resuming from step \d+', output)) >= count
 
 

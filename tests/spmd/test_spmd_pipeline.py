@@ -40,7 +40,7 @@ cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def gradients_of(pipeline, loss_fn, x, y):
-    """Returns the mean loss, and a dictionary from id of variable to gradient of the mean."""
+    """Return the mean loss, and a dictionary from id of variable to gradient of the mean."""
     metrics_of = losses.as_metrics(loss_fn)
 
     @tf.function(jit_compile=True, autograph=False)

@@ -17,7 +17,7 @@ NUM_STAGES, NUM_MICRO_BATCHES, ROWS = 2, 2, 4
 
 
 def lowered(num_replicas, group_size, num_rounds=1, on_cores=lambda step: step):
-    """Returns a pipeline for all rows, the `SpmdPipeline` and the step of a replica, and the program as text."""
+    """Return a pipeline for all rows, the `SpmdPipeline` and the step of a replica, and the program as text."""
     pipe = spmd_conv_norm.make_pipe(
         spmd_conv_norm.layer_params(NUM_STAGES * num_rounds, group_size=group_size), ROWS, num_partitions=NUM_STAGES,
         num_micro_batches=NUM_MICRO_BATCHES, devices=['CPU:0'] * NUM_STAGES, num_virtual_stages=num_rounds,
@@ -30,7 +30,7 @@ def lowered(num_replicas, group_size, num_rounds=1, on_cores=lambda step: step):
 
 
 def of_groups(array, group_size):
-    """Returns rows `[R, rows, ...]` such that those which share statistics, over a group and a micro-batch, follow."""
+    """Return rows `[R, rows, ...]` such that those which share statistics, over a group and a micro-batch, follow."""
     parts = array.reshape(-1, group_size, NUM_MICRO_BATCHES, ROWS // NUM_MICRO_BATCHES, *array.shape[2:])
     return parts.swapaxes(1, 2).reshape(-1, *array.shape[2:])
 

@@ -15,7 +15,7 @@ BATCH_SIZE, UNITS = 8, 4
 
 
 def build():
-    """Returns a pipeline of one partition, and the same layers as two stages with layers before and after."""
+    """Return a pipeline of one partition, and the same layers as two stages with layers before and after."""
     layers = [KerasParams(keras.layers.Dense, units=UNITS, activation='tanh')] * 3 + [
         KerasParams(keras.layers.Dense, units=2)]
     spec = tf.TensorSpec([BATCH_SIZE, UNITS], tf.float32)

@@ -149,7 +149,7 @@ class Masked(layers.Layer):
 
 
 def _gradients(layer, num_micro_batches, added_losses='exact'):
-    """Returns those of batches of two rows for each micro-batch."""
+    """Return those of batches of two rows for each micro-batch."""
     inputs = keras.Input([4])
     pipe = lingpipe.GPipeLayer.from_keras(
         keras.Model(inputs, layer(name='lossy')(layers.Dense(4)(inputs))), num_partitions=1,

@@ -15,7 +15,7 @@ from_keras = gpipe_layer.GPipeLayer.from_keras
 
 
 def fitted(make, x, y, steps=3, rate=0.0, **fields):
-    """Trains a model, through a pipeline where there are fields of one, and returns it."""
+    """Train a model, through a pipeline where there are fields of one, and return it."""
     keras.utils.set_random_seed(0)
     source = model = make()
     if fields:

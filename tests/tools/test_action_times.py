@@ -38,7 +38,7 @@ def _wait(x):
 
 
 def record(pipe, observe=True):
-    """Runs two steps; returns the gradients, the `StepTimes` of the second, and the graph's functions."""
+    """Run two steps; return the gradients, the `StepTimes` of the second, and the graph's functions."""
 
     @tf.function(autograph=False)
     def step():

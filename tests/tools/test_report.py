@@ -42,7 +42,7 @@ class Page(parser.HTMLParser):
             self._texts.append(data)
 
     def has(self, section, *texts):
-        """Returns whether all of some texts stand, whole, in a section."""
+        """Return whether all of some texts stand, whole, in a section."""
         return set(texts) <= set(self.sections[section])
 
 

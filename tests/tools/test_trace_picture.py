@@ -23,7 +23,7 @@ def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
 
 
 def colours_of_blocks(image, y):
-    """Returns what a line of pixels runs through, without the white between blocks, and what is wider than a letter."""
+    """Return what a line of pixels runs through, without the white between blocks, and what is wider than a letter."""
     known, colours, widths = (FORWARD, BACKWARD, UPDATE, WAIT, INPUT), [], []
     for x in range(image.width):
         colour = image.getpixel((x, y))

@@ -49,7 +49,7 @@ def program(tiny):
 
 
 def change(variable):
-    """Changes a variable in the three ways that TensorFlow has, two of them in place."""
+    """Change a variable in the three ways that TensorFlow has, two of them in place."""
     variable.assign_add(tf.ones_like(variable))
     variable.scatter_nd_update([[0]], [7.0])
     variable.assign(variable * 2)

@@ -14,7 +14,7 @@ from lingpipe.training import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Sets the time, in seconds."""
+    """Set the time, in seconds."""
 
     class Clock:
         now = 1000.0

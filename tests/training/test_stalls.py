@@ -45,11 +45,11 @@ class Stall:
             self._condition.notify_all()
 
     def sentence(self):
-        """Returns the sentence with the expected beginning, or None."""
+        """Return the sentence with the expected beginning, or None."""
         return next((sentence for sentence in self._sentences if sentence.startswith(self.expected)), None)
 
     def in_batches(self, batches):
-        """Returns the same dataset, whose third batch blocks."""
+        """Return the same dataset, whose third batch blocks."""
 
         def generate():
             for number, batch in enumerate(batches):

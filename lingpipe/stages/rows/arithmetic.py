@@ -33,7 +33,7 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def added(node: Node) -> Dependence:
-    """Returns the dependence of a sum, whose terms have to grow alike."""
+    """Return the dependence of a sum, whose terms have to grow alike."""
     forms = {each.form for each in node.given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
         return MIXED
@@ -47,7 +47,7 @@ def added(node: Node) -> Dependence:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence]) -> Dependence:
-    """Reduces dimensions; `lost` is the function of a power that gives the dependence if the rows are among them."""
+    """Reduce dimensions; `lost` is the function of a power that gives the dependence if the rows are among them."""
     value, axes = node.given[0], axes_of(node)
     if value.form is Form.SUM:
         return value if node.operation.type in ('Sum', 'Mean') else MIXED
@@ -62,7 +62,7 @@ def _reduced(node: Node, lost: Callable[[int], Dependence]) -> Dependence:
 
 
 def _arg(node: Node) -> Dependence:
-    """Reduces one dimension, which is not kept."""
+    """Reduce one dimension, which is not kept."""
     value, axes = node.given[0], axes_of(node)
     if not only_rows(node, 0) or not axes or value.axis in axes:
         return MIXED

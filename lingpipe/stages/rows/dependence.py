@@ -60,7 +60,7 @@ class Results(NamedTuple):
 
 
 def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
-    """Returns the `Value` of a tensor that depends on the rows of a batch.
+    """Return the `Value` of a tensor that depends on the rows of a batch.
 
     Args:
         spec: `tf.TensorSpec` `[batch, ...]`; other unknown sizes count as 3.
@@ -72,7 +72,7 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
 
 
 def of_function(function: Callable, *arguments: Any) -> Results:
-    """Finds how the results of a function depend on the rows of its arguments.
+    """Find how the results of a function depend on the rows of its arguments.
 
     It is traced for two batch sizes. A number that differs between the two traces depends on the number of rows.
 
@@ -90,7 +90,7 @@ def of_function(function: Callable, *arguments: Any) -> Results:
 
 def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, Dependence],
              otherwise: Callable[[Node], Any] = lambda node: MIXED) -> dict[Any, Dependence]:
-    """Returns the dictionary from the reference of each tensor to its `Dependence`.
+    """Return the dictionary from the reference of each tensor to its `Dependence`.
 
     Args:
         operations: of the trace with `NUM_ROWS[0]` rows, in the graph's order.
@@ -120,7 +120,7 @@ def _size_of(tensor: tf.Tensor) -> Any:
 
 def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, Dependence],
             otherwise: Callable[[Node], Any]) -> dict[Any, Dependence]:
-    """Returns the dependences of the results of an operation."""
+    """Return the dependences of the results of an operation."""
     mixed = {output.ref(): MIXED for output in operation.outputs}
     if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
         return mixed
@@ -140,7 +140,7 @@ def _are_known(tensors: list) -> bool:
 
 
 def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Returns the dependence of a result that depends on the number of rows at most."""
+    """Return the dependence of a result that depends on the number of rows at most."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
         return MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else CONSTANT
@@ -154,7 +154,7 @@ def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
 
 
 def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Returns MIXED for rows whose shape does not grow along their axis only, and for other tensors that grow."""
+    """Return MIXED for rows whose shape does not grow along their axis only, and for other tensors that grow."""
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
     if value.form is not Form.ROWS:
@@ -171,7 +171,7 @@ _ARE_SUMS = {MEAN: False, CONSTANT: False, TOTAL: True}
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
              other: tf.Graph) -> list[bool | None]:
-    """Returns, for each loss, whether it is a sum over the rows, a mean (False), or neither for certain (None).
+    """Return, for each loss, whether it is a sum over the rows, a mean (False), or neither for certain (None).
 
     Operations of layers that have no rule count as row by row, as all layers do in a pipeline.
 
@@ -203,7 +203,7 @@ def _is_known(tensor: tf.Tensor) -> bool:
 
 
 def _of_result(one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Returns what the shapes show; a number could be a sum over the rows, or anything else."""
+    """Return what the shapes show; a number could be a sum over the rows, or anything else."""
     if one.dtype == tf.variant:
         return ROWS
     grown = _grown(one, two)
@@ -213,7 +213,7 @@ def _of_result(one: tf.Tensor, two: tf.Tensor) -> Dependence:
 
 
 def _grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
-    """Returns the dimensions that differ between the two traces; None if they are not known."""
+    """Return the dimensions that differ between the two traces; None if they are not known."""
     if one.shape.rank is None or one.shape.rank != two.shape.rank:
         return None
     return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]

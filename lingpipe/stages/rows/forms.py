@@ -54,17 +54,17 @@ class Node(NamedTuple):
     given: list[Dependence]
 
     def sizes(self, place: int) -> list[int]:
-        """Returns the shape of an input in the first trace."""
+        """Return the shape of an input in the first trace."""
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Returns the constant value of an input, None if it has none or it depends on the number of rows."""
+        """Return the constant value of an input, None if it has none or it depends on the number of rows."""
         if self.given[place] != CONSTANT:
             return None
         return tf.get_static_value(self.operation.inputs[place])
 
     def get(self, name: str) -> Any:
-        """Returns an attribute."""
+        """Return an attribute."""
         return self.operation.get_attr(name)
 
     @property
@@ -74,14 +74,14 @@ class Node(NamedTuple):
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Returns the dependence of a number that has these values in the two traces."""
+    """Return the dependence of a number that has these values in the two traces."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
 
 
 def aligned(node: Node, power: int = 0) -> Dependence:
-    """Returns the dependence of an element-wise result, whose inputs are broadcast from the right."""
+    """Return the dependence of an element-wise result, whose inputs are broadcast from the right."""
     rank = node.operation.outputs[0].shape.rank
     if rank is None or any(node.operation.inputs[place].shape.rank is None for place in node.rows):
         return MIXED
@@ -97,7 +97,7 @@ def only_rows(node: Node, *places: int) -> bool:
 
 
 def axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Returns the dimensions of the first input that another input lists; None if they are not known."""
+    """Return the dimensions of the first input that another input lists; None if they are not known."""
     value = node.value(place)
     rank = len(node.sizes(0))
     return None if value is None else {int(axis) % rank for axis in np.reshape(value, -1)}

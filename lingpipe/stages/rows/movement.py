@@ -75,7 +75,7 @@ def _sliced(node: Node) -> Dependence:
 
 
 def _axis_after_strides(node: Node) -> int | None:
-    """Returns the dimension of the rows in the result of x[a:b:c, ...]; None if they are reversed or one is taken."""
+    """Return the dimension of the rows in the result of x[a:b:c, ...]; None if they are reversed or one is taken."""
     strides, axis = node.value(3), node.given[0].axis
     if strides is None:
         return None
@@ -89,7 +89,7 @@ def _axis_after_strides(node: Node) -> int | None:
 
 
 def _number_of_rows(node: Node) -> Dependence:
-    """Returns the dependence of an element of a shape."""
+    """Return the dependence of an element of a shape."""
     pair = [tf.get_static_value(each.inputs[0]) for each in (node.operation, node.other)]
     start = node.value(1)
     if pair[0] is None or pair[1] is None or start is None or node.operation.outputs[0].shape.rank:

@@ -21,7 +21,7 @@ class Written(NamedTuple):
 
 
 def read(folder: str) -> Written:
-    """Reads all event files of a folder, which may be missing; a run that was resumed has several.
+    """Read all event files of a folder, which may be missing; a run that was resumed has several.
 
     Raises:
         TrainingError: a file is corrupt.
@@ -56,11 +56,11 @@ def _values(accumulator, name):
 
 
 def read_evaluations(logdir: str) -> dict[str, Written]:
-    """Returns for each evaluated dataset, such as 'test', what the run in a log directory has written of it."""
+    """Return for each evaluated dataset, such as 'test', what the run in a log directory has written of it."""
     folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(logdir) if name.startswith('eval_'))
     return {name.removeprefix('eval_'): read(os.path.join(logdir, name)) for name in folders}
 
 
 def _without_margin(text):
-    """Removes the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
+    """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

@@ -36,18 +36,18 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Returns an element of a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
+    """Return an element of a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 
 
 def table(text: str) -> str:
-    """Returns a table that `text_tables.table` formatted."""
+    """Return a table that `text_tables.table` formatted."""
     return element('pre', text, 'table')
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Returns a paragraph instead of a missing part.
+    """Return a paragraph instead of a missing part.
 
     Args:
         command: the command that would add the part, or None.
@@ -57,23 +57,23 @@ def missing(reason: str, command: str | None = None) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Returns HTML that is shown when the summary is clicked."""
+    """Return HTML that is shown when the summary is clicked."""
     return f'<details><summary>{html.escape(summary)}</summary>{content}</details>'
 
 
 def image(content: bytes, media_type: str, description: str) -> str:
-    """Returns a picture of a media type that is embedded in the page, with a description for screen readers."""
+    """Return a picture of a media type that is embedded in the page, with a description for screen readers."""
     data = base64.b64encode(content).decode('ascii')
     return f'<img src="data:{media_type};base64,{data}" alt="{html.escape(description)}">'
 
 
 def figure(drawn: drawing.Figure, description: str) -> str:
-    """Returns a picture that matplotlib has drawn, with a description for screen readers."""
+    """Return a picture that matplotlib has drawn, with a description for screen readers."""
     return image(drawing.svg(drawn), 'image/svg+xml', description)
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Returns the page.
+    """Return the page.
 
     Args:
         sections: dictionary from the heading of a section to its HTML.

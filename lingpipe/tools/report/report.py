@@ -37,7 +37,7 @@ class Command(NamedTuple):
     logdir: str
 
     def of(self, mode: str, *flags: str) -> str:
-        """Returns the same command in another mode, with more flags."""
+        """Return the same command in another mode, with more flags."""
         model, logdir = map(shlex.quote, (self.model, self.logdir))
         return ' '.join([self.program, mode, f'--model={model}', f'--logdir={logdir}', *flags])
 
@@ -59,7 +59,7 @@ class Report:
         self._evaluations = curves.read_evaluations(self._logdir.path)
 
     def write(self) -> str:
-        """Writes the page, and replaces an earlier one.
+        """Write the page, and replace an earlier one.
 
         Raises:
             TrainingError: it cannot be written.
@@ -70,7 +70,7 @@ class Report:
         return path
 
     def text(self) -> str:
-        """Returns the page."""
+        """Return the page."""
         sections = {
             'Curves': self._curves(), 'Partitions': self._partitions(), 'Memory': self._memory(),
             'Timeline of a step': self._timeline(), 'Samples': self._samples(), 'Configuration': self._configuration(),
@@ -172,7 +172,7 @@ class Report:
 
 
 def _params_of_run(params, text):
-    """Returns the params with which a run was started, and the reason if they cannot be read, or ''."""
+    """Return the params with which a run was started, and the reason if they cannot be read, or ''."""
     if text is None:
         return params, ''
     try:

@@ -53,7 +53,7 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
-    """Compiles every function of a step for a TPU, to get the memory that its devices need; equal functions once.
+    """Compile every function of a step for a TPU, to get the memory that its devices need; equal functions once.
 
     Raises:
         TpuCompileError: the compiler refused a program for another reason than memory.
@@ -65,7 +65,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
 
 
 def _programs(calls, compiler, topology, fast):
-    """Returns a dictionary from the name of a function to its `CompiledProgram`, or to `OutOfTpuMemory`."""
+    """Return a dictionary from the name of a function to its `CompiledProgram`, or to `OutOfTpuMemory`."""
     programs, by_text = {}, {}
     for call in calls:
         name = _function_name(call)
@@ -92,7 +92,7 @@ def _lower(operation):
 
 
 def _sizes(calls, programs):
-    """Returns a dictionary from `tensor.ref()` to its bytes on the device."""
+    """Return a dictionary from `tensor.ref()` to its bytes on the device."""
     sizes = {}
     for call in calls:
         operation, program = call.operation, programs[_function_name(call)]
@@ -134,7 +134,7 @@ def _device(step, device, num_slots, programs, sizes, limit):
 
 
 def _lifetimes(calls, lasting):
-    """Returns a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
+    """Return a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
 
     The zeros that sums begin with do not wait for a call: they exist from the start.
     """
@@ -150,7 +150,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Returns the bytes at each call, without tensors that exist during the whole step."""
+    """Return the bytes at each call, without tensors that exist during the whole step."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]
@@ -166,7 +166,7 @@ def _temporaries(call, program, sizes):
 
 
 def _total(refs, sizes):
-    """Returns the bytes of tensors; a weight that no call reads counts with its plain size."""
+    """Return the bytes of tensors; a weight that no call reads counts with its plain size."""
     return sum(sizes.get(ref) or _plain_size(ref.deref()) for ref in refs)
 
 
@@ -184,7 +184,7 @@ def _function_name(call):
 
 def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, target_specs: Any, loss: Callable,
                optimizer: Any, clip_gradient_norm_to_value: float = 0.0, ema_decay: float = 0.0) -> str:
-    """Translates the step for all cores of one pipeline, see `stable_hlo.lower`; one partition is for one device.
+    """Translate the step for all cores of one pipeline, see `stable_hlo.lower`; one partition is for one device.
 
     The arguments are as in `spmd_step.SpmdStep`, and `loss` as tasks have it.
 
@@ -208,7 +208,7 @@ def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, ta
 
 
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
-    """Compiles the programs of the devices of a plan, without allocating anything.
+    """Compile the programs of the devices of a plan, without allocating anything.
 
     With tpu_route='spmd' this is one program for all devices, otherwise the functions of each. 'auto' takes the route
     of a training run on a system of that topology. The one program is that of a single replica, with the whole batch.
@@ -239,7 +239,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Returns params without 'auto' for the route, and a sentence that says what is compiled.
+    """Return params without 'auto' for the route, and a sentence that says what is compiled.
 
     Everything that a training run would refuse, before or after its system is started, is refused here too.
     """
@@ -257,7 +257,7 @@ def _route(params, topology):
 
 def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
                  fast: bool = False) -> list[CompiledDevice]:
-    """Compiles every function of each device; see `compile_stages`."""
+    """Compile every function of each device; see `compile_stages`."""
     plan, twins = planned.plan, _twins(planned.plan)
     kept = sorted(set(twins))
     task, specs, target_specs = _task_and_specs(planned.params)
@@ -271,7 +271,7 @@ def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, 
 
 
 def _twins(plan):
-    """Returns for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
+    """Return for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
 
     Only with gpipe, a device does the same in every position. The first stage needs no gradient of its inputs, and the
     last one has the loss.
@@ -288,7 +288,7 @@ def _twins(plan):
 
 
 def _only(kept, ends, body):
-    """Returns the body's params with only the layers of some stages."""
+    """Return the body's params with only the layers of some stages."""
     runs = [body.layers[start:end] for start, end in zip([0, *ends], ends)]
     return body.Set(
         layers=[layer for stage in kept for layer in runs[stage]], num_partitions=len(kept),
@@ -296,14 +296,14 @@ def _only(kept, ends, body):
 
 
 def _of_stage(stage, device):
-    """Returns a device for another stage; the names of calls begin with the number of their stage."""
+    """Return a device for another stage; the names of calls begin with the number of their stage."""
     programs = [(_STAGE.sub(str(stage), name), program) for name, program in device.programs]
     return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
 
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
                     topology: str) -> tpu_compiler.CompiledProgram:
-    """Compiles the training step of an experiment, whose params have no 'auto', as one program for all cores."""
+    """Compile the training step of an experiment, whose params have no 'auto', as one program for all cores."""
     task, specs, target_specs = _task_and_specs(params)
     body, train = experiment.body_params(params), params.train
     program = lower_spmd(
@@ -321,7 +321,7 @@ def _task_and_specs(params):
 
 
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
-    """Returns a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
+    """Return a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
     # Tensors that the step replaces count once, as when the step runs.
     total, limit = program.arguments + program.temporaries, topologies.memory(topology)
     table = text_tables.table(
@@ -334,7 +334,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
 
 
 def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> str:
-    """Returns a table of the planner's and the compiler's figures, one row per device, and one sentence."""
+    """Return a table of the planner's and the compiler's figures, one row per device, and one sentence."""
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),

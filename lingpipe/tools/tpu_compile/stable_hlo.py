@@ -24,7 +24,7 @@ _BITS = {'pred': 8, 'token': 0}
 
 
 def lower(function: Callable, *specs: Any) -> str:
-    """Translates a function to StableHLO.
+    """Translate a function to StableHLO.
 
     Args:
         function: function of nests of tensors. Only the shape and dtype of variables that it uses matter.
@@ -64,21 +64,21 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Numbers functions, because TensorFlow gives loops and branches other names in every process."""
+    """Number functions, because TensorFlow gives loops and branches other names in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):
-    """Unpacks a boolean constant: TensorFlow's MLIR writes it as bits, the newer MLIR that reads it expects bytes."""
+    """Unpack a boolean constant: TensorFlow's MLIR writes it as bits, the newer MLIR that reads it expects bytes."""
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()
 
 
 def collectives(text: str) -> dict:
-    """Returns a dictionary from each kind of communication between devices to the list of its results' shapes."""
+    """Return a dictionary from each kind of communication between devices to the list of its results' shapes."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -86,12 +86,12 @@ def collectives(text: str) -> dict:
 
 
 def num_products(text: str) -> int:
-    """Returns the number of matrix products and convolutions; one in the body of a loop counts once."""
+    """Return the number of matrix products and convolutions; one in the body of a loop counts once."""
     return len(_PRODUCT.findall(text))
 
 
 def entry_sizes(text: str) -> tuple:
-    """Returns the bytes of each argument and of each output, as two lists, including the device's padding.
+    """Return the bytes of each argument and of each output, as two lists, including the device's padding.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
 

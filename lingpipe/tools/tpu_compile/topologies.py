@@ -18,13 +18,13 @@ KINDS = tuple(dict.fromkeys(topology.split(':')[0] for topology in _DEVICES))
 
 
 def memory(topology: str) -> int:
-    """Returns the bytes that the compiler lets a program use on one device of a topology."""
+    """Return the bytes that the compiler lets a program use on one device of a topology."""
     kind = topology.split(':')[0]
     return accelerators.find(kind).memory // _DEVICES_OF_AN_ACCELERATOR.get(kind, 1)
 
 
 def mesh(topology: str) -> list[int]:
-    """Returns the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
+    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
 
     For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
     """
@@ -34,12 +34,12 @@ def mesh(topology: str) -> list[int]:
 
 
 def num_devices(topology: str) -> int:
-    """Returns the number of devices of a topology that `check` accepts."""
+    """Return the number of devices of a topology that `check` accepts."""
     return _DEVICES[topology]
 
 
 def check(topology: str, num_devices: int = 1) -> None:
-    """Raises ValueError if a topology is not known, or has fewer devices than are wanted.
+    """Raise ValueError if a topology is not known, or has fewer devices than are wanted.
 
     Args:
         topology: chips in each direction, such as 'v5e:2x2'. A chip of v2, v3 and v4 is two devices, others are one.
@@ -57,7 +57,7 @@ def check(topology: str, num_devices: int = 1) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raises ValueError if a topology is not known, or a pipeline would find no room in it.
+    """Raise ValueError if a topology is not known, or a pipeline would find no room in it.
 
     Args:
         num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.

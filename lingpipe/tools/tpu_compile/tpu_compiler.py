@@ -90,7 +90,7 @@ class TpuCompiler:
 
     def compile(self, program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
                 fast: bool = False, num_replicas: int = 1) -> CompiledProgram:
-        """Compiles one program.
+        """Compile one program.
 
         Args:
             program: StableHLO as text, as `stable_hlo.lower` returns it.
@@ -119,7 +119,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Returns `(x, y, z, core of the chip)` of each replica of a program, host by host, with one on every device.
+        """Return `(x, y, z, core of the chip)` of each replica of a program, host by host, with one on every device.
 
         Raises:
             ValueError: the topology is unknown.
@@ -132,7 +132,7 @@ class TpuCompiler:
         return [tuple(each) for each in answer['coordinates']]
 
     def _answer(self, request):
-        """Returns an answer from a file; without one, that of the compiler, which is kept if it is of use again."""
+        """Return an answer from a file; without one, that of the compiler, which is kept if it is of use again."""
         if self._cache_dir is None:
             return self._ask('compile', request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
@@ -160,7 +160,7 @@ class TpuCompiler:
 def compile_program(program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
                     timeout_seconds: int = 600, fast: bool = False,
                     cache_dir: str | None = None) -> CompiledProgram:
-    """Compiles one program as `TpuCompiler` does, which starts its process only once for several programs."""
+    """Compile one program as `TpuCompiler` does, which starts its process only once for several programs."""
     with TpuCompiler(cache_dir, timeout_seconds) as compiler:
         return compiler.compile(program, topology, num_devices, spmd, fast)
 
@@ -225,7 +225,7 @@ def _key(request):
 
 
 def _read(path):
-    """Returns the answer in a file; None if there is no file, or a corrupt one."""
+    """Return the answer in a file; None if there is no file, or a corrupt one."""
     try:
         return json.loads(gzip.decompress(path.read_bytes()))
     except FileNotFoundError:
@@ -236,7 +236,7 @@ def _read(path):
 
 
 def _write(path, answer):
-    """Writes an answer atomically: the file is complete, or does not exist."""
+    """Write an answer atomically: the file is complete, or does not exist."""
     partial = path.with_suffix(f'.{os.getpid()}')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ _OPTIMIZATION_LEVEL_O1 = 19
 
 
 def main() -> None:
-    """Answers each request until the other end is closed."""
+    """Answer each request until the other end is closed."""
     os.environ.update(_ENVIRONMENT)
     channel = connection.Connection(int(sys.argv[1]))
     while True:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _compile(program, topology, num_devices, spmd, fast, num_replicas):
-    """Returns the fields of a `CompiledProgram`; for the arguments see `TpuCompiler.compile`."""
+    """Return the fields of a `CompiledProgram`; for the arguments see `TpuCompiler.compile`."""
     from jaxlib import _jax
     from jaxlib.mlir import ir
     devices = _devices(topology)[:num_devices * num_replicas]
@@ -59,7 +59,7 @@ def _compile(program, topology, num_devices, spmd, fast, num_replicas):
 
 
 def _coordinates(topology):
-    """Returns a dictionary with the list of `[x, y, z, core of the chip]` of the devices, in their order."""
+    """Return a dictionary with the list of `[x, y, z, core of the chip]` of the devices, in their order."""
     return {'coordinates': [[*device.coords, device.core_on_chip] for device in _devices(topology)]}
 
 
@@ -88,7 +88,7 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """Erases the operation in which TensorFlow copies donated tensors: StableHLO lacks it, and does not need it."""
+    """Erase the operation in which TensorFlow copies donated tensors: StableHLO lacks it, and does not need it."""
     copies = []
 
     def visit(operation):

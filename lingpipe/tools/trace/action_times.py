@@ -26,7 +26,7 @@ class TimeStamps:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Builds a stamp on the current device, a float64 of seconds since 1970, that waits for one or more tensors."""
+        """Build a stamp on the current device, a float64 of seconds since 1970, that waits for one or more tensors."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
@@ -35,7 +35,7 @@ class TimeStamps:
         return stamp
 
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
-        """Builds a stamp that waits until a device has computed a tensor.
+        """Build a stamp that waits until a device has computed a tensor.
 
         An accelerator's operations count as done when they are queued. Only a value that the host has received is
         certain to have been computed, so then the host reads the clock.
@@ -80,7 +80,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
-        """Returns what to subtract from a device's time to get this machine's time; 0 for devices of this machine."""
+        """Return what to subtract from a device's time to get this machine's time; 0 for devices of this machine."""
         host = _host(device)
         if host not in self._offsets:
             self._offsets[host] = 0.0 if host is None else min(self._try(host) for _ in range(_NUM_TRIES))[1]
@@ -94,7 +94,7 @@ class Clocks:
 
 
 def _host(device):
-    """Returns the CPU whose clock is that of a device; None for devices of this machine."""
+    """Return the CPU whose clock is that of a device; None for devices of this machine."""
     spec = tf.DeviceSpec.from_string(device)
     is_here = spec.job in (None, 'localhost', 'chief')
     return None if is_here else spec.replace(device_type='CPU', device_index=0).to_string()
@@ -128,7 +128,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Builds a call between two stamps; see `executor.Work`. Its results wait for the second stamp."""
+        """Build a call between two stamps; see `executor.Work`. Its results wait for the second stamp."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)
@@ -143,12 +143,12 @@ class ActionTimes:
         return late._replace(operation=end.op)
 
     def stamps(self) -> tf.Tensor:
-        """Returns, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
+        """Return, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
-        """Returns the actions of one step from its stamps.
+        """Return the actions of one step from its stamps.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
         action without computation has no call: it takes no time, after the previous action on its device.
@@ -160,7 +160,7 @@ class ActionTimes:
         return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
     def _times(self, stamps):
-        """Returns for each replica the dictionary from `Action` to its begin and end."""
+        """Return for each replica the dictionary from `Action` to its begin and end."""
         times = {}
         for ((replica, action), _, stamp), moments in zip(self._calls, stamps.tolist()):
             begin, end = (moment - self._clock_offset(stamp.device) for moment in moments)

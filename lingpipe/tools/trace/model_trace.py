@@ -35,11 +35,11 @@ class Traced:
         return training_trace.report(self.steps, self.batch_size, self.num_cores)
 
     def png(self) -> bytes:
-        """Returns the picture of a typical step above the simulated one, as the bytes of a PNG file."""
+        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
         return training_trace.picture(self.steps, self.row_names)
 
     def write(self, folder: str) -> None:
-        """Writes timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
+        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
         path = pathlib.Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
         (path / 'timeline.png').write_bytes(self.png())
@@ -48,7 +48,7 @@ class Traced:
 
 def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_weight: Any = None,
           num_steps: int = 3) -> Traced:
-    """Measures the forward and backward passes of some training steps, and changes nothing in the model.
+    """Measure the forward and backward passes of some training steps, and change nothing in the model.
 
     ::
 
@@ -93,7 +93,7 @@ class _Step:
                              'too. Make the variable by add_weight, or trace the model without this layer.')
 
     def run(self):
-        """Returns the `StepTimes` of one step."""
+        """Return the `StepTimes` of one step."""
         stamps = self._function(self._x, self._targets).numpy()
         schedule = self._pipe.schedule
         return StepTimes(schedule, self._times.spans(schedule, stamps), num_replicas=len(self._pipe.replicas))

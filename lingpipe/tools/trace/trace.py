@@ -31,7 +31,7 @@ class TraceProgram(train_program.TrainProgram):
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator: Any) -> StepTimes:
-        """Trains for one step, see `run`, and returns its times in seconds since 1970, by this machine's clock."""
+        """Train for one step, see `run`, and return its times in seconds since 1970, by this machine's clock."""
         asked = time.time()
         batch = next(iterator)
         input_wait = asked, time.time()
@@ -68,7 +68,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
-        """Stamps when the new values can be read, because a function reads a variable after it has assigned it."""
+        """Stamp when the new values can be read, because a function reads a variable after it has assigned it."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables] or [begin]
@@ -76,7 +76,7 @@ class TraceProgram(train_program.TrainProgram):
                 return stamps.when_computed(values[0], device)
 
     def _places(self):
-        """Lists for each device of all replicas its name and the trainable variables that it updates, each once."""
+        """List for each device of all replicas its name and the trainable variables that it updates, each once."""
         body, seen = self._task.body, set()
         num_devices = body.schedule.num_devices
         places = [None] * (len(body.replicas) * num_devices)
@@ -91,7 +91,7 @@ class TraceProgram(train_program.TrainProgram):
 
 
 def _of_devices(variables, devices):
-    """Returns for each of some devices the list of the variables there; of equal devices the first has them."""
+    """Return for each of some devices the list of the variables there; of equal devices the first has them."""
     owners = [variable_placement.owner(variable, devices) for variable in variables]
     places = [devices.index(owner) if owner in devices else 0 for owner in owners]
     return [[variable for variable, place in zip(variables, places) if place == index] for index in range(len(devices))]
@@ -116,7 +116,7 @@ class Trace:
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Records some steps after a few for warm-up, writes the files, and prints the table and the advice.
+        """Record some steps after a few for warm-up, write the files, and print the table and the advice.
 
         Raises:
             TrainingError: a loss is not finite, or the files cannot be written.
@@ -154,20 +154,20 @@ class Trace:
 
 
 def picture(steps: list[StepTimes], row_names: list[str]) -> bytes:
-    """Returns a PNG file: the step of median time, above one that is simulated on the mean times."""
+    """Return a PNG file: the step of median time, above one that is simulated on the mean times."""
     typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
     return trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, row_names)
 
 
 def simulated(steps: list[StepTimes]) -> StepTimes:
-    """Returns the `StepTimes` of a step whose actions and updates take mean measured times, and transfers no time."""
+    """Return the `StepTimes` of a step whose actions and updates take mean measured times, and transfers no time."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
 
 
 def report(steps: list, batch_size: int, num_cores: int | None = None) -> str:
-    """Returns the table of where the time went, and advice; see `trace_breakdown.advice`."""
+    """Return the table of where the time went, and advice; see `trace_breakdown.advice`."""
     schedule, parts = steps[0].schedule, dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
     milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in steps) * 1000
     rows = [[name, percent] for name, percent in trace_breakdown.input_shares(steps, parts).items()]
@@ -180,7 +180,7 @@ def report(steps: list, batch_size: int, num_cores: int | None = None) -> str:
 
 
 def row_names(body: gpipe_layer.GPipeLayer) -> list[str]:
-    """Returns for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
+    """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
     several = len(body.replicas) > 1
     return [_row_name(held, f'replica {replica}, ' if several else '')
             for replica, stages in enumerate(body.replicas) for held in _stages_of_devices(body.schedule, stages)]
@@ -198,6 +198,6 @@ def _row_name(held, replica):
 
 
 def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int | None:
-    """Returns how many processor cores the devices of a pipeline share, or None if they are accelerators."""
+    """Return how many processor cores the devices of a pipeline share, or None if they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
     return len(os.sched_getaffinity(0)) if any(on_cpu) else None

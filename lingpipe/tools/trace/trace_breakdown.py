@@ -17,12 +17,12 @@ _MOST_DOUBLINGS = 5
 
 
 def input_percent(steps: list) -> float:
-    """Returns the share of waiting for a batch in the time from its request to the end of its update, in per cent."""
+    """Return the share of waiting for a batch in the time from its request to the end of its update, in per cent."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
 def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
-    """Returns shares of a step in per cent that add up to 100, with waiting for input if that was measured."""
+    """Return shares of a step in per cent that add up to 100, with waiting for input if that was measured."""
     if not any(step.input_wait for step in steps):
         return parts
     waited = input_percent(steps)
@@ -30,7 +30,7 @@ def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_advice(steps: list[timeline.StepTimes]) -> str | None:
-    """Returns the sentence to print if devices wait too long for input, or None."""
+    """Return the sentence to print if devices wait too long for input, or None."""
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
@@ -57,13 +57,13 @@ class Breakdown:
 
 
 def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
-    """Returns the `Breakdown` of several `StepTimes`, the mean of theirs."""
+    """Return the `Breakdown` of several `StepTimes`, the mean of theirs."""
     parts = [dataclasses.astuple(breakdown(step)) for step in steps]
     return Breakdown(*map(statistics.fmean, zip(*parts)))
 
 
 def breakdown(step: timeline.StepTimes) -> Breakdown:
-    """Splits a step's time.
+    """Split a step's time.
 
     Two simulations of the same schedule divide the waiting: with equal stages only the bubble is left; with measured
     durations of all actions, bubble and imbalance are left. The rest of the waiting is transfer.
@@ -76,7 +76,7 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list) -> list[dict]:
-    """Returns for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
+    """Return for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
     A split B is another kind than a whole B.
     """
@@ -85,7 +85,7 @@ def mean_durations(steps: list) -> list[dict]:
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Returns {`Action`: seconds} of a pipeline with the measured amount of work, and equal stages, for every replica.
+    """Return {`Action`: seconds} of a pipeline with the measured amount of work, and equal stages, for every replica.
 
     The schedule may have another number of micro-batches of the measured size.
     """
@@ -113,7 +113,7 @@ def _means(measured, group_of):
 
 
 def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
-    """Returns sentences about the largest costs, and what to do about them.
+    """Return sentences about the largest costs, and what to do about them.
 
     There are no more micro-batches than examples. `num_cores` is None if devices are no virtual CPU devices.
     """
@@ -167,7 +167,7 @@ def _bubble(steps, parts, batch_size):
 
 
 def _smaller_bubble(steps, parts, batch_size):
-    """Returns the pair (M, bubble in per cent) of the first doubling of M with a small bubble, else of the last."""
+    """Return the pair (M, bubble in per cent) of the first doubling of M with a small bubble, else of the last."""
     schedule, best = steps[0].schedule, None
     if schedule.name not in schedules.SCHEDULES:
         return None

@@ -19,7 +19,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draws steps below each other, all on one scale of milliseconds since their batch was requested.
+    """Draw steps below each other, all on one scale of milliseconds since their batch was requested.
 
     Args:
         panels: dictionary from the title of a step to its times in seconds.
@@ -28,7 +28,7 @@ def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Fig
 
 
 def png(panels: Mapping[str, StepTimes], row_names: list[str]) -> bytes:
-    """Returns `figure` as the bytes of a PNG file."""
+    """Return `figure` as the bytes of a PNG file."""
     return drawing.png(figure(panels, row_names))
 
 
@@ -52,7 +52,7 @@ def _rows(title, step, row_names):
 
 
 def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1) -> str:
-    """Returns the text of a trace file.
+    """Return the text of a trace file.
 
     Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
     counted in its replica. Times are microseconds since the first batch was requested.

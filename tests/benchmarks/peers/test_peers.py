@@ -44,13 +44,13 @@ def fake_python(tmp_path):
 
 @pytest.fixture
 def torch_process(load_benchmark, monkeypatch):
-    """Returns the module that talks to the peers' processes."""
+    """Return the module that talks to the peers' processes."""
     return load_benchmark('peers.torch_process')
 
 
 @pytest.fixture
 def compare(torch_process, run_benchmark):
-    """Returns a function that runs the whole comparison; what it prints is its value."""
+    """Return a function that runs the whole comparison; what it prints is its value."""
     return functools.partial(run_benchmark, 'peers.step_time', *_TINY)
 
 

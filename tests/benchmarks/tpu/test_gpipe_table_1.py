@@ -13,7 +13,7 @@ MODEL = 'Transformer3'
 
 @pytest.fixture
 def row(load_benchmark, monkeypatch):
-    """Returns a function that makes the row of Transformer-3 from sizes of weights, slots, sums, ..., in MiB."""
+    """Return a function that makes the row of Transformer-3 from sizes of weights, slots, sums, ..., in MiB."""
     def make(sizes, *arguments, **whole):
         benchmark = load_benchmark('tpu.gpipe_table_1', *arguments)
         program = tpu_compiler.CompiledProgram(*[0] * 6, seconds=20.0, hlo='')
