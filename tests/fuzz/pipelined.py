@@ -59,7 +59,8 @@ class PipelinedModel:
         with tf.GradientTape(persistent=is_persistent) as tape:
             tape.watch(floats)
             outputs = self._pipe(x, training=True)
-            loss = tf.add_n([data.total(data.y, outputs, data.sample_weight), *self._pipe.losses])
+            parts = [data.total(data.y, outputs, data.sample_weight), *self._pipe.losses]
+            loss = tf.add_n([tf.cast(part, keras.config.floatx()) for part in parts])
         variables = [variable.value for variable in self._pipe.trainable_variables]
         gradients, of_inputs = tape.gradient(loss, [variables, floats])
         return Step(
