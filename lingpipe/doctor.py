@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lingpipe import text_tables
+from lingpipe import host_processor, text_tables
 
 # The releases that the test suite passes on; `.ci/test_versions` runs it on the first and on the last.
 TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
@@ -79,30 +79,19 @@ def examine(timeout_seconds: float = 120) -> Machine:
     Args:
         timeout_seconds: how long TensorFlow may take to import and to find its devices.
     """
-    flags = re.search(r'^flags\s*: (.*)', _read('/proc/cpuinfo'), re.MULTILINE)
+    flags = re.search(r'^flags\s*: (.*)', host_processor.cpu_information(), re.MULTILINE)
     known = (flags.group(1) if flags else '').split()
     driver = re.search(r'Kernel Module.*?\s(\d+\.[\d.]+)', _read(_NVIDIA_DRIVER))
     return Machine(
         system=f'{sys.platform} {platform.machine()}',
-        processor=processor_name(),
+        processor=host_processor.name(),
         instructions=[flag for flag in ('avx2', 'avx512f', 'amx_bf16') if flag in known],
-        num_cores=num_cores(),
+        num_cores=host_processor.num_cores(),
         memory=os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'),
         packages=_installed(),
         nvidia_driver=driver.group(1) if driver else None,
         tpu_files=sorted(file for pattern in _TPU_FILES for file in glob.glob(pattern)),
         tensorflow=_ask_tensorflow(timeout_seconds))
-
-
-def processor_name() -> str:
-    """Return the name of this machine's processor."""
-    name = re.search(r'^model name\s*: (.*)', _read('/proc/cpuinfo'), re.MULTILINE)
-    return name.group(1) if name else platform.processor() or platform.machine()
-
-
-def num_cores() -> int:
-    """Return how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def report(machine: Machine) -> str:

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from lingpipe import doctor
+from lingpipe import host_processor
 from lingpipe.cluster import child_process
 
 _LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
@@ -231,4 +231,4 @@ def mib_text(mib, digits=0):
 
 
 def _processor():
-    return f'{doctor.processor_name()}, {doctor.num_cores()} cores'
+    return f'{host_processor.name()}, {host_processor.num_cores()} cores'

@@ -33,7 +33,7 @@ from typing import Any, TextIO, TypeVar
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import doctor
+from lingpipe import host_processor
 from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
@@ -246,7 +246,7 @@ class LogDir:
 
 def versions() -> dict[str, str]:
     """Return what a run depends on, by name: the processor, GPUs, and versions of Python and packages."""
-    found = {'processor': f'{doctor.processor_name()}, {doctor.num_cores()} cores'}
+    found = {'processor': f'{host_processor.name()}, {host_processor.num_cores()} cores'}
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     if gpus:
         found['gpus'] = f'{len(gpus)} x {gpus[0].get("device_name", "unknown")}'
