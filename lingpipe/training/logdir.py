@@ -260,11 +260,21 @@ def versions() -> dict[str, str]:
 def changes(old: str, new: str) -> list[str]:
     """Return what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
 
-    Lines that only one of the texts has are of another version or another model.
+    Params in place of None, and elements that a list has more or less, are one change each. Other lines that only one
+    of the texts has are of another version or another model.
     """
-    before, after = (dict(line.split(' : ', 1) for line in text.splitlines() if ' : ' in line) for text in (old, new))
-    return [f'{name} : {_shown(before[name])} -> {_shown(value)}' for name, value in after.items()
-            if name in before and before[name] != value]
+    before, after = map(_with_classes, (old, new))
+    names = dict.fromkeys([*after, *before])
+    of_one = [name for name in names if name.endswith(']') and (name in before) != (name in after)]
+    outer = [name for name in of_one if not any(name != each and name.startswith(each) for each in of_one)]
+    return [f'{name} : {_shown(before.get(name, "nothing"))} -> {_shown(after.get(name, "nothing"))}' for name in names
+            if before.get(name) != after.get(name) and (name in outer or name in before and name in after)]
+
+
+def _with_classes(text: str) -> dict[str, str]:
+    """Return {path: value} of a text of params, in which Params have the value of their class."""
+    lines = [line.split(' : ', 1) for line in text.splitlines() if ' : ' in line]
+    return {name.removesuffix('.cls'): value for name, value in lines}
 
 
 def of_the_model(changed: list[str]) -> list[str]:

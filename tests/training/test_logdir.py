@@ -2,9 +2,11 @@ import fcntl
 import os
 import platform
 
+import keras
 import pytest
 import tensorflow as tf
 
+from lingpipe import layers
 from lingpipe.training import checkpoint_contents, errors, logdir
 
 
@@ -24,6 +26,24 @@ def test_the_params_of_a_run_read_back(finished, tiny):
     fresh = tiny.params(train__max_steps=99, task__name='other', **{'task__body__layers[1]__units': 5})
     assert fresh != written
     assert fresh.FromText(text) == written
+
+
+def test_what_a_text_of_params_has_more_or_less_is_a_change(tiny):
+    """Another layer without weights, or no schedule, would else resume, or be evaluated, without a word."""
+    before = tiny.params()
+    after = before.Copy()
+    after.train.lr_schedule = None
+    after.task.metrics = [layers.KerasParams(keras.metrics.TopKCategoricalAccuracy)]
+    after.task.body.layers.append(layers.KerasParams(keras.layers.Softmax))
+    after.Define('new', 1, 'A field of a later version.')
+    there = ['task.body.layers[5] : nothing -> type/keras.layers/Softmax',
+             'task.metrics[0] : nothing -> type/keras.metrics/TopKCategoricalAccuracy',
+             'train.lr_schedule : type/keras.optimizers.schedules/ExponentialDecay -> NoneType']
+    assert logdir.changes(before.ToText(), after.ToText()) == there
+    assert logdir.of_the_model(there) == there[:2]
+    back = [' : '.join([name, ' -> '.join(reversed(values.split(' -> ')))])
+            for name, values in (change.split(' : ') for change in there)]
+    assert sorted(logdir.changes(after.ToText(), before.ToText())) == sorted(back)
 
 
 def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
