@@ -81,7 +81,7 @@ def _log_lines_held_back():
     """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = _Held(), os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    with _unnamed_file() as file:
         os.dup2(file.fileno(), 2)
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
         try:
@@ -94,6 +94,11 @@ def _log_lines_held_back():
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
             with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
                 os.write(2, b''.join(shown))
+
+
+def _unnamed_file():
+    """Return a file in memory, which Linux has: the disks of temporary files may be full, or cannot be written to."""
+    return open(os.memfd_create('log lines'), 'w+b') if hasattr(os, 'memfd_create') else tempfile.TemporaryFile()
 
 
 def show_life(path: str | None) -> None:

@@ -54,6 +54,13 @@ def test_lines_of_the_log_are_held_back_and_others_and_later_ones_are_not(start)
     assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
 
 
+@pytest.mark.skipif(not hasattr(os, 'memfd_create'), reason='needs files in memory, which Linux has')
+def test_no_disk_is_needed_to_hold_lines_back(start):
+    """A full disk ends no command before it begins."""
+    finished = start(setup='import tempfile; tempfile.tempdir = "/nowhere"')
+    assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
+
+
 def test_all_lines_are_shown_when_the_import_fails(start):
     finished = start(then="raise ImportError('no library')")
     assert finished.returncode != 0
