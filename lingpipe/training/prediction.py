@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.input import base_input
 from lingpipe.models import image_classifier
 from lingpipe.training import errors, inference
 from lingpipe.training import logdir as logdirs
@@ -45,9 +46,11 @@ class Prediction(inference.TrainedTask):
 
         Raises:
             TrainingError: there is no checkpoint, or it cannot be read.
-            ValueError: there are no such files, or the input reads none.
+            ValueError: there are no such files, the input reads none, or the output would replace one.
         """
         if output is not None:
+            if os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
+                raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
             tf.io.gfile.makedirs(os.path.dirname(output) or '.')
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)

@@ -60,3 +60,11 @@ def test_images_are_resized_and_normalised_as_in_evaluation(tiny, files):
 def test_what_cannot_be_predicted_is_refused(tiny, copied, change, files, error, message):
     with pytest.raises(error, match=message):
         prediction.Prediction(tiny.params().Set(**change), str(copied)).run(files)
+
+
+def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
+    (tmp_path / 'link.png').symlink_to(files[0] / '0.png')
+    before = (files[0] / '0.png').read_bytes()
+    with pytest.raises(ValueError, match='link.png is also the --input, which would be lost. Give another'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
+    assert (files[0] / '0.png').read_bytes() == before
