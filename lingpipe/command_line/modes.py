@@ -99,8 +99,8 @@ def _inspect_params(params, unused_datasets, unused_placement, given):
 
 def _inspect_model(params, unused_datasets, placement, given):
     from lingpipe.training import experiment, inspection
-    input_spec = params.input.cls.InputSpec(params.input)
-    print(inspection.model_analysis(experiment.body_params(params), input_spec, placement.devices))
+    print(inspection.model_analysis(
+        experiment.body_params(params), experiment.input_spec(params), placement.devices))
 
 
 def _plan(params, unused_datasets, unused_placement, given):

@@ -251,7 +251,7 @@ def _with_spmd(params, mesh):
 def _check(params, num_replicas, is_choosing=False):
     """Build what would run, without allocating anything; if a route is chosen, refuse what would be inefficient."""
     spmd_cores.validate(params.task.body)
-    specs, pipe = params.input.cls.InputSpec(params.input), _built(params)
+    specs, pipe = experiment.input_spec(params), _built(params)
     for group_size in batch_normalization.group_sizes(pipe.stack):
         collectives.equal_groups(group_size, num_replicas)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
@@ -266,7 +266,7 @@ def _check(params, num_replicas, is_choosing=False):
 
 def _built(params):
     body = experiment.body_params(params).Set(partition_by='flops')
-    return stage_calls.unallocated_pipeline(body, params.input.cls.InputSpec(params.input))
+    return stage_calls.unallocated_pipeline(body, experiment.input_spec(params))
 
 
 def _groups(params):
@@ -318,7 +318,7 @@ def _check_replicas(params, mesh):
     p, mesh = params.task.body, list(map(int, mesh))
     tpu_replicas.computation_shape(mesh, p.num_partitions)
     replicas = math.prod(mesh) // p.num_partitions
-    size = tf.nest.flatten(params.input.cls.InputSpec(params.input))[0].shape[0]
+    size = tf.nest.flatten(experiment.input_spec(params))[0].shape[0]
     if size % (replicas * p.num_micro_batches):
         raise ValueError(
             f'batch_size={size} is not a multiple of {replicas} replicas times '

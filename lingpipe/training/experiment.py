@@ -15,6 +15,7 @@ from lingpipe.training import initial_weights, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
+_SIZES = 'batch_size', 'image_size', 'sequence_length', 'source_length', 'target_length', 'num_features'
 _LARGEST_SEED = 2**32 - 1  # NumPy's
 _SMALLEST_NUMBERS = {
     'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
@@ -96,6 +97,19 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
         p.seed = random_seed
     with waits.for_input(base_input.source_of(p)):
         return p.Instantiate()
+
+
+def input_spec(params: hyperparams.Params) -> Any:
+    """Return the nest of the `tf.TensorSpec`s of what the body of an experiment takes; prepare no data.
+
+    Raises:
+        ValueError: a size of the input, which is not built and so not checked, cannot be one.
+    """
+    p = params.input
+    for field in _SIZES:
+        if field in p and (p.Get(field) is not None or field == 'batch_size'):
+            _check_at_least(f'input.{field}', p.Get(field), 1, int)
+    return p.cls.InputSpec(p)
 
 
 def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] | None = None,

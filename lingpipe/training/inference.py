@@ -38,7 +38,7 @@ class Exporter:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         self._logdir.warn_of_another_model(params.ToText())
-        self._params, self._input_spec = params, params.input.cls.InputSpec(params.input)
+        self._params, self._input_spec = params, experiment.input_spec(params)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
         name = params.task.name or 'model'
@@ -134,7 +134,7 @@ class TrainedTask:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require()
         self._logdir.warn_of_another_model(params.ToText())
-        self._input_spec = params.input.cls.InputSpec(params.input)
+        self._input_spec = experiment.input_spec(params)
         self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
         self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
 

@@ -187,7 +187,7 @@ def _subject(model: Any, input_specs: Any) -> _Subject:
 @_subject.register
 def _(params: hyperparams.Params, input_specs: Any) -> _Subject:
     if 'task' in params:
-        specs = input_specs or params.input.cls.InputSpec(params.input)
+        specs = input_specs or experiment.input_spec(params)
         count = functools.partial(training_optimizer.num_slots, params.train)
         return _Subject(params, experiment.body_params(params), specs, optimizer=count)
     if input_specs is None:

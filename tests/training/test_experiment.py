@@ -49,3 +49,12 @@ def test_evaluation_measures_nothing_and_needs_no_room_for_training(tiny):
     assert params.task.body.partition_by == 'time'
     by_params = experiment.evaluation_params(tiny.params(task__body__partition_by='params'))
     assert by_params.task.body.partition_by == 'params'
+
+
+@pytest.mark.parametrize('field, value', [
+    ('batch_size', 'auto'), ('batch_size', None), ('batch_size', 0), ('image_size', -3)])
+def test_a_size_of_an_input_that_is_not_built_is_checked(tiny, field, value):
+    """As for the modes that only describe the model: `inspect_model`, `plan` and `export`."""
+    with pytest.raises(ValueError, match=f'^input.{field}={value!r} is not possible: .* Set it to 1 at least'):
+        experiment.input_spec(tiny.params(**{f'input__{field}': value}))
+    assert experiment.input_spec(tiny.params()) == SPEC
