@@ -16,7 +16,9 @@ from lingpipe.training import initial_weights, trackers
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
 _SIZES = 'batch_size', 'image_size', 'sequence_length', 'source_length', 'target_length', 'num_features'
-_LARGEST_SEED = 2**32 - 1  # NumPy's
+_LARGEST_FLOAT = 3.4e38  # of float32, in which gradients are; beyond it numbers are infinite
+_LARGEST = {'random_seed': 2**32 - 1, 'steps_per_loop': 2**31 - 1,  # NumPy's, and that of TensorFlow's loops
+            'clip_gradient_norm_to_value': _LARGEST_FLOAT, 'l2_regularizer_weight': _LARGEST_FLOAT}
 _SMALLEST_NUMBERS = {
     'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
     'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
@@ -29,12 +31,14 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
+    for field, largest in _LARGEST.items():
+        if train.Get(field) > largest:
+            smallest = {**_SMALLEST_INTEGERS, **_SMALLEST_NUMBERS}[field]
+            raise ValueError(f'train.{field}={train.Get(field)!r} is not possible: it must be {largest} at most. Set '
+                             f'it to {smallest}, for instance.')
     if not isinstance(train.save_async, bool):
         raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
                          'one of them.')
-    if train.random_seed > _LARGEST_SEED:
-        raise ValueError(f'train.random_seed={train.random_seed} is not possible: it must be {_LARGEST_SEED} at most. '
-                         'Set it to 0, for instance.')
     _check_learning_rate(train)
     initial_weights.validate(train)
     trackers.validate(train.trackers)

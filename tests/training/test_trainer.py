@@ -262,9 +262,10 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
 @pytest.mark.parametrize('field, value', [
     ('train.max_steps', -1), ('train.max_steps', 1e6), ('train.steps_per_loop', 0), ('train.save_max_to_keep', 0),
     ('train.summary_interval_steps', -1), ('train.save_interval_seconds', -1.0), ('train.ema_decay', 1.0),
-    ('train.clip_gradient_norm_to_value', float('nan')), ('eval.interval_steps', True), ('train.save_async', 1),
+    ('train.clip_gradient_norm_to_value', float('nan')), ('train.clip_gradient_norm_to_value', float('inf')),
+    ('eval.interval_steps', True), ('train.save_async', 1), ('train.l2_regularizer_weight', float('inf')),
     ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None), ('train.learning_rate', -0.1),
-    ('train.learning_rate', float('nan')), ('train.random_seed', 2**32), ('train.ema_decay', '0.9'),
+    ('train.learning_rate', float('nan')), ('train.random_seed', 2**32), ('train.steps_per_loop', 2**32), ('train.ema_decay', '0.9'),
     ('train.init_from_checkpoint', 3)])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
     with pytest.raises(ValueError, match=f'^{field}={value!r} is not possible: .* must be .*Set it to'):
