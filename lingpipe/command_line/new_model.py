@@ -71,12 +71,19 @@ def write(words: Sequence[str]) -> str:
 
 
 def _check_is_new(module, first, path):
+    """Refuse a file that is there, that would hide an installed module, or that Python would not find."""
     if path.exists():
         raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
-    is_installed = not os.path.isdir(first) and importlib.util.find_spec(first) is not None
-    if is_installed and module == first:
-        raise ValueError(f'{module} is the name of an installed Python module, which this file would hide. Choose '
-                         'another name.')
+    hiding = [path.with_suffix('') / '__init__.py', *(
+        folder.with_suffix('.py') for folder in path.parents[:-1] if not (folder / '__init__.py').exists())]
+    for other in hiding:
+        if other.exists():
+            raise ValueError(f'{other} exists, and Python would find it instead of {path}. Choose another name.')
+    is_ours = first == 'params' and module != first or os.path.exists(os.path.join(first, '__init__.py'))
+    installed = None if is_ours else importlib.util.find_spec(first)
+    if installed is not None and installed.origin is not None:
+        raise ValueError(f'{first} is the name of an installed Python module, which would hide this file, or be hidden '
+                         'by it. Choose another name.')
 
 
 def _class_name(name):

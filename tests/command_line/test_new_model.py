@@ -37,10 +37,14 @@ def test_a_new_model_trains_as_it_was_written(run, tmp_path):
 @pytest.mark.parametrize(('words', 'sentence'), [
     ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is not a name of a Python"),
     (['class'], "'class' is not a name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
-    (['there'], 'there.py exists already')])
+    (['there'], 'there.py exists already'), (['keras.mine'], 'keras is the name of an installed Python module'),
+    (['there.mine'], 'there.py exists, and Python would find it instead of there/mine.py'),
+    (['package'], 'package/__init__.py exists, and Python would find it instead of package.py')])
 def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'there.py').write_text('x = 1\n')
+    (tmp_path / 'package').mkdir()
+    (tmp_path / 'package/__init__.py').write_text('')
     with pytest.raises(ValueError, match=sentence):
         new_model.write(words)
-    assert [path.name for path in tmp_path.iterdir()] == ['there.py']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['package', 'there.py']
