@@ -1,5 +1,6 @@
 """The mode `predict`: classes of files of images or texts by a trained model."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -45,13 +46,16 @@ class Prediction(inference.TrainedTask):
             path: checkpoint; None: the newest.
 
         Raises:
-            TrainingError: there is no checkpoint, or it cannot be read.
+            TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
             ValueError: there are no such files, the input reads none, or the output would replace one.
         """
         if output is not None:
             if os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
                 raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
-            tf.io.gfile.makedirs(os.path.dirname(output) or '.')
+            with _errors_in_words(output):
+                tf.io.gfile.makedirs(os.path.dirname(output) or '.')
+                logdirs.replace_text(f'{output}.new', '')  # so that a file that cannot be written costs no time
+                tf.io.gfile.remove(f'{output}.new')
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
@@ -59,7 +63,8 @@ class Prediction(inference.TrainedTask):
         if output is None:
             print(text, end='', flush=True)
             return lines
-        logdirs.replace_text(output, text)
+        with _errors_in_words(output):
+            logdirs.replace_text(output, text)
         num_bad = sum('problem' in line for line in lines)
         bad = f', {num_bad:,} of them not possible' if num_bad else ''
         print(f'step {step}: {count:,} predictions in {output}{bad}', flush=True)
@@ -77,3 +82,13 @@ class Prediction(inference.TrainedTask):
     def _name_of(self, number: int) -> str:
         known = self._class_names
         return known[number] if known and number < len(known) else str(number)
+
+
+@contextlib.contextmanager
+def _errors_in_words(output: str) -> Iterator[None]:
+    try:
+        yield
+    except (tf.errors.OpError, errors.TrainingError) as error:
+        raise errors.TrainingError(
+            f'--output={output} cannot be written ({errors.reason(error.__cause__ or error)}). Give a file in a folder '
+            'of yours on a disk with free space.') from error

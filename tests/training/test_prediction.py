@@ -68,3 +68,12 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     with pytest.raises(ValueError, match='link.png is also the --input, which would be lost. Give another'):
         prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
     assert (files[0] / '0.png').read_bytes() == before
+
+
+@pytest.mark.parametrize('output', ['file/a.jsonl', 'folder'])
+def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path, output):
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'folder').mkdir()
+    with pytest.raises(errors.TrainingError, match=rf'^--output=.*{output} cannot be written \(.*\). Give a file in'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path / output))
+    assert not list(tmp_path.glob('*.new'))
