@@ -36,8 +36,10 @@ def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], 
 
 def _dry_run(params, datasets, placement):
     """Do what comes before the first step, in a log directory of its own, and show the plan."""
-    from lingpipe.training import planning, trainer
+    from lingpipe.training import logdir, planning, trackers, trainer
     with tempfile.TemporaryDirectory() as folder:
+        trackers.validate(params.train.trackers)
+        trackers.Trackers(params.train.trackers, logdir.LogDir(folder))  # their libraries are there; none gets a run
         trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
     print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.')
 

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import weakref
 
 import keras
@@ -210,6 +211,14 @@ def test_a_dry_run_ends_before_the_first_step(tiny, tmp_path, capsys, monkeypatc
     text = capsys.readouterr().out
     assert 'every input gives a batch: nothing is wrong.' in text and 'Needs ' in text and 'First step' not in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_refuses_trackers_that_training_would_refuse(tiny, monkeypatch):
+    with pytest.raises(ValueError, match="^train.trackers='mlflow' is not possible: it must be a list"):
+        modes._dry_run(tiny.params(train__trackers='mlflow'), {}, None)
+    monkeypatch.setitem(sys.modules, 'wandb', None)
+    with pytest.raises(ValueError, match="^train.trackers has 'wandb', but the package wandb cannot be imported"):
+        modes._dry_run(tiny.params(train__trackers=['wandb']), {}, None)
 
 
 def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_path, assert_same_checkpoint):
