@@ -1,5 +1,6 @@
 """A Keras Sequential or Functional model as a list of units that can be cut anywhere, even across skips."""
 
+import itertools
 import math
 from typing import Any
 
@@ -88,7 +89,7 @@ class ModelGraph:
 
     def __init__(self, model: keras.Model) -> None:
         self.model = model
-        self._functional, self.units, self._outputs = model_units.flatten_model(model)
+        self._functional, self.units, self._outputs, self._graphs = model_units.flatten_model(model)
         self.output_specs: list[tf.TensorSpec] = []
         self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
         self._first_units: dict[int, int] = {}
@@ -117,6 +118,16 @@ class ModelGraph:
     def refuse_micro_batches(self) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
         model_checks.refuse_mixed_rows(self, self._outputs)
+
+    def refuse_changes(self) -> None:
+        """Raise ValueError if the graph of the model, or of one nested in it, is another than when it was cut."""
+        now = model_units.flatten_model(self.model).graphs
+        for before, after in itertools.zip_longest(self._graphs, now, fillvalue=('', None)):
+            if before != after:
+                raise ValueError(
+                    f'Model {before[0] or after[0]!r} calls other layers, or calls them otherwise, than when the '
+                    'pipeline was made of it: by add or pop, or because an attribute that its call reads has changed. '
+                    'Make a new pipeline of it by GPipeLayer.from_keras.')
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
         """Flatten a user's inputs of the model into a list of tensors, cast and reshaped as the model does.

@@ -86,11 +86,14 @@ class FlatModel(NamedTuple):
         functional: the graph of layer calls that Keras holds for the model.
         units: list of `Unit`, each after those that it reads.
         outputs: list of the numbers of the values that the model returns, flat.
+        graphs: list of pairs: the name of each model, itself and those nested in it, and what its graph was when it was
+            flattened; None for a model that stays whole. The graphs of a model that has not changed are equal.
     """
 
     functional: Any
     units: list
     outputs: list
+    graphs: list
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
@@ -104,10 +107,11 @@ def flatten_model(model: keras.Model) -> FlatModel:
     """
     functional = _require_functional(model)
     flattening = _Flattening(len(functional.inputs))
+    flattening.graphs.append((model.name, functional))
     outputs = flattening.inline(functional, list(range(len(functional.inputs))), '', _dtype_inside(model, None))
     if not flattening.units:
         raise ValueError(f'Model {model.name!r} computes nothing between its inputs and outputs. Add layers to it.')
-    return FlatModel(functional, flattening.units, outputs)
+    return FlatModel(functional, flattening.units, outputs, flattening.graphs)
 
 
 def flat_inputs(functional: Any, inputs: Any) -> list:
@@ -132,7 +136,7 @@ class _Flattening:
     """
 
     def __init__(self, num_inputs):
-        self.units = []
+        self.units, self.graphs = [], []
         self._num_values = num_inputs
         self._num_calls = collections.Counter()
 
@@ -141,6 +145,8 @@ class _Flattening:
         values = dict(zip(map(id, functional.inputs), inputs))
         for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)
+            if isinstance(node.operation, keras.Model):
+                self.graphs.append((name, nested and nested.description))
             if nested is not None:
                 results = self._enter(nested, values, f'{name}/', _dtype_inside(node.operation, dtype))
             else:
@@ -177,11 +183,19 @@ class NestedInputs(NamedTuple):
 
 
 class _Nested(NamedTuple):
-    """A call of a model that its layers can replace: its graph, the symbolic inputs, and a mask or None for each."""
+    """A call of a model that its layers can replace.
+
+    Attributes:
+        functional: its graph.
+        inputs: list of the symbolic inputs.
+        masks: list of a mask or None for each.
+        description: what is equal for equal graphs.
+    """
 
     functional: Any
     inputs: list
     masks: list
+    description: Any
 
 
 def _nested(node):
@@ -192,7 +206,8 @@ def _nested(node):
     functional = _functional_of(node.operation)
     if functional is None:
         graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
-        return None if graph is None else _Nested(graph.functional, graph.inputs, [None] * len(graph.inputs))
+        return None if graph is None else _Nested(
+            graph.functional, graph.inputs, [None] * len(graph.inputs), graph.description)
     bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **node.arguments.kwargs).arguments
     inputs = flat_inputs(functional, bound.pop('inputs'))
     mask = bound.pop('mask', None)
@@ -200,7 +215,7 @@ def _nested(node):
     leaves = [*inputs, *(mask for mask in masks if mask is not None)]
     if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
         return None
-    return _Nested(functional, inputs, masks)
+    return _Nested(functional, inputs, masks, functional)
 
 
 def _functional_of(model):

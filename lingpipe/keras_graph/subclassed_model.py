@@ -15,10 +15,12 @@ class CallGraph(NamedTuple):
     Attributes:
         functional: the graph, a Functional model over the same layers.
         inputs: list of the symbolic tensors that the call receives, in the order of `functional.inputs`.
+        description: list in which equal calls are equal.
     """
 
     functional: Any
     inputs: list
+    description: list
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
@@ -40,17 +42,10 @@ def graph_of_call(node: Any) -> CallGraph | None:
     traces = [_trace(node, training) for training in (True, False)]
     if None in traces or traces[0].description != traces[1].description:
         return None
-    graph = traces[0].graph
+    graph = traces[0]
     owned = {id(variable) for operation in graph.functional.operations if isinstance(operation, keras.layers.Layer)
              for variable in operation.variables}
     return graph if all(id(variable) in owned for variable in model.variables) else None
-
-
-class _Trace(NamedTuple):
-    """A `CallGraph`, and a list in which equal calls are equal."""
-
-    graph: CallGraph
-    description: list
 
 
 def _is_more_than_its_call(model, node):
@@ -80,7 +75,7 @@ def _trace(node, training):
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
     description = _description(functional, training)
-    return None if description is None else _Trace(CallGraph(functional, inputs), description)
+    return None if description is None else CallGraph(functional, inputs, description)
 
 
 def _require_runnable(functional):

@@ -100,7 +100,7 @@ class PipelineModel(model_surface.ModelSurface):
 
         Slots follow weights that another pipeline of the same layers has moved since.
         """
-        self._follow_layers()
+        self._follow_layers(self.train_function)
         self._refuse_new_weights()
         if self.optimizer is not None and self.pipe.built:
             optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
@@ -109,17 +109,20 @@ class PipelineModel(model_surface.ModelSurface):
     def make_predict_function(self, force: bool = False) -> Any:
         """Refuse overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
-        self._follow_layers()
+        self._follow_layers(self.predict_function)
         return super().make_predict_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
         """Place weights that layers got since; see `keras.Model.make_test_function`."""
-        self._follow_layers()
+        self._follow_layers(self.test_function)
         return super().make_test_function(force)
 
-    def _follow_layers(self):
+    def _follow_layers(self, function):
+        """Place new weights; a function that is to be traced, None so far, would see layers of other calls."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
+            if function is None:
+                self.pipe.source.refuse_changes()
             self.pipe.place_new_weights()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -101,6 +101,9 @@ class LayersOfParams:
         """
         model_checks.refuse_mixed_layers(self.layers, specs)
 
+    def refuse_changes(self) -> None:
+        """Do nothing: Params do not change."""
+
     def load_weights(self) -> None:
         """Load nothing: layers create the weights that training starts from."""
 
@@ -160,6 +163,10 @@ class LayersOfModel:
         """Return the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
         return keras.tree.map_structure_up_to(
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
+
+    def refuse_changes(self) -> None:
+        """Raise ValueError if the model calls other layers than when it was cut; the message names it."""
+        self._graph.refuse_changes()
 
     def refuse_micro_batches(self, specs: list) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""

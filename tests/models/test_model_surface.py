@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
+from tests.plain_stack import normal
 
 layers = keras.layers
 X = np.random.default_rng(0).normal(size=(6, 5)).astype('float32')
@@ -243,6 +244,37 @@ def test_a_call_takes_what_changed_in_layers_since(assert_close):
     assert_close(model(x), source(x))
     scale._factors[0] = 3.0
     assert_close(model(x), source(x))
+
+
+class Skip(keras.Model):
+    def __init__(self):
+        super().__init__(name='skip')
+        self.first, self.last, self.skips = layers.Dense(4), layers.Dense(4), True
+
+    def call(self, inputs):
+        hidden = self.last(self.first(inputs))
+        return hidden + inputs if self.skips else hidden
+
+
+def test_a_source_that_calls_other_layers_since_is_refused(assert_close):
+    x, inputs = normal(6, 4), keras.Input([4])
+    skip, chain = Skip(), keras.Sequential([keras.Input([4]), layers.Dense(3)], name='chain')
+    source = keras.Model(inputs, chain(skip(inputs)))
+    model = pipelined(source)
+    model.compile('sgd', 'mse')
+    model.fit(x, normal(6, 3), verbose=0)
+    assert_close(model.predict(x, verbose=0), source(x))
+    skip.skips = False
+    model.compile('sgd', 'mse')
+    for run in (lambda: model.train_on_batch(x, normal(6, 3)), lambda: model.predict(x, verbose=0)):
+        with pytest.raises(ValueError, match="Model 'skip' calls other layers"):
+            run()
+    skip.skips = True
+    assert_close(model.predict(x, verbose=0), source(x))
+    chain.add(layers.ReLU())
+    model.compile('sgd', 'mse')
+    with pytest.raises(ValueError, match="Model 'chain' calls other layers"):
+        model.evaluate(x, normal(6, 3), verbose=0)
 
 
 def test_predictions_take_weights_that_the_source_got_since(assert_close):
