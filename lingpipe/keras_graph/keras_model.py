@@ -226,12 +226,16 @@ class ModelGraph:
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
         """Return the trainable and the other weights that no earlier unit uses, without seeds."""
         layers = self.units[index].layers
-        own = [weight for layer in layers for weight in layer.weights if self._first_units[id(weight)] == index]
+        own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
 
     def _own_frozen_weights(self, index):
         frozen = base_layer.frozen_weights(self.units[index].layers)
-        return [weight for weight in frozen if self._first_units[id(weight)] == index]
+        return [weight for weight in frozen if self._is_own(weight, index)]
+
+    def _is_own(self, weight, index):
+        """Whether no earlier unit uses a weight; layers that only training calls get theirs in the analysis."""
+        return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
         """Return for each unit whether it has a backward pass: it has a trained weight or its inputs depend on one."""

@@ -339,3 +339,29 @@ def test_forward_mode_is_refused_in_words(models, run):
     with tf.autodiff.ForwardAccumulator(weight, tf.ones_like(weight)), pytest.raises(
             ValueError, match='has no forward-mode derivatives.*tf.GradientTape'):
         FORWARD[run](models[1])
+
+
+class NormInTraining(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.norm = layers.Dense(4), layers.BatchNormalization(momentum=0.5)
+
+    def call(self, inputs, training=False):
+        hidden = self.dense(inputs)
+        return self.norm(hidden, training=True) if training else hidden
+
+
+def test_a_layer_first_called_in_training_gets_its_weights(assert_close):
+    def make():
+        inputs = keras.Input([5])
+        return keras.Model(inputs, layers.Dense(3)(NormInTraining()(inputs)))
+
+    plain, source = make(), make()
+    source.set_weights(plain.get_weights())
+    model = pipelined(source, num_micro_batches=1)
+    for each in (plain, model):
+        each.compile(keras.optimizers.SGD(0.1), 'mse')
+        each.fit(X, Y, batch_size=6, verbose=0)
+    assert len(source.variables) == 8
+    for own, wanted in zip(source.variables, plain.variables):
+        assert_close(own, wanted)
