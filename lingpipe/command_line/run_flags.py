@@ -9,7 +9,7 @@ from lingpipe.cluster import launchers, tpu_slice
 
 MODES = {
     'train': 'trains, and evaluates during and after training; resumes from the newest checkpoint of --logdir',
-    'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow every new one',
+    'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow new ones as they come',
     'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
     'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
     'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
@@ -49,7 +49,9 @@ flags.DEFINE_string(
     'for all hosts of a slice, each of which runs this command.')
 flags.DEFINE_string(
     'checkpoint', None, 'Checkpoint to evaluate, export, generate or predict with; the newest of --logdir otherwise.')
-flags.DEFINE_bool('follow', False, 'With --mode=eval: evaluate every new checkpoint of a training run.')
+flags.DEFINE_bool(
+    'follow', False, 'With --mode=eval: evaluate new checkpoints of a training run as they come. Of several that are '
+    'written during an evaluation, only the newest is evaluated.')
 flags.DEFINE_string('accelerator', None, "With --mode=plan: accelerator to plan for, such as 'v3', 'v5e' or 'a100'.")
 flags.DEFINE_string(
     'device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
