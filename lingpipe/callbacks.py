@@ -71,7 +71,7 @@ class Report(keras.callbacks.Callback):
         """Write the page."""
         sections = {'Curves': self._drawn_curves(), 'Partitions': [page.table(str(self.model.pipe))],
                     'Memory': self._memory(), 'Timeline of a step': self._timeline(),
-                    'Hardware and versions': [page.table(text_tables.table(['what', 'version'], [
+                    'Hardware and versions': [page.table(text_tables.table(['what', 'of the run'], [
                         list(row) for row in logdirs.versions().items()]))]}
         logdirs.replace_text(self._path, page.text(
             f'{self.model.name} · LingPipe', [page.element('p', self._facts())], sections))

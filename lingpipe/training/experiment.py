@@ -33,9 +33,8 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
     for field, largest in _LARGEST.items():
         if train.Get(field) > largest:
-            smallest = {**_SMALLEST_INTEGERS, **_SMALLEST_NUMBERS}[field]
             raise ValueError(f'train.{field}={train.Get(field)!r} is not possible: it must be {largest} at most. Set '
-                             f'it to {smallest}, for instance.')
+                             'it to a smaller number.')
     if not isinstance(train.save_async, bool):
         raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
                          'one of them.')

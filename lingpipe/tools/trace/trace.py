@@ -1,14 +1,13 @@
 """The mode `trace`: records when each device did what in some training steps, and writes it to a folder."""
 
 import dataclasses
-import os
 import statistics
 import time
 from typing import Any
 
 import tensorflow as tf
 
-from lingpipe import hyperparams, text_tables
+from lingpipe import host_processor, hyperparams, text_tables
 from lingpipe.devices import variable_placement
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
@@ -200,4 +199,4 @@ def _row_name(held, replica):
 def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int | None:
     """Return how many processor cores the devices of a pipeline share, or None if they are accelerators."""
     on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
-    return len(os.sched_getaffinity(0)) if any(on_cpu) else None
+    return host_processor.num_cores() if any(on_cpu) else None
