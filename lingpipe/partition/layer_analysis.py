@@ -186,8 +186,9 @@ _CONTRACTIONS = {
 
 
 def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
-    """Return the graphs of the functions that an operation calls, such as the body of a loop."""
-    names = [value.func.name for value in operation.node_def.attr.values() if value.HasField('func')]
+    """Return the graphs of the functions that an operation calls, such as the body of a loop, in a fixed order."""
+    attributes = sorted(operation.node_def.attr.items())  # their own order differs from process to process
+    names = [value.func.name for _, value in attributes if value.HasField('func')]
     functions = (graph._get_function(name) for name in names)  # pylint: disable=protected-access
     return [function.graph for function in functions if getattr(function, 'graph', None) is not None]
 

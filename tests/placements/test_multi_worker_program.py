@@ -1,8 +1,11 @@
 """A digest does not depend on names, but on all that a graph computes."""
 
+import types
+
 import pytest
 import tensorflow as tf
 
+from lingpipe.partition import layer_analysis
 from lingpipe.placements import multi_worker_program
 
 
@@ -22,6 +25,16 @@ def make(factor=3., swapped=False, inner=1.):
 
 def test_the_same_code_has_the_same_digest():
     assert digest(make()) == digest(make())
+
+
+def test_branches_count_in_a_fixed_order():
+    graph = tf.function(make(), autograph=False).get_concrete_function(tf.TensorSpec([2])).graph
+    condition = next(operation for operation in graph.get_operations() if operation.type == 'StatelessIf')
+    attributes = dict(condition.node_def.attr)
+    orders = [dict(sorted(attributes.items(), reverse=reverse)) for reverse in (False, True)]  # as of two processes
+    found = [layer_analysis.called_graphs(types.SimpleNamespace(node_def=types.SimpleNamespace(attr=order)), graph)
+             for order in orders]
+    assert len(found[0]) == 2 and found[0] == found[1]
 
 
 @pytest.mark.parametrize('change', [{'factor': 4.}, {'swapped': True}, {'inner': 2.}])
