@@ -154,6 +154,7 @@ def source_of_model(program):
     return '\n'.join(part for part in [_HEAD, _user_layers(program), _make(program)] if part)
 
 
+_WITH_MORE_BITS = {'float32': 'float64'}
 ARGUMENTS = ('make', 'x', 'y', 'sample_weight', 'loss', 'fields')
 _HEAD = '''\
 """Found by the fuzzer. Run it in a checkout: PYTHONPATH=. python this_file.py"""
@@ -187,10 +188,7 @@ def _make(program):
     lines = ['keras.utils.set_random_seed(0)']
     if any('SHARED' in (node.layer or '') for node in program.nodes):
         lines.append('SHARED = keras.random.SeedGenerator(3)')
-    if program.policy == 'float64':
-        lines.append("keras.config.set_floatx('float64')")
-    if program.policy != 'float32':
-        lines.append(f'keras.config.set_dtype_policy({program.policy!r})')
+    lines += ["if policy == 'float64':", "    keras.config.set_floatx('float64')", 'keras.config.set_dtype_policy(policy)']
     names = [f'x{number}' for number in range(len(program.inputs))]
     for name, value in zip(names, program.inputs):
         optional = ', optional=True' if value.is_optional else ''
@@ -210,9 +208,8 @@ def _make(program):
     lines.append(f'model = keras.Model({", ".join(nests)})')
     lines += [f'layer_{number}.trainable = False' for number in program.frozen]
     lines += _PERTURBATION
-    if program.policy not in ('float32', 'float64'):
-        lines.append("keras.config.set_dtype_policy('float32')")
-    return 'def make():\n' + textwrap.indent('\n'.join([*lines, 'return model']), '    ') + '\n'
+    lines += ["if policy.startswith('mixed'):", "    keras.config.set_dtype_policy('float32')"]
+    return f'def make(policy={program.policy!r}):\n' + textwrap.indent('\n'.join([*lines, 'return model']), '    ') + '\n'
 
 
 def _data(program):
@@ -229,6 +226,8 @@ def _data(program):
         batch.optimizer,
         f'fields = {program.fields!r}',
         f'run = {program.run!r}',
+        *([f"run['make_exact'] = lambda: make({_WITH_MORE_BITS.get(program.policy, 'float32')!r})"]
+          if program.policy != 'float64' else []),
         *(["run['make_optimizer'] = make_optimizer"] if batch.optimizer else [])] if line) + '\n'
 
 

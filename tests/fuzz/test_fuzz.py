@@ -104,6 +104,22 @@ def test_an_outcome_names_its_kind_and_reason(monkeypatch):
     assert trial.outcome_of(drawn).kind == comparison.CRASHED
 
 
+def test_differences_within_the_rounding_of_plain_keras_are_equal(monkeypatch):
+    drawn = simple_program(num_steps=1)
+    no_gradient = ('def loss(y_true, outputs):\n'
+                   '    return 100.0 * tf.reduce_sum(tf.nn.softmax(tf.cast(outputs, y_true.dtype)), -1)')
+    drawn = drawn._replace(batch=drawn.batch._replace(loss=no_gradient, num_rows=8))
+    assert trial.outcome_of(drawn).kind == comparison.EQUAL
+    plain = pipelined.PipelinedModel.value_and_grad
+
+    def with_gradient(self, data):
+        step = plain(self, data)
+        return step._replace(gradients=[gradient + 1e-4 for gradient in step.gradients])
+
+    monkeypatch.setattr(pipelined.PipelinedModel, 'value_and_grad', with_gradient)
+    assert trial.outcome_of(drawn).kind == comparison.DIFFERENT
+
+
 def test_a_program_shrinks_to_what_fails():
     drawn = simple_program()
     small = shrinking.shrunken(drawn, lambda candidate: any(node.kind == 'function' for node in candidate.nodes))
