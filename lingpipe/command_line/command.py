@@ -14,7 +14,7 @@ import sysconfig
 import time
 import traceback
 
-_STARTED = time.time()
+_STARTED = time.monotonic()
 
 from absl import app, flags, logging
 

@@ -185,7 +185,7 @@ class ElasticHosts:
 
         Args:
             params: what `connect` returned.
-            started: `time.time()` at the start of the program.
+            started: `time.monotonic()` at the start of the program.
             run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
                 params, their `Placement`, the `Roster`, and the time of its start.
 
@@ -199,7 +199,7 @@ class ElasticHosts:
         """
         while (code := self._code_of(run, params, started)) is None:
             gc.collect()  # objects on the workers
-            started = time.time()
+            started = time.monotonic()
             self._roster.gather()
             pipeline_hosts.reconnect(self._roster.config)
             self._record_connection()

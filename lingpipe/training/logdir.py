@@ -7,6 +7,7 @@
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
     control/mlflow_run.txt       the run of a tracker, one file for each tracker
+    control/evaluated.txt        the step of the newest evaluation
     control/left_out.json        the workers that are left out, and the number of devices of all workers
     layer_times.json             measured times of layers, if the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
@@ -219,6 +220,18 @@ class LogDir:
     @property
     def _left_out_file(self) -> str:
         return tf.io.gfile.join(self._control, 'left_out.json')
+
+    def read_evaluated(self) -> int:
+        """Return the step of the newest evaluation that came to its end; 0 if there is none."""
+        return _parsed(self._evaluated_file, int) or 0
+
+    def write_evaluated(self, step: int) -> None:
+        """Record that the evaluation after a step came to its end."""
+        replace_text(self._evaluated_file, f'{step}\n')
+
+    @property
+    def _evaluated_file(self) -> str:
+        return tf.io.gfile.join(self._control, 'evaluated.txt')
 
     def read_best(self, metric: str | None) -> tuple[int, float] | None:
         """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""

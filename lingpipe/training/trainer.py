@@ -47,7 +47,7 @@ class Trainer:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
         evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
         placement: the `Placement` to train on; None: the devices of this process.
-        started: `time.time()` at the start of the program, for the time to the first step.
+        started: `time.monotonic()` at the start of the program, for the time to the first step.
         dog: `watchdog.Watchdog`, which limits steps, or None.
 
     Raises:
@@ -61,7 +61,7 @@ class Trainer:
                  dog: watchdog.Watchdog | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
-        self._started = started or time.time()
+        self._started = started or time.monotonic()
         self._dog = dog or watchdog.Watchdog()
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
@@ -174,6 +174,8 @@ class Trainer:
 
     def _train(self, interrupted: interruption.Interruption) -> None:
         self._saved_at = time.monotonic()
+        if self._is_evaluation_missing():
+            self._evaluate_between_steps(interrupted)
         while self._step < self._params.train.max_steps and not self._program.should_stop(interrupted):
             self._train_steps(self._num_steps_to_next_event())
             with self._saving_before_errors():
@@ -336,7 +338,7 @@ class Trainer:
         self._rate = result.num_steps * self._batch_size / seconds
         means = {name: float(values.mean()) for name, values in self._metrics.items()}
         if self._first_step_is_ahead:
-            self._progress.write(f'First step after {time.time() - self._started:.1f} s')
+            self._progress.write(f'First step after {time.monotonic() - self._started:.1f} s')
             self._started = None
         else:
             waited = min(float(self._program.input_seconds) - waited, seconds)
@@ -354,14 +356,23 @@ class Trainer:
                 self._write_curves()
             self._tell_bad_records()
         if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
-            with self._time.of(progress.EVALUATION):
-                self._evaluate(self._inputs_for_choices(), interrupted)
+            self._evaluate_between_steps(interrupted)
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
             self._tell_bad_records()
             if self._dog.is_worker_back():
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
+
+    def _evaluate_between_steps(self, interrupted: interruption.Interruption) -> None:
+        with self._time.of(progress.EVALUATION):
+            self._evaluate(self._inputs_for_choices(), interrupted)
+
+    def _is_evaluation_missing(self) -> bool:
+        """Whether the run resumes at a step whose evaluation a signal or an error has cut off."""
+        interval = self._params.eval.interval_steps
+        is_due = interval and self._step and self._step % interval == 0 and self._step < self._params.train.max_steps
+        return bool(is_due) and self._logdir.read_evaluated() < self._step
 
     def _write_curves(self) -> None:
         num_bad_records = progress.count_bad_records(self._input)
@@ -438,6 +449,7 @@ class Trainer:
                 self._trackers.log(self._step, metrics, name.lower())
             self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
         self._keep_best(results)
+        self._logdir.write_evaluated(self._step)
         self._show_sample()
         return results
 

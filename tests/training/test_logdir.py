@@ -14,9 +14,8 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
     found = {str(path.relative_to(finished.logdir).parent / path.name.split('-')[0].split('.out.')[0])
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
-        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'control/versions.txt', 'train/checkpoint',
-        'train/ckpt', 'train/events',
-        'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
+        'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'control/versions.txt',
+        'control/evaluated.txt', 'train/checkpoint', 'train/ckpt', 'train/events', 'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
 
 
 def test_the_params_of_a_run_read_back(finished, tiny):
@@ -96,6 +95,7 @@ DAMAGED = [
         '', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '{"value": 1' + '0' * 400 + '}')],
     *[('control/versions.txt', text, logdir.LogDir.read_versions) for text in (
         'keras', 'keras 3.15.1\n\nnumpy 2.0', 'a' * 100_000)],
+    *[('control/evaluated.txt', text, logdir.LogDir.read_evaluated) for text in ('', 'eight', '8 9', '9' * 5000)],
     *[('control/left_out.json', text, logdir.LogDir.read_left_out) for text in (
         '[]', '{}', '{"left_out": 3, "num_devices": 1}', '{"left_out": [3], "num_devices": 1}',
         '{"left_out": ["ps:0"], "num_devices": 1}', '{"left_out": [], "num_devices": "1"}',
