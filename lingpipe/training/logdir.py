@@ -3,6 +3,7 @@
 ::
 
     control/lock                 held by the training run that writes here
+    control/export_lock          held by the command that writes export/
     control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
@@ -55,7 +56,7 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     is created if needed, and not deleted; `folder` is the locked one, as the user named it.
 
     Raises:
-        TrainingError: another training run holds the lock.
+        TrainingError: another process holds the lock.
     """
     file = file.removeprefix('file://')
     if _REMOTE.match(file):
@@ -80,7 +81,7 @@ def _lock(stream: TextIO, folder: str) -> None:
     except BlockingIOError as error:
         holder = stream.read().strip() or 'unknown'
         raise errors.TrainingError(
-            f'--logdir={folder} is in use by another training run ({holder}). Wait for its end, stop '
+            f'--logdir={folder} is in use by another process ({holder}). Wait for its end, stop '
             'it, or choose another --logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
@@ -130,12 +131,17 @@ class LogDir:
         """Yield a new folder; at the end what is in it replaces what has the same names in a folder of this one.
 
         Raises:
-            TrainingError: it could not be written; the other folder is as before.
+            TrainingError: it could not be written, or another process writes it; the other folder is as before.
         """
         folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
+        with hold_lock(tf.io.gfile.join(self.create_folder('control'), f'{name}_lock'), self.path):
+            yield from self._replaced(folder, new)
+
+    def _replaced(self, folder: str, new: str) -> Iterator[str]:
         _remove_folder(new)
         try:
-            yield self.create_folder(f'{name}.new')
+            tf.io.gfile.makedirs(new)
+            yield new
             for file in tf.io.gfile.listdir(new):
                 old = tf.io.gfile.join(folder, file.rstrip('/'))
                 _remove_folder(old)

@@ -47,11 +47,13 @@ class Prediction(inference.TrainedTask):
 
         Raises:
             TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
-            ValueError: there are no such files, the input reads none, or the output would replace one.
+            ValueError: there are no such files, the input reads none, or the output is a folder or would replace one.
         """
         if output is not None:
             if os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
                 raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
+            if tf.io.gfile.isdir(output):
+                raise ValueError(f'--output={output} is a folder. Give the path of a file.')
             with _errors_in_words(output):
                 tf.io.gfile.makedirs(os.path.dirname(output) or '.')
                 logdirs.replace_text(f'{output}.new', '')  # so that a file that cannot be written costs no time

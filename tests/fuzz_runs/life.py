@@ -145,7 +145,7 @@ class Life:
         """A second training is refused while a run is paused; an evaluation is not."""
         folder = self._folders[which]
         result = self._command('train', folder)
-        require(result.code == 1 and 'is in use by another training run' in result.output,
+        require(result.code == 1 and 'is in use by another process' in result.output,
                 'two runs train in one folder', result.code, result.output[-500:])
 
     def _command(self, mode, folder, *words):

@@ -1,5 +1,6 @@
 import fcntl
 import os
+import pathlib
 import platform
 
 import keras
@@ -120,10 +121,19 @@ def test_a_second_holder_is_refused_and_the_first_is_named(tmp_path):
     with logdir.hold_lock(file, 'logs'):
         with pytest.raises(errors.TrainingError) as caught, logdir.hold_lock(file, 'logs'):
             pytest.fail('Both hold the lock.')
-    assert str(caught.value).startswith(f'--logdir=logs is in use by another training run (process {os.getpid()} on ')
+    assert str(caught.value).startswith(f'--logdir=logs is in use by another process (process {os.getpid()} on ')
     assert str(caught.value).endswith('Wait for its end, stop it, or choose another --logdir; nothing was changed.')
     with logdir.hold_lock(file, 'logs'):
         pass
+
+
+def test_a_folder_is_replaced_by_one_process_at_a_time(tmp_path):
+    run = logdir.LogDir(tmp_path)
+    with run.replaced_folder('export') as new:
+        (pathlib.Path(new) / 'model').write_text('first')
+        with pytest.raises(errors.TrainingError, match='in use by another process'), run.replaced_folder('export'):
+            pytest.fail('Both replace the folder.')
+    assert (tmp_path / 'export/model').read_text() == 'first' and not (tmp_path / 'export.new').exists()
 
 
 def test_what_cannot_be_locked_is_not(tmp_path, monkeypatch):

@@ -70,10 +70,13 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     assert (files[0] / '0.png').read_bytes() == before
 
 
-@pytest.mark.parametrize('output', ['file/a.jsonl', 'folder'])
-def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path, output):
+def test_an_output_that_is_a_folder_is_refused(tiny, copied, files, tmp_path):
+    with pytest.raises(ValueError, match=f'^--output={tmp_path} is a folder. Give the path of a file.$'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path))
+
+
+def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path):
     (tmp_path / 'file').write_text('')
-    (tmp_path / 'folder').mkdir()
-    with pytest.raises(errors.TrainingError, match=rf'^--output=.*{output} cannot be written \(.*\). Give a file in'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path / output))
+    with pytest.raises(errors.TrainingError, match=r'^--output=.*file/a.jsonl cannot be written \(.*\). Give a file in'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path / 'file/a.jsonl'))
     assert not list(tmp_path.glob('*.new'))
