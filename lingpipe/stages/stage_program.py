@@ -342,7 +342,8 @@ class StageProgram:
         if needed not in self._selected:
             found = graph_pieces.ancestors(tf.nest.flatten(self.trace.results) + self._residuals(needed))
             forward = [operation for operation in self.graph.get_operations() if operation in found]
-            given = [*self._all_arguments, *self._unrepeatable(needed), *graph_pieces.known_shapes(self.graph)]
+            given = [*self._all_arguments, *self._unrepeatable(needed), *graph_pieces.known_shapes(self.graph),
+                     *[inner for _, inner in self.graph.captures]]  # such as an adapted mean in float16
             self._selected[needed] = choose(forward, self._residuals(needed), given)
 
     def has_residuals(self, in_flight: InFlight, needed: NeededGradients) -> bool:

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.layers.keras_params import KerasParams
+from lingpipe.pipeline import gpipe_layer
 from tests.pipeline.small_stacks import (
     convolutional_layers,
     cross_entropy,
@@ -160,6 +161,23 @@ def test_backward_sees_the_random_numbers_of_forward(recompute, assert_close):
         tape.watch(x)
         outputs = pipe(x, training=True)
     assert_close(tape.gradient(outputs, x), (outputs[:, :5] + outputs[:, 5:]) / x, tolerance=1e-4)
+
+
+def test_selective_recomputation_reads_constants_that_tensorflow_captures(assert_close):
+    half = {'dtype': 'mixed_float16'}  # TensorFlow captures an eager tensor of float16, such as an adapted mean
+    inputs = keras.Input([3], dtype='int32')
+    hidden = layers.Normalization(mean=0.5, variance=2.0, **half)(keras.ops.one_hot(inputs, 6))
+    hidden = layers.BatchNormalization(**half)(hidden, training=False)
+    model = keras.Model(inputs, layers.Dense(2, activation='gelu', **half)(hidden))
+    pipe = gpipe_layer.GPipeLayer.from_keras(
+        model, num_partitions=1, num_virtual_stages=2, num_micro_batches=1, schedule='interleaved_1f1b',
+        recompute='selective')
+    x, y = np.arange(15, dtype='int32').reshape(5, 3) % 6, np.ones([5, 3, 2], 'float32')
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(tf.cast(model(x, training=True), tf.float32) - y))
+    expected = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+    assert_close(out.gradients, expected, tolerance=1e-2)
 
 
 class Talkative(layers.Layer):
