@@ -63,10 +63,11 @@ class SynchronousProgram(server_program.ServerProgram):
                ├─> share 1 ─> any worker ─> gradients ─┼─> slots on the servers ─> mean by weight ─> update
                └─> share 2 ─> any worker ─> gradients ─┘
 
-    Each share counts by the weights of its examples, and moving statistics are those of the whole batch. So a step
-    equals that of one machine with W times as many micro-batches, except for random numbers: these depend on step and
-    micro-batch, so all shares draw the same. If a worker is lost, another one computes its share again, with the same
-    result. If the workers read the batches, only worker w can compute share w, and training ends without that worker.
+    Each share counts by the weights of its examples, and moving statistics are those of all rows of the batch. So a
+    step equals that of one machine with W times as many micro-batches, except for random numbers: these depend on step
+    and micro-batch, so all shares draw the same. If a worker is lost, another one computes its share again, with the
+    same result. If the workers read the batches, only worker w can compute share w, and training ends without that
+    worker.
 
     Raises:
         ValueError: the workers do not divide the batch, or as `ServerProgram`.
@@ -132,6 +133,7 @@ class SynchronousProgram(server_program.ServerProgram):
         for variable, gradient in reached:
             self._slots.put(share, variable, gradient)
         _refuse_what_has_no_mean(self._task.body, out.state_updates)
+        _refuse_added_losses(self._task.body)
         self._updated = [variable for variable, _ in out.state_updates]
         for variable, value in out.state_updates:
             self._slots.put(share, variable, value)
@@ -148,7 +150,7 @@ class SynchronousProgram(server_program.ServerProgram):
         metrics = losses.means(sums, losses.results_of(self._task.loss_and_metrics)) | {'loss': loss}
         gradients, halves = self._mean_gradients(weights)
         out = loss_pass.ValueAndGrad(
-            loss, gradients, metrics, sums, 2.0 * tf.add_n(halves), self._new_state(weights), outputs=None)
+            loss, gradients, metrics, sums, 2.0 * tf.add_n(halves), self._new_state(), outputs=None)
         norm = self._train_on(out, self.global_step.read_value())
         return self._row(norm, {'loss': loss, **metrics})
 
@@ -167,8 +169,9 @@ class SynchronousProgram(server_program.ServerProgram):
         halves = self._squares(self._trained_places, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
-    def _new_state(self, weights):
-        """Return pairs (variable, new value)."""
+    def _new_state(self):
+        """Return pairs (variable, new value): state counts by rows, of which all shares have as many."""
+        weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
@@ -188,6 +191,15 @@ def _refuse_what_has_no_mean(body, updates):
         raise ValueError(
             f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of '
             'which shares of a batch have no mean. Choose another --cluster.')
+
+
+def _refuse_added_losses(body):
+    for stage in body.stages:
+        if stage.adds_losses:
+            raise ValueError(
+                f'A layer of partition {stage.index} ({", ".join(layer.name for layer in stage.layers[:5])}) adds a '
+                'loss (add_loss or an activity regularizer), but shares of a batch count by the weights of their '
+                'examples (--update=sync). Leave it out, or choose another --cluster.')
 
 
 def _of_whole_batch(means, variances, weights, momentum):

@@ -113,9 +113,10 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert_close(in_turns, alone)
     steps, of_one_machine = (dict(curve(tmp_path / name / 'train', 'auc')) for name in ('sync', 'alone'))
     assert [steps[step] for step in (1, 2, 3)] == pytest.approx([of_one_machine[step] for step in (1, 2, 3)], rel=1e-5)
-    assert 'resuming from step 3 of 5' in texts[6]
+    assert 'resuming from step 3 of 5' in texts[7]
     assert_close(newest_values(tmp_path / 'sync_of_workers'), alone)
-    assert 'Final Test after 9 steps' in texts[4] and newest_values(tmp_path / 'sync')['global_step'] == 9
+    assert 'adds a loss' in texts[4] and not checkpoints.complete(tmp_path / 'refused/train')
+    assert 'Final Test after 9 steps' in texts[5] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
 
 def test_weights_in_rows_over_servers_are_trained_as_whole_ones(results_of, tmp_path, assert_close):

@@ -12,13 +12,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
 import keras
+import tensorflow as tf
 from absl import logging
 from programs import tiny_digits
 
 from lingpipe import base_model_params
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds
-from lingpipe.input import text_input
+from lingpipe.input import batch_share, image_input, text_input
 from lingpipe.layers import keras_params, transformer
 from lingpipe.models import keras_metrics, language_model
 from lingpipe.placements import parameter_servers
@@ -40,15 +41,24 @@ def train(experiment, logdir, servers, **overrides):
                 parameter_servers.train(params, {'Test': experiment.Test()}, logdir, servers)
             else:
                 trainer.Trainer(params, {'Test': experiment.Test()}, logdir, placement.Placement(devices)).run()
-        except errors.TrainingError as error:
+        except (errors.TrainingError, ValueError) as error:
             print(f'Error {errors.exit_code(error)}: {error}')
     return printed.getvalue()
+
+
+class WeightedDigits(image_input.ImageInput):
+    """Weights by which the shares of a batch count differently."""
+
+    def training_dataset(self, position=0, share=batch_share.WHOLE):
+        return super().training_dataset(position, share).map(
+            lambda images, labels, weights: (images, labels, weights * tf.cast(labels % 3, tf.float32)))
 
 
 class Digits(tiny_digits.TinyDigits):
     """Batch norm, clipping, regularisers, moving averages, momentum, a schedule and a Keras metric, but no
     dropout."""
 
+    INPUT = WeightedDigits
     NUM_MICRO_BATCHES = 2
 
     def Task(self):
@@ -65,6 +75,15 @@ class TwiceAsManyMicroBatches(Digits):
     """What one machine must do for the statistics of two shares."""
 
     NUM_MICRO_BATCHES = 4
+
+
+class DigitsWithAddedLoss(Digits):
+    """A layer adds a loss, of which shares of a batch do not make the whole."""
+
+    def Task(self):
+        p = super().Task()
+        p.body.layers.append(keras_params.KerasParams(keras.layers.ActivityRegularization, l2=0.1))
+        return p
 
 
 class Bytes(base_model_params.SingleTaskModelParams):
@@ -115,6 +134,7 @@ def digits(servers, folder):
     (pathlib.Path(folder, 'sync_then_alone/train/checkpoint')).write_text('model_checkpoint_path: "ckpt-3"')
     texts += [train(TwiceAsManyMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in (
         'sync_then_alone', 'alone')]
+    texts.append(train(DigitsWithAddedLoss(), f'{folder}/refused', servers, max_steps=1))
     servers.update = 'async'
     texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
     servers.update, servers.batches_from = 'sync', 'workers'
