@@ -179,7 +179,7 @@ class SynchronousProgram(server_program.ServerProgram):
             pair = id(norm.moving_mean), id(norm.moving_variance)
             if pair[0] in means:
                 with tf.device(norm.moving_variance.value.device):
-                    means.update(zip(pair, _of_whole_batch(*map(shares.get, pair), weights, norm.momentum)))
+                    means.update(zip(pair, _of_whole_batch(*map(shares.get, pair), norm.momentum)))
         return [(variable, means[id(variable)]) for variable in self._updated]
 
 
@@ -202,12 +202,12 @@ def _refuse_added_losses(body):
                 'examples (--update=sync). Leave it out, or choose another --cluster.')
 
 
-def _of_whole_batch(means, variances, weights, momentum):
+def _of_whole_batch(means, variances, momentum):
     """Return the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
     factor = max(1.0 - momentum, 1e-12)  # of a statistic in its average; divided by it, averages differ like statistics
-    counts = tf.cast(weights[:, tf.newaxis], means.dtype) * tf.ones_like(means)
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
-        tf.stack([means / factor, variances / factor, counts]), functools.partial(tf.reduce_sum, axis=0)))
+        tf.stack([means / factor, variances / factor, tf.ones_like(means)]),
+        functools.partial(tf.reduce_sum, axis=0)))
     return mean, variance
 
 

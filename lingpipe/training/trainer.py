@@ -341,7 +341,7 @@ class Trainer:
             self._progress.write(f'First step after {time.monotonic() - self._started:.1f} s')
             self._started = None
         else:
-            waited = min(float(self._program.input_seconds) - waited, seconds)
+            waited = min(max(float(self._program.input_seconds) - waited, 0.0), seconds)  # a clock may be set back
             self._time.add(progress.INPUT, waited)
             self._time.add(progress.STEPS, seconds - waited)
             self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
