@@ -3,7 +3,6 @@
 ::
 
     control/lock                 held by the training run that writes here
-    control/export_lock          held by the command that writes export/
     control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
@@ -30,7 +29,7 @@ import platform
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -53,7 +52,7 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     """Hold a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
-    is created if needed, and not deleted; `folder` is the locked one, as the user named it.
+    is created if needed, and not deleted; it may be a folder. `folder` is the locked one, as the user named it.
 
     Raises:
         TrainingError: another process holds the lock.
@@ -62,32 +61,37 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     if _REMOTE.match(file):
         yield
         return
-    with _opened(file, folder) as stream:
-        _lock(stream, folder)
-        yield
-
-
-def _opened(file: str, folder: str) -> TextIO:
+    descriptor = _opened(file, folder)
     try:
-        return open(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), 'r+', encoding='utf-8', errors='replace')
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(file: str, folder: str) -> int:
+    try:
+        return os.open(file, os.O_RDONLY if os.path.isdir(file) else os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened '
                                    f'({error.strerror}). Delete it, or choose another --logdir.') from error
 
 
-def _lock(stream: TextIO, folder: str) -> None:
+def _lock(descriptor: int, folder: str) -> None:
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = stream.read().strip() or 'unknown'
+        holder = ''
+        with contextlib.suppress(OSError):  # a folder names nobody
+            holder = os.read(descriptor, _NUM_SHOWN).decode(errors='replace').strip()
         raise errors.TrainingError(
-            f'--logdir={folder} is in use by another process ({holder}). Wait for its end, stop '
-            'it, or choose another --logdir; nothing was changed.') from error
+            f'--logdir={folder} is in use by another process ({holder or "unknown"}). Wait for its end, stop it, or '
+            'choose another --logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
     with contextlib.suppress(OSError):  # the name of the holder is optional: the disk may be full
-        os.truncate(stream.fileno(), 0)
-        os.write(stream.fileno(), f'process {os.getpid()} on {socket.gethostname()}\n'.encode())
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f'process {os.getpid()} on {socket.gethostname()}\n'.encode())
 
 
 class LogDir:
@@ -134,7 +138,7 @@ class LogDir:
             TrainingError: it could not be written, or another process writes it; the other folder is as before.
         """
         folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
-        with hold_lock(tf.io.gfile.join(self.create_folder('control'), f'{name}_lock'), self.path):
+        with hold_lock(folder, self.path):
             yield from self._replaced(folder, new)
 
     def _replaced(self, folder: str, new: str) -> Iterator[str]:
