@@ -15,7 +15,7 @@ from tests.fuzz import (  # noqa: F401  modules of kinds register theirs
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.program import Node, Value
 
-_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), Value((4, 4, 2)), Value((3,), 'int32', limit=6),
+_INPUTS = [Value((4,)), Value((4,)), Value((3, 2)), Value((3, 2)), *[Value((4, 4, 2))] * 3, Value((3,), 'int32', limit=6),
            Value((2, 3), 'bool'), Value((2,), 'string')]
 _WAYS_BACK = ['string_lookup', 'from_complex', 'from_other_floats', 'to_float', 'rows_down', 'flatten', 'column']
 _PLACES_FROM_THE_END = [0, 0, 0, 0, 1, 1, 2, 3]
@@ -116,6 +116,8 @@ def model_of(generator):
     while len(drawing.nodes) < num_nodes or not drawing.outputs():
         drawing.add_node()
     drawing.close()
+    if KINDS['row_sum'].accepts(drawing.values[-1]) and drawing.choose([False] * 4 + [True]):
+        drawing.add('row_sum', len(drawing.values) - 1)
     return drawing, program.pruned(drawing.inputs, drawing.nodes, drawing.outputs()[:drawing.choose([1, 1, 2, 3])])
 
 

@@ -41,7 +41,7 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     arguments = _arguments(drawing, losses, nest)
     is_one = len(names) == 1 and nest == 'list'
     weight = drawing.choose([None, shapes[0][:-1] if is_one
-                             else ()]) if is_one or all(len(shape) == 1 for shape in shapes) else None
+                             else ()]) if is_one or all(len(shape) <= 1 for shape in shapes) else None
     is_plain = 'random' not in model.traits and 'decides' not in model.traits
     weight = None if whole else weight
     compiled = drawing.choose(_WAYS_TO_RUN_FOR_XLA if is_plain else _WAYS_TO_RUN)
@@ -49,7 +49,7 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     lines = [loss_sources.source_of(whole, name='whole_loss')] if whole else []
     loss = '\n'.join([*lines, f'loss = {nest_of_sources(nest, names, list(losses.values()))}'])
     batch = Batch(num_rows, loss, source, 'padded' if whole in loss_sources.PADDED else 'float32', weight)
-    return batch, {'num_steps': 1, 'compiled': {**arguments, **compiled}, 'batch_size': drawing.choose([num_rows, 3]),
+    return batch, {'num_steps': 1, 'compiled': {**arguments, **compiled}, 'batch_size': drawing.choose([num_rows, 3, max(1, num_rows - 1)]),
                    'num_epochs': 2, **more}
 
 

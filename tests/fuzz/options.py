@@ -70,7 +70,7 @@ def _uses(drawing, model, fields, num_units, amplifies_noise):
 
 def _fields(drawing, num_units, traits):
     """What couples the rows of a batch is refused where there are several micro-batches."""
-    if 'couples_rows' in traits and drawing.choose([True] * 9 + [False]):
+    if 'couples_rows' in traits and drawing.choose([True, True, False]):
         fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': 1, 'schedule': 'gpipe'}
     else:
         fields = _fields_of_schedule(drawing, num_units, traits)

@@ -3,12 +3,11 @@
 from tests.fuzz.kinds import is_exact, is_vector, kind
 
 
-@kind(is_exact)
+@kind(is_exact, weight=4)
 def state(d, x):
     """Layers that assign in their call."""
     name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']),
-                             ('VariableScale', ['ordered']),
-                             ('InferenceNorm', ['batch_norm'])])
+                             *[('VariableScale', ['ordered'])] * 4, ('InferenceNorm', ['batch_norm'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 
