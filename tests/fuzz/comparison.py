@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_optimizer=None, random_in=(),
-            has_16_bits=False, has_64_bits=False, amplifies_noise=False, predicts=False, copies=False, num_steps=2, between=(), second=None,
+            has_16_bits=False, has_64_bits=False, amplifies_noise=False, predicts=False, copies=False, couples_rows=False, num_steps=2, between=(), second=None,
             twins=(), made_under=None, **arguments):
     """Train a model plain and as a pipeline.
 
@@ -61,6 +61,7 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
             not quite, no more is compared than that both run.
         predicts: whether outputs in inference are compared too, after training.
         copies: whether the outputs of a plain copy of the pipeline are compared too.
+        couples_rows: whether a row depends on others, so that outputs are compared with those of the whole batch.
         num_steps: how often `way` is called.
         between: names of methods of `PlainModel` and `PipelinedModel` that use the layers between two steps.
         second: dictionary of the fields of another pipeline over the same layers.
@@ -79,7 +80,7 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
         return model, None if make_optimizer is None else make_optimizer(model)
 
     def observe(subject):
-        return _observe(subject, getattr(subject, way), data, predicts, copies, num_steps, between, arguments)
+        return _observe(subject, getattr(subject, way), data, predicts, copies, couples_rows, num_steps, between, arguments)
 
     def pipelined_model(fields):
         model, optimizer = make_both()
@@ -162,7 +163,7 @@ def _repeated(draws_anew, pipe, data):
     return None
 
 
-def _observe(subject, way, data, predicts, copies, num_steps, between, arguments):
+def _observe(subject, way, data, predicts, copies, couples_rows, num_steps, between, arguments):
     """Return a dictionary from a group of numbers to the dictionary from a name to an array or None."""
     before = _variables(subject)
     found = {}
@@ -178,6 +179,9 @@ def _observe(subject, way, data, predicts, copies, num_steps, between, arguments
     found['state'] = {name: after[name] for name in after if name not in trainable}
     if predicts:
         found['predictions'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs(data.x)))
+    if couples_rows:
+        found['outputs of the whole batch'] = _named(
+            subject, 'outputs', observed.as_arrays(subject.outputs_of_whole_batch(data.x)))
     if copies:
         found['outputs of a copy'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs_of_copy(data.x)))
     return found

@@ -86,7 +86,7 @@ def batch_scalar(d, x):
     d.add_call('{0} * (1.0 + {1})', [x, scalar], d.values[x]._replace(is_masked=False), traits=['couples_rows'])
 
 
-@kind(is_vector, weight=1)
+@kind(is_vector, weight=3)
 def similarities(d, x):
     """A mean over the similarities of a row to all rows of the batch."""
     d.add_call('ops.mean(ops.matmul({0}, ops.transpose({0})), axis=-1, keepdims=True)', x,

@@ -45,6 +45,8 @@ def with_options(drawing, model):
 def _uses(drawing, model, fields, num_units, amplifies_noise):
     """Draw what else is done with the layers: beside the pipeline, between its steps."""
     uses, traits = {}, model.traits
+    if 'couples_rows' in traits and 'random_in_inference' not in traits:
+        uses['couples_rows'] = True
     if 'twins' in traits:
         uses['twins'] = [f'layer_{number}' for number, node in enumerate(model.nodes) if 'twins' in node.traits][:2]
     if drawing.choose([True] + [False] * 24):
@@ -70,7 +72,7 @@ def _uses(drawing, model, fields, num_units, amplifies_noise):
 
 def _fields(drawing, num_units, traits):
     """What couples the rows of a batch is refused where there are several micro-batches."""
-    if 'couples_rows' in traits and drawing.choose([True, True, False]):
+    if 'couples_rows' in traits and drawing.flag():
         fields = {'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': 1, 'schedule': 'gpipe'}
     else:
         fields = _fields_of_schedule(drawing, num_units, traits)

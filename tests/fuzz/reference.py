@@ -63,9 +63,13 @@ class PlainModel:
         return step._replace(outputs=as_arrays(step.outputs),
                              gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
 
-    def outputs_of_copy(self, x):
-        """Return the outputs of a batch in inference: a copy is plain Keras, and takes it whole."""
+    def outputs_of_whole_batch(self, x):
+        """Return the outputs of a batch in inference, of which each row may depend on others."""
         return self.model(as_tensors(x), training=False)
+
+    def outputs_of_copy(self, x):
+        """Return the same: a copy is plain Keras, and takes the batch whole."""
+        return self.outputs_of_whole_batch(x)
 
     def predict_source(self, data):
         """Return what the model predicts by itself."""
