@@ -449,7 +449,8 @@ class Trainer:
                 self._trackers.log(self._step, metrics, name.lower())
             self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
         self._keep_best(results)
-        self._logdir.write_evaluated(self._step)
+        with self._waiting_for(f'the step of this evaluation to be written in {self._logdir.path}'):
+            self._logdir.write_evaluated(self._step)
         self._show_sample()
         return results
 
