@@ -73,8 +73,8 @@ def stall_input(stall, monkeypatch, method):
     monkeypatch.setattr(image_input.ImageInput, method, lambda self, *args: stall.in_batches(make(self, *args)))
 
 
-def sentence(split):
-    return (f"Waited 1 s for a batch of ImageInput(name='image_input', dataset='digits', split='{split}', data_dir=")
+def sentence(split, seconds=1):
+    return (f"Waited {seconds} s for a batch of ImageInput(name='image_input', dataset='digits', split='{split}', data_dir=")
 
 
 def test_a_training_input_that_blocks_is_named(
@@ -119,9 +119,9 @@ def test_an_input_that_cannot_be_opened_is_named(tiny, stall, monkeypatch, tmp_p
 
 
 def test_the_input_of_an_evaluation_that_blocks_is_named(tiny, stall, monkeypatch, tmp_path, finished):
-    stall.expected = sentence('test')
+    stall.expected = sentence('test', 4)  # a busy machine needs more than a second to open it, in the same wait
     stall_input(stall, monkeypatch, 'evaluation_dataset')
-    assert tiny.train(tmp_path, train__input_timeout_seconds=1.0).results == finished.results
+    assert tiny.train(tmp_path, train__input_timeout_seconds=4.0).results == finished.results
     assert stall.sentence()
 
 
