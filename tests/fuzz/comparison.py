@@ -38,8 +38,8 @@ class Outcome(NamedTuple):
 
 
 def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_optimizer=None, random_in=(),
-            has_16_bits=False, has_64_bits=False, amplifies_noise=False, predicts=False, copies=False, couples_rows=False, num_steps=2, between=(), second=None,
-            twins=(), made_under=None, **arguments):
+            has_16_bits=False, has_64_bits=False, amplifies_noise=False, predicts=False, copies=False,
+            couples_rows=False, num_steps=2, between=(), second=None, twins=(), made_under=None, **arguments):
     """Train a model plain and as a pipeline.
 
     Args:
@@ -80,7 +80,8 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
         return model, None if make_optimizer is None else make_optimizer(model)
 
     def observe(subject):
-        return _observe(subject, getattr(subject, way), data, predicts, copies, couples_rows, num_steps, between, arguments)
+        return _observe(
+            subject, getattr(subject, way), data, predicts, copies, couples_rows, num_steps, between, arguments)
 
     def pipelined_model(fields):
         model, optimizer = make_both()

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from lingpipe.keras_graph import model_checks
 from tests.fuzz import comparison, drawing, kinds, loss_sources, pipelined, program, shrinking, trial
 
 _SEEDS_OF_A_PART = 10_000
@@ -71,6 +72,15 @@ def with_outputs_off(method):
 def test_uses_beside_the_steps_are_compared(monkeypatch, use, run):
     monkeypatch.setattr(pipelined.PipelinedModel, use, with_outputs_off(getattr(pipelined.PipelinedModel, use)))
     assert trial.outcome_of(simple_program(**run)).kind == comparison.DIFFERENT
+
+
+def test_rows_that_are_mixed_within_a_micro_batch_are_found(monkeypatch):
+    drawn = simple_program(couples_rows=True, num_steps=1)
+    similarity = drawn.nodes[1]._replace(call='ops.matmul(ops.matmul({0}, ops.transpose({0})), {0})')
+    drawn = drawn._replace(nodes=(drawn.nodes[0], similarity, drawn.nodes[2]))
+    assert trial.outcome_of(drawn).kind == comparison.REFUSED
+    monkeypatch.setattr(model_checks, 'refuse_mixed_rows', lambda *arguments: None)
+    assert 'outputs of the whole batch' in trial.outcome_of(drawn).reason
 
 
 def test_layers_that_draw_the_same_numbers_are_found(monkeypatch):

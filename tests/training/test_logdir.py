@@ -16,7 +16,8 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
         'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'control/versions.txt',
-        'control/evaluated.txt', 'train/checkpoint', 'train/ckpt', 'train/events', 'eval_test/events', 'best/checkpoint', 'best/ckpt', 'best/best.json'}
+        'control/evaluated.txt', 'train/checkpoint', 'train/ckpt', 'train/events', 'eval_test/events', 'best/checkpoint',
+        'best/ckpt', 'best/best.json'}
 
 
 def test_the_params_of_a_run_read_back(finished, tiny):
