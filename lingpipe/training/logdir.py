@@ -243,24 +243,34 @@ class LogDir:
     def _evaluated_file(self) -> str:
         return tf.io.gfile.join(self._control, 'evaluated.txt')
 
-    def read_best(self, metric: str | None) -> tuple[int, float] | None:
-        """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric."""
+    def read_best(self, metric: str | None, input_text: str) -> tuple[int, float] | None:
+        """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric.
+
+        Args:
+            input_text: text of the Params of the input by which the next ones are chosen; others are warned of.
+        """
         found = _parsed(self._best_file, _best_of)
         if found is None:
             return None
-        step, known, value = found
+        step, known, value, known_input = found
+        other = [change for change in changes(known_input, input_text) if not change.startswith('batch_size : ')]
         if metric not in (None, known):
             logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces it.',
                             self.best, known[:_NUM_SHOWN], metric)
+        elif other:
+            logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the values '
+                            'cannot be compared, delete best.json in it: the next evaluation replaces it then.',
+                            self.best, '; '.join(other))
         return (step, value) if metric == known else None
 
     def forget_best(self) -> None:
         """Remove the record of the checkpoint in 'best', before another one of the same step replaces it."""
         tf.io.gfile.remove(self._best_file)
 
-    def write_best(self, step: int, metric: str, value: float) -> None:
-        """Record the step, metric and value of the checkpoint in 'best'."""
-        replace_text(self._best_file, json.dumps({'step': step, 'metric': metric, 'value': value}) + '\n')
+    def write_best(self, step: int, metric: str, value: float, input_text: str) -> None:
+        """Record the step, metric, value and input of the evaluation of the checkpoint in 'best'."""
+        record = {'step': step, 'metric': metric, 'value': value, 'input': input_text}
+        replace_text(self._best_file, json.dumps(record) + '\n')
 
     @property
     def _best_file(self) -> str:
@@ -339,12 +349,12 @@ def _left_out_of(text: str) -> tuple[list[str], int | None] | None:
     return names, count
 
 
-def _best_of(text: str) -> tuple[int, str, float]:
+def _best_of(text: str) -> tuple[int, str, float, str]:
     record = json.loads(text)
     value = float(record['value'])
     if not math.isfinite(value):
         raise ValueError(f'{value} is not a value of a metric')
-    return int(record['step']), str(record['metric']), value
+    return int(record['step']), str(record['metric']), value, str(record.get('input', ''))
 
 
 def _parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:

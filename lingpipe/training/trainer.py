@@ -272,7 +272,8 @@ class Trainer:
 
     def _read_best(self) -> tuple[int, float] | None:
         """Return the step and the value of the best checkpoint so far, or None if there is none."""
-        found, best = self._logdir.read_best(self._params.eval.best_metric), self._logdir.best
+        found = self._logdir.read_best(self._params.eval.best_metric, self._input_of_best())
+        best = self._logdir.best
         if found and found[0] not in map(checkpoints.step_of, checkpoints.complete(best)):
             logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
                             'it.', best, found[0])
@@ -464,6 +465,10 @@ class Trainer:
                 self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
+    def _input_of_best(self) -> str:
+        inputs = [self._evaluation_inputs[name] for name in ('Dev', 'Test') if name in self._evaluation_inputs]
+        return inputs[0].params.ToText() if inputs else ''
+
     def _keep_best(self, results: dict[str, dict[str, float]]) -> None:
         p = self._params.eval
         metrics = results.get('Dev') or results.get('Test') or {}
@@ -475,7 +480,8 @@ class Trainer:
                 self._logdir.forget_best()
             self._best_so_far = self._step, value
             self._begin_save(
-                self._best, functools.partial(self._logdir.write_best, self._step, p.best_metric, value))
+                self._best, functools.partial(
+                    self._logdir.write_best, self._step, p.best_metric, value, self._input_of_best()))
 
     def _finish(self, interrupted: interruption.Interruption, path: str) -> dict[str, dict[str, float]]:
         with self._time.of(progress.EVALUATION):

@@ -168,7 +168,7 @@ def test_checkpoints_are_written_at_intervals_and_at_the_end(
 
 
 @pytest.mark.parametrize('metric, largest', [('accuracy', True), ('loss', False)])
-def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, tmp_path, metric, largest):
+def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, tmp_path, metric, largest, caplog):
     breaks_at_8 = layers.KerasParams(
         keras.optimizers.schedules.PiecewiseConstantDecay, boundaries=[7], values=[0.1, 30.0])
     run = tiny.train(
@@ -182,6 +182,7 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
         tmp_path, train__lr_schedule=breaks_at_8, train__clip_gradient_norm_to_value=0.0, train__ema_decay=0.0,
         eval__best_metric=metric, train__max_steps=13)
     assert json.loads((tmp_path / 'best/best.json').read_text()) == best
+    assert "split : 'test'" in best['input'] and 'is the best by other examples' not in caplog.text
 
 
 def test_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_path):
