@@ -186,11 +186,12 @@ class SynchronousProgram(server_program.ServerProgram):
 def _refuse_what_has_no_mean(body, updates):
     names = [variable.path for variable, _ in updates
              if variable.trainable or not tf.as_dtype(variable.dtype).is_floating]
-    names += [norm.name for norm in {id(norm): norm for stage in body.stages for norm in stage.repeated_norms}.values()]
+    norms = {id(norm): norm for stage in body.stages for norm in stage.repeated_or_masked_norms}
+    names += [norm.name for norm in norms.values()]
     if names:
         raise ValueError(
-            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once, of '
-            'which shares of a batch have no mean. Choose another --cluster.')
+            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once or with a '
+            'mask, of which shares of a batch have no mean. Choose another --cluster.')
 
 
 def _refuse_added_losses(body):

@@ -47,12 +47,14 @@ class NormCall(NamedTuple):
         mean: tensor `[channels]`.
         variance: tensor `[channels]`.
         count: tensor `[channels]`, the number of values that they were computed from: those that the mask keeps.
+        is_masked: whether there is a mask.
     """
 
     norm: Any
     mean: tf.Tensor
     variance: tf.Tensor
     count: tf.Tensor
+    is_masked: bool
 
 
 class Version(NamedTuple):
@@ -194,7 +196,7 @@ class StageScope(keras.StatelessScope):
     def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
                 variance: tf.Tensor) -> None:
         self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
-        self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm)))
+        self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm), mask is not None))
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def _borrow(self, variable: keras.Variable) -> None:

@@ -71,6 +71,7 @@ class Trace(NamedTuple):
         results: what the forward pass computes.
         added_losses: list of scalars, the losses that layers added.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
+        masked_norms: list of the batch norms that are called with a mask.
         moments: list of the means and variances by which batch norms normalise this micro-batch.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
@@ -92,6 +93,7 @@ class Trace(NamedTuple):
     results: Results
     added_losses: list
     given_factors: list
+    masked_norms: list[keras.layers.BatchNormalization]
     moments: list
     statistics: batch_statistics.BatchStatistics
     given_statistics: tf.Tensor
@@ -142,6 +144,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
             [rows.unless_empty(value, old) for _, value, old in assigned], metrics, sums_of_added)
         traces.append(Trace(
             boundary.structure_of(call.outputs), results, added, given_factors,
+            [each.norm for each in call.scope.norm_calls if each.is_masked],
             [moment for each in call.scope.norm_calls for moment in (each.mean, each.variance)], statistics,
             given_statistics, list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,

@@ -29,12 +29,14 @@ def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
     tokens = keras.Input([6], dtype='int32')
     norm = layers.BatchNormalization(momentum=0.0)
     hidden = norm(layers.Embedding(9, 3, mask_zero=True)(tokens))
+    hidden = layers.BatchNormalization()(layers.Dense(2, activation='relu')(keras.ops.copy(hidden)))
     x = np.array([[1, 0, 0, 0, 0, 0], [2, 3, 4, 5, 6, 7]])
     model = keras.Model(tokens, layers.Dense(1)(hidden))
     table = model.layers[1].embeddings.numpy()
-    from_keras(model, num_partitions=2, num_micro_batches=2).value_and_grad(
-        mean_square, x, np.zeros([2, 6, 1], 'float32'))
+    pipe = from_keras(model, num_partitions=2, num_micro_batches=2)
+    pipe.value_and_grad(mean_square, x, np.zeros([2, 6, 1], 'float32'))
     assert_close(norm.moving_mean.numpy(), table[1:8].mean(0))
+    assert [each for stage in pipe.stages for each in stage.repeated_or_masked_norms] == [norm]
 
 
 @pytest.mark.parametrize('read', [
