@@ -462,6 +462,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method
+        self._untracked.source.refuse_changed_settings()
         key = (method, *[part.trainability() for part in self.stages])
         function = self._untracked.functions.setdefault(key, boundary.MaskedFunction(
             device_kinds.rest_on_host(self.stages[0].device, method)))

@@ -13,7 +13,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_checks, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
-from lingpipe.stages import micro_batches, random_seeds, stage_layers
+from lingpipe.stages import micro_batches, random_seeds, stage, stage_layers
 
 
 class LayersOfParams:
@@ -104,6 +104,9 @@ class LayersOfParams:
     def refuse_changes(self) -> None:
         """Do nothing: Params do not change."""
 
+    def refuse_changed_settings(self) -> None:
+        """Do nothing: Params do not change."""
+
     def load_weights(self) -> None:
         """Load nothing: layers create the weights that training starts from."""
 
@@ -150,6 +153,7 @@ class LayersOfModel:
         _refuse_sparse_inputs(model)
         self._graph = keras_model.ModelGraph(model)
         self.model, self.layers, self._origin = model, [model], origin
+        self._settings = stage.settings(self.layers)
 
     def __len__(self) -> int:
         return len(self._graph.units)
@@ -167,6 +171,12 @@ class LayersOfModel:
     def refuse_changes(self) -> None:
         """Raise ValueError if the model calls other layers than when it was cut; the message names it."""
         self._graph.refuse_changes()
+
+    def refuse_changed_settings(self) -> None:
+        """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
+        if stage.settings(self.layers) != self._settings:
+            self.refuse_changes()
+            self._settings = stage.settings(self.layers)  # after the trace, in which a model may count its calls
 
     def refuse_micro_batches(self, specs: list) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""

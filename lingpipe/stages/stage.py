@@ -94,16 +94,18 @@ class Stage:
         return any(program.outside_state for program in self._programs.values())
 
     @property
-    def repeated_norms(self) -> list[keras.layers.BatchNormalization]:
-        """List of the batch norms that were called more than once in any trace so far."""
-        counts = [collections.Counter(program.trace.statistics.norms) for program in self._programs.values()]
-        return [norm for counter in counts for norm, count in counter.items() if count > 1]
+    def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
+        """List of the batch norms that were called more than once, or with a mask, in any trace so far."""
+        traces = [program.trace for program in self._programs.values()]
+        counts = [collections.Counter(trace.statistics.norms) for trace in traces]
+        repeated = [norm for counter in counts for norm, count in counter.items() if count > 1]
+        return repeated + [norm for trace in traces for norm in trace.masked_norms]
 
     def trainability(self) -> tuple:
         """Return which variables are trainable and the settings of layers; if these change, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
-        settings = [setting for place, setting in _settings(self.layers).items() if place not in self._changing]
-        return (*map(id, self.trainable_variables), *frozen, *settings)
+        fixed = [setting for place, setting in settings(self.layers).items() if place not in self._changing]
+        return (*map(id, self.trainable_variables), *frozen, *fixed)
 
     def set_jit_compile(self, jit_compile: bool) -> None:
         """Set whether XLA compiles the stage's functions; some kinds of devices always compile them."""
@@ -136,10 +138,10 @@ class Stage:
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, tf.config.functions_run_eagerly())
         if (key, self.trainability()) not in self._programs:
-            before = _settings(self.layers)
+            before = settings(self.layers)
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
                 program = self._trace(self._run, self._setting(), specs, structure, loss, training, by_layer)
-            self._changing |= {place for place, value in _settings(self.layers).items() if before.get(place) != value}
+            self._changing |= {place for place, value in settings(self.layers).items() if before.get(place) != value}
             self._programs[key, self.trainability()] = program
         return self._programs[key, self.trainability()]
 
@@ -170,7 +172,7 @@ class Stage:
         return program
 
 
-def _settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
+def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
     """Return the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
