@@ -190,8 +190,8 @@ def _refuse_what_has_no_mean(body, updates):
     names += [norm.name for norm in norms.values()]
     if names:
         raise ValueError(
-            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once or with a '
-            'mask, of which shares of a batch have no mean. Choose another --cluster.')
+            f'Layers assign {names[:3]}, integers or weights that are trained, or call a batch norm more than once or '
+            'with a mask, of which shares of a batch have no mean. Choose another --cluster.')
 
 
 def _refuse_added_losses(body):

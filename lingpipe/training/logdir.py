@@ -258,8 +258,8 @@ class LogDir:
             logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces it.',
                             self.best, known[:_NUM_SHOWN], metric)
         elif other:
-            logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the values '
-                            'cannot be compared, delete best.json in it: the next evaluation replaces it then.',
+            logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the '
+                            'values cannot be compared, delete best.json in it: the next evaluation replaces it then.',
                             self.best, '; '.join(other))
         return (step, value) if metric == known else None
 
