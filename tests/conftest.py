@@ -60,7 +60,8 @@ _SLOW = {
     'test_hub_models_on_hosts', 'test_multi_worker_training', 'test_own_script', 'test_parameter_servers', 'test_slices', 'test_keras_hub',
     'test_tpu_compiler', 'test_plan_compilation', 'test_plan_compilation_stages', 'test_spmd_on_virtual_cores',
     'test_spmd_replicas', 'test_spmd_step_state', 'test_spmd_cores_training',
-    'test_docs', 'test_readme', 'test_images', 'test_planted_bugs', 'test_fuzz'}
+    'test_docs', 'test_readme', 'test_images', 'test_planted_bugs', 'test_fuzz',
+    'test_first_step'}
 
 
 def pytest_collection_modifyitems(items):

@@ -68,16 +68,7 @@ def _train_to_the_end(folder, **train):
 
 
 def _kill(folder, choose, moment):
-    """Kill a training run at one of save_moments.MOMENTS, or at a random one.
-
-    Args:
-        folder: folder of the run.
-        choose: a `random.Random`.
-        moment: the moment; None: a random one.
-
-    Returns:
-        The moment, as the files tell it if it is a random one.
-    """
+    """Kill a training run at one of save_moments.MOMENTS, or at a random one (None); return it, as the files tell it."""
     before, process = save_moments.names_in(folder / 'train'), _started(folder)
     time.sleep(choose.uniform(0, _SECONDS.value))
     if moment is None:

@@ -37,15 +37,7 @@ def _training(folder, **train):
 
 
 def _kill(folder, training, choose, task, moment):
-    """Kill a process at a moment, and wait until training resumes and has written a checkpoint.
-
-    Args:
-        folder: its log directory.
-        training: the `RestartedCluster`.
-        choose: a `random.Random`.
-        task: name of the process.
-        moment: one of save_moments.MOMENTS.
-    """
+    """Kill the process of a task at a moment, and wait until training resumes and has written a checkpoint."""
     first, before = len(training.lines), save_moments.names_in(f'{folder}/train')
     if moment == save_moments.VALUES:
         save_moments.kill_while_it_writes(training.process_of(task), choose)

@@ -55,16 +55,7 @@ class RestartedCluster:
         return int(found[-1])
 
     def wait_for(self, pattern, first=0, seconds=300):
-        """Wait for a line, while the cluster runs.
-
-        Args:
-            pattern: regular expression.
-            first: number of the line from which to search.
-            seconds: how long to wait.
-
-        Returns:
-            Number of the first such line, or None.
-        """
+        """Wait for a line by a regular expression, while the cluster runs; return its number, or None."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._code is None:
             for number in range(first, len(self.lines)):

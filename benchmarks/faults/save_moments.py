@@ -46,14 +46,7 @@ def values(path):
 
 
 def require_whole(folder):
-    """Read all that the list of checkpoints names, whose values TensorFlow keeps checksums of.
-
-    Args:
-        folder: folder of the checkpoints.
-
-    Raises:
-        Exception: what TensorFlow raises where a value is not whole.
-    """
+    """Read all that the list of checkpoints names; TensorFlow raises where a value does not fit its checksum."""
     from lingpipe.training import checkpoints
     paths = checkpoints.complete(folder)
     for path in paths:
@@ -69,15 +62,8 @@ def different(killed, undisturbed):
 
 
 def differences(folder, train):
-    """Let a killed and an undisturbed run continue to the next multiple of 100 steps, and compare their ends.
-
-    Args:
-        folder: `pathlib.Path` of the folder with the runs 'killed' and 'undisturbed'.
-        train: function of the folder of a run and of fields of params.train, which trains to the end.
-
-    Returns:
-        The number of steps, and the names of the variables whose values differ.
-    """
+    """Let a killed and an undisturbed run train to the next multiple of 100 steps; return it and the names of the variables
+    whose values differ."""
     from lingpipe.training import checkpoints
     newest = checkpoints.step_of(checkpoints.complete(folder / 'killed/train')[0])
     steps = (newest // _ROUND_STEPS + 1) * _ROUND_STEPS
@@ -96,11 +82,7 @@ def verdict(different, unlisted):
 
 
 def obey(folder):
-    """Let this process kill itself at the moment that `ask` names.
-
-    Args:
-        folder: folder of the training run.
-    """
+    """Let this process, which trains in a folder, kill itself at the moment that `ask` names."""
     import tensorflow as tf
     reach = functools.partial(_reach, _request(folder))
     for module, name, wrapper in (
@@ -173,24 +155,14 @@ def _around_the_merge(reach):
 
 
 def ask(folder, moment):
-    """Have the process that obeys kill itself at the next such moment, any of MOMENTS but VALUES, and wait for it.
-
-    Args:
-        folder: folder of the training run.
-        moment: one of MOMENTS, but not VALUES.
-    """
+    """Have the process that obeys kill itself at the next such moment, any of MOMENTS but VALUES, and wait for it."""
     request = _request(folder)
     request.write_text(moment)
     wait_until(lambda: not request.exists(), moment)
 
 
 def kill_while_it_writes(process, choose):
-    """Kill a process while it writes values: first stops it, to look.
-
-    Args:
-        process: number of the process.
-        choose: a `random.Random`.
-    """
+    """Kill a process while it writes values; it is stopped first, to look."""
     wait_until(lambda: _writes(process) and _kill_if_it_writes(process, choose.uniform(0, _LONGEST_LOOK)), VALUES)
 
 
@@ -220,15 +192,7 @@ def _is_stopped(process):
 
 
 def wait_until(has_come, moment):
-    """Wait for a condition.
-
-    Args:
-        has_come: function without arguments that says whether it holds.
-        moment: words for the error.
-
-    Raises:
-        RuntimeError: it did not hold for too long.
-    """
+    """Wait for a condition; raise RuntimeError, with words for it, if it does not hold for too long."""
     deadline = time.monotonic() + _SECONDS_TO_COME
     while not has_come():
         if time.monotonic() > deadline:
@@ -242,12 +206,7 @@ def names_in(folder):
 
 
 def left(folder, before):
-    """Return at which of MOMENTS a process was killed, or ELSE, by the files that it left.
-
-    Args:
-        folder: folder of the checkpoints.
-        before: what `names_in` returned before the process started.
-    """
+    """Return at which of MOMENTS a process was killed, or ELSE, by the files that it left; `before` is from `names_in`."""
     unfinished = list(pathlib.Path(folder).glob('ckpt-*_temp'))
     if unfinished:
         shares = list(filter(None, map(_INDEX_OF_PART.fullmatch, os.listdir(unfinished[0]))))
@@ -262,16 +221,7 @@ def left(folder, before):
 
 
 def require_moment(moment, folder, before):
-    """Check by its files that a process was killed at a moment.
-
-    Args:
-        moment: one of MOMENTS.
-        folder: folder of the checkpoints.
-        before: what `names_in` returned before the process was killed, or started.
-
-    Raises:
-        RuntimeError: the process left other files.
-    """
+    """Raise RuntimeError if the files of a killed process say that it was killed at another moment."""
     found = left(folder, before)
     if found != (ELSE if moment in TOLD_BY_NO_FILE else moment):
         raise RuntimeError(f'A process was killed {moment}, but left files as if it had been: {found}.')

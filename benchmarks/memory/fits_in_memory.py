@@ -17,16 +17,7 @@ _NUM_STEPS = flags.DEFINE_integer('num_steps', 5, 'Training steps.')
 
 
 def train(num_partitions, recompute, is_capped):
-    """Train the model that the flags describe.
-
-    Args:
-        num_partitions: K; 0 runs the plain layers on the whole batch.
-        recompute: GPipeLayer's field.
-        is_capped: whether the cap holds.
-
-    Yields:
-        Dictionary of the losses of the steps and the allocator's peak in MiB.
-    """
+    """Yield a dictionary of the losses of the steps and of the peak in MiB; `num_partitions` 0: the plain layers."""
     device_kinds.use_virtual_devices(max(num_partitions, 1))
     problem = models.problem()
     pipe = models.build_pipe(problem, num_partitions=max(num_partitions, 1), recompute=recompute)

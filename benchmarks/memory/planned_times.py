@@ -57,15 +57,7 @@ def _mean_answer(group):
 
 
 def predicted_times(configurations, core):
-    """Measure the layers on one core, again and again.
-
-    Args:
-        configurations: see `predicted_and_measured`.
-        core: which one of the machine's cores.
-
-    Yields:
-        The list of predicted seconds, from the least times of the layers so far.
-    """
+    """Measure the layers on one core again and again; yield predicted seconds, from their least times so far."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [cores[core % len(cores)]])
     device_kinds.use_virtual_devices(1)

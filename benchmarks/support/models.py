@@ -102,12 +102,7 @@ def input_specs(problem):
 
 
 def build_pipe(problem, **fields):
-    """Build a `GPipeLayer` of the problem's layers, with the same initial weights each time.
-
-    Args:
-        problem: `Problem`.
-        **fields: further fields of `GPipeLayer.Params()`.
-    """
+    """Build a `GPipeLayer` of the problem's layers, with the same initial weights each time; `fields` are further ones."""
     keras.utils.set_random_seed(_SEED)
     pipe = gpipe_layer.GPipeLayer.Params().Set(
         name='pipe', layers=problem.layers, **{'num_micro_batches': problem.num_micro_batches, **fields}).Instantiate()
