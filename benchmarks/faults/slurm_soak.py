@@ -45,12 +45,16 @@ class Recovery(NamedTuple):
         seconds: from the fault to the first step of the resumed training; None: training did not stop.
         lost_seconds: age of the checkpoint that it resumed from, at the fault.
         resumed_step: step of this checkpoint.
+        memory: MiB of the process of task 0 afterwards.
+        num_descriptors: its open files and sockets.
     """
 
     fault: str
     seconds: float | None
     lost_seconds: float | None = None
     resumed_step: int | None = None
+    memory: float = 0.
+    num_descriptors: int = 0
 
 
 class Soak:
@@ -113,11 +117,16 @@ class Soak:
         if fault == self.freeze_disk:
             time.sleep(_SECONDS_BETWEEN_FAULTS / 2)
             assert len(_BEGUN.findall(self._slurm.output(self.job))) == known
-            return Recovery(name, None)
+            return Recovery(name, None)._replace(**self._size())
         output = self._slurm.wait_for(self.job, lambda text: len(_BEGUN.findall(text)) > known and text)
         seconds, step = time.time() - begin, int(re.findall(r'resuming from step (\d+)', output)[-1])
         saved = os.stat(next(self._disk.glob(f'logs/train/ckpt-{step}.index'))).st_mtime
-        return Recovery(name, seconds, max(0, begin - saved), step)
+        return Recovery(name, seconds, max(0, begin - saved), step)._replace(**self._size())
+
+    def _size(self):
+        process = pathlib.Path('/proc', str(self._slurm.process_of(self.job, 0)))
+        kib = int(re.search(r'VmRSS:\s+(\d+)', (process / 'status').read_text())[1])
+        return {'memory': kib / 1024, 'num_descriptors': len(list((process / 'fd').iterdir()))}
 
     def faults(self) -> list[tuple[str, Callable[[], None]]]:
         """Return the names of faults, and functions that inject them."""
@@ -156,7 +165,7 @@ def _reference(slurm, folder, step):
 def _row(one):
     numbers = ['did not stop', '', ''] if one.seconds is None else [
         f'{one.seconds:.1f}', f'{one.lost_seconds:.1f}', one.resumed_step]
-    return [one.fault, *numbers]
+    return [one.fault, *numbers, f'{one.memory:.0f}', one.num_descriptors]
 
 
 def main(_):
@@ -180,7 +189,7 @@ def main(_):
         is_same = save_moments.values(str(disk / f'logs/train/ckpt-{step}')) == save_moments.values(
             str(_reference(slurm, folder, step)))
     common.report(
-        common.Table(['fault', 'resumed after s', 'work lost s', 'at step'], map(_row, recoveries)),
+        common.Table(['fault', 'resumed after s', 'work lost s', 'at step', 'MiB', 'open files'], map(_row, recoveries)),
         f'The weights of step {step} are {"" if is_same else "NOT "}those of a run without faults, bit for bit.')
 
 
