@@ -12,6 +12,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _ERRORS = '1', '2'
@@ -22,6 +24,8 @@ _LOG_LINE = re.compile(
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _SECONDS_BETWEEN_SIGNS = 5
+# Keras imports them, if they are installed, for plots and wrappers that no command uses: a third of its time to import.
+_EXTRAS_OF_KERAS = ('matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
@@ -61,13 +65,27 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     # Imports and traces create millions of objects that stay; by default a collection follows each 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    if _LEVEL in os.environ:
-        return
-    os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _ERRORS
-    with _log_lines_held_back() as held:
-        import tensorflow as tf
-        finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
-        held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)
+    with _not_installed(_EXTRAS_OF_KERAS):
+        if _LEVEL in os.environ:
+            import tensorflow as tf
+            return
+        os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _ERRORS
+        with _log_lines_held_back() as held:
+            import tensorflow as tf
+            finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
+            held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)
+
+
+@contextlib.contextmanager
+def _not_installed(packages: Sequence[str]) -> Iterator[None]:
+    """Make the import of packages fail in the `with` block, as if they were not installed."""
+    hidden: dict[str, Any] = dict.fromkeys(name for name in packages if name not in sys.modules)
+    sys.modules.update(hidden)  # None as a module raises ModuleNotFoundError
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 class _Held:

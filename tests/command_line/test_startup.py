@@ -61,6 +61,12 @@ def test_no_disk_is_needed_to_hold_lines_back(start):
     assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
 
 
+def test_packages_that_only_plots_of_keras_need_are_not_imported_with_it(start):
+    finished = start(then="import sys; print(sys.modules['matplotlib'], sys.modules['sklearn'])",
+                     setup="import atexit, sys; atexit.register(lambda: print({'matplotlib', 'sklearn'} & set(sys.modules)))")
+    assert finished.stdout == 'None None\n1\nset()\n'
+
+
 def test_all_lines_are_shown_when_the_import_fails(start):
     finished = start(then="raise ImportError('no library')")
     assert finished.returncode != 0
