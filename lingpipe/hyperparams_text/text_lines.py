@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from lingpipe.hyperparams_text import param_tree, registry, value_text
 
@@ -16,14 +16,8 @@ _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes o
 _NUM_SHOWN = 80
 
 
-class Entry(NamedTuple):
-    """One `path : value` of a text."""
-    path: str
-    value: str
-
-
-def split(text: str) -> list[Entry]:
-    """Return the entries of a text, which end with a line or a `;`; lines that begin with `#` are comments.
+def split(text: str) -> list[tuple[str, str]]:
+    """Return the (path, value) of each entry, which a line's end or a `;` ends; lines that begin with `#` are comments.
 
     Raises:
         ValueError: an entry is not a path, `:` or `=`, and a value.
@@ -35,7 +29,7 @@ def split(text: str) -> list[Entry]:
         if not match:
             line = re.split('[\n;]', text[position:position + _NUM_SHOWN], maxsplit=1)[0]
             raise ValueError(f'{line!r} is not of the form <key> = <value> or <key> : <value>.')
-        entries.append(Entry(match[1], match[2].strip()))
+        entries.append((match[1], match[2].strip()))
         position = _skip_between(text, match.end())
     return entries
 
@@ -60,7 +54,8 @@ def shape(container: Any) -> str:
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
 
 
-def read(params: Any, entries: Iterable[Entry], kinds: Mapping[str, str], words_are_strings: bool = False) -> None:
+def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, str],
+         words_are_strings: bool = False) -> None:
     """Set the fields of `params` that a text names.
 
     Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
@@ -71,9 +66,9 @@ def read(params: Any, entries: Iterable[Entry], kinds: Mapping[str, str], words_
     """
     _separate_shared_params(params, set())
     reader = _Reader(params, kinds, registry.Names(params, words_are_strings))
-    shapes = [Entry(path, kind) for path, kind in kinds.items() if _SHAPE.fullmatch(kind)]
     changes = [_change(path, text) for path, text in entries]
-    changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in shapes]
+    changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in kinds.items()
+                if _SHAPE.fullmatch(kind)]
     for steps, change, text in sorted(changes, key=lambda item: (len(item[0]), item[1])):
         try:
             reader.apply(steps, change, text)
