@@ -8,6 +8,7 @@ A class describes its fields in a classmethod `Params()`; a user sets them, and 
 The interface is that of Lingvo's hyperparams; this file imports neither TensorFlow nor Keras.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
@@ -22,16 +23,11 @@ _SEE_ALL = 'print(params)'
 
 def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | None = None,
                  ignore_unknown_keys: bool = False) -> 'Params':
-    """Copy the fields of one Params to another; `cls` stays, so `to_p` still instantiates its own class.
+    """Copy the fields of one Params to another, and return it; its `cls` stays, so it instantiates its own class.
 
     Args:
-        from_p: Params to copy from.
-        to_p: Params to copy to.
         skip: a name or a list of names not to copy, or None.
         ignore_unknown_keys: whether fields that `to_p` lacks are skipped.
-
-    Returns:
-        `to_p`.
 
     Raises:
         AttributeError: `to_p` lacks a field and `ignore_unknown_keys` is False.
@@ -43,13 +39,11 @@ def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | N
     return to_p
 
 
+@dataclasses.dataclass(slots=True)
 class _Param:
     """One field: its value and what it is for."""
-    __slots__ = ('description', 'value')
-
-    def __init__(self, value, description):
-        self.value = value
-        self.description = description
+    value: Any
+    description: str
 
 
 def _shown(value, indent):
@@ -79,7 +73,6 @@ class Params:
         Raises:
             AttributeError: the field exists already.
             ValueError: `name` has other characters.
-            TypeError: these Params are frozen.
         """
         self._CheckMutable()
         if not isinstance(name, str) or not self._IsLegalName(name):
@@ -157,14 +150,10 @@ class Params:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
     def Set(self, **kwargs: Any) -> Self:
-        """Set fields; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
-
-        Returns:
-            self.
+        """Set fields, and return self; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
 
         Raises:
             AttributeError: a name is not that of a field.
-            TypeError: these Params are frozen.
         """
         self._CheckMutable()
         for name, value in kwargs.items():
@@ -181,14 +170,10 @@ class Params:
         return param_tree.descendant(self, param_tree.parse_path(name))
 
     def Delete(self, *names: str) -> Self:
-        """Remove fields, each given by its path.
-
-        Returns:
-            self.
+        """Remove fields, each given by its path, and return self.
 
         Raises:
             AttributeError: a name is not that of a field.
-            TypeError: these Params are frozen.
         """
         self._CheckMutable()
         for name in names:
@@ -262,7 +247,7 @@ class Params:
         return texts, kinds
 
     def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
-        """Set the fields that a text from ToText names; other fields do not change.
+        """Set the fields that a text from ToText names, and return self; other fields do not change.
 
         A value is read as the current type of the field, and a list of Params is changed element by element. A line
         `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
@@ -271,14 +256,10 @@ class Params:
             text: `path : value` lines; lines that begin with `#` are comments.
             type_overrides: {path: name of the type of the value}, as ToText returns.
 
-        Returns:
-            self.
-
         Raises:
             AttributeError: a path is not that of a field.
             IndexError: a list has no such element.
             ValueError: a line is not `path : value`, or a value cannot be read.
-            TypeError: these Params are frozen.
         """
         self._CheckMutable()
         text_lines.read(self, text_lines.split(text), type_overrides or {})
@@ -327,23 +308,15 @@ class InstantiableParams(Params):
 
 
 def ApplyOverrides(params: Params, text: str) -> Params:
-    """Set fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`.
+    """Set fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`; return `params`.
 
     The format is that of FromText (`;` ends an entry like a newline, and `=` may replace `:`), but an unknown word is a
     string.
-
-    Args:
-        params: Params.
-        text: the overrides.
-
-    Returns:
-        `params`.
 
     Raises:
         AttributeError: a path is not that of a field.
         IndexError: a list has no such element.
         ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
-        TypeError: `params` are frozen.
     """
     params._CheckMutable()
     text_lines.read(params, text_lines.split(text), {}, words_are_strings=True)
