@@ -33,6 +33,13 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
     return keras.ops.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
+def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
+    """Return a dense layer inside `layer`: variance scale^2 / fan_in, so outputs are `scale` times the inputs' size."""
+    initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
+    return keras.layers.Dense(
+        units, use_bias=layer.params.use_bias, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
+
+
 class MultiHeadAttention(base_layer.BaseLayer):
     """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), computed by Keras's kernel.
 
@@ -66,11 +73,14 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p, model_dim = self.params, input_shape[-1]
         self.head_dim = self._head_dim(model_dim)
         inner_dim = p.num_heads * self.head_dim
-        self.projection = self._dense('projection', 3 * inner_dim, 1.0)
-        self.output_projection = self._dense('output_projection', model_dim, p.output_scale)
+        self._build_projections(input_shape, inner_dim)
+        self.output_projection = dense(self, 'output_projection', model_dim, p.output_scale)
         self.dropout = keras.layers.Dropout(p.atten_dropout_prob, name='dropout', dtype=self.dtype_policy)
-        self.projection.build(input_shape)
         self.output_projection.build((*input_shape[:-1], inner_dim))
+
+    def _build_projections(self, input_shape, inner_dim):
+        self.projection = dense(self, 'projection', 3 * inner_dim)
+        self.projection.build(input_shape)
 
     def _head_dim(self, model_dim):
         p = self.params
@@ -82,11 +92,6 @@ class MultiHeadAttention(base_layer.BaseLayer):
                 'heads need an equal number of them, an even one for rotary positions. '
                 'Choose another num_heads, or set dim_per_head.')
         return head_dim
-
-    def _dense(self, name, units, scale):
-        return keras.layers.Dense(
-            units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
-            dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
         """Attend.
@@ -104,12 +109,13 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def project(self, inputs: tf.Tensor, start: int | tf.Tensor = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return queries, keys and values `[batch, length, num_heads, h]` of inputs that begin at position `start`."""
-        shape = (-1, inputs.shape[1], self.params.num_heads, self.head_dim)
-        queries, keys, values = (
-            keras.ops.reshape(part, shape) for part in keras.ops.split(self.projection(inputs), 3, axis=-1))
+        queries, keys, values = map(self._heads, keras.ops.split(self.projection(inputs), 3, axis=-1))
         if self.params.use_rotary_positions:
             queries, keys = rotate(queries, start), rotate(keys, start)
         return queries, keys, values
+
+    def _heads(self, vectors):
+        return keras.ops.reshape(vectors, (-1, vectors.shape[1], self.params.num_heads, self.head_dim))
 
     def attend(self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, allowed: tf.Tensor | None = None,
                is_causal: bool = False, training: bool | None = None) -> tf.Tensor:
@@ -189,18 +195,12 @@ class CrossAttention(MultiHeadAttention):
     def Params(cls) -> base_layer.LayerParams:
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
-    def build(self, input_shape: Any) -> None:
-        """Create the weights; `input_shape` is that of the target, whose vectors are as large as the source's."""
-        p, model_dim = self.params, input_shape[-1]
-        self.head_dim = self._head_dim(model_dim)
-        inner_dim = p.num_heads * self.head_dim
-        self.query_projection = self._dense('query_projection', inner_dim, 1.0)
-        self.key_value_projection = self._dense('key_value_projection', 2 * inner_dim, 1.0)
-        self.output_projection = self._dense('output_projection', model_dim, p.output_scale)
-        self.dropout = keras.layers.Dropout(p.atten_dropout_prob, name='dropout', dtype=self.dtype_policy)
+    def _build_projections(self, input_shape, inner_dim):
+        """Create the weights by the shape of the target, whose vectors are as large as the source's."""
+        self.query_projection = dense(self, 'query_projection', inner_dim)
+        self.key_value_projection = dense(self, 'key_value_projection', 2 * inner_dim)
         self.query_projection.build(input_shape)
         self.key_value_projection.build(input_shape)
-        self.output_projection.build((*input_shape[:-1], inner_dim))
 
     def call(self, inputs: tf.Tensor, source: tf.Tensor | None = None,  # type: ignore[override]  # other arguments
              source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
@@ -226,9 +226,6 @@ class CrossAttention(MultiHeadAttention):
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))
-
-    def _heads(self, vectors):
-        return keras.ops.reshape(vectors, (-1, vectors.shape[1], self.params.num_heads, self.head_dim))
 
 
 def _with_part(cache, part, start):

@@ -114,11 +114,6 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
-def kernel_initializer(scale: float = 1.0) -> keras.initializers.Initializer:
-    """Return a new initializer: variance scale^2 / fan_in, so that outputs are `scale` times as large as inputs."""
-    return keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
-
-
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """List what training changes, each once, by asking each variable, as Keras does for a whole model.
 

@@ -39,16 +39,11 @@ class FeedForward(base_layer.BaseLayer):
     def build(self, input_shape: Any) -> None:
         p = self.params
         self.activation = keras.activations.get(p.activation)
-        self.hidden = self._dense('hidden', p.hidden_dim * (1 + p.is_gated), 1.0)
-        self.output_projection = self._dense('output_projection', input_shape[-1], p.output_scale)
+        self.hidden = attention.dense(self, 'hidden', p.hidden_dim * (1 + p.is_gated))
+        self.output_projection = attention.dense(self, 'output_projection', input_shape[-1], p.output_scale)
         self.dropout = keras.layers.Dropout(p.relu_dropout_prob, name='dropout', dtype=self.dtype_policy)
         self.hidden.build(input_shape)
         self.output_projection.build((*input_shape[:-1], p.hidden_dim))
-
-    def _dense(self, name, units, scale):
-        return keras.layers.Dense(
-            units, use_bias=self.params.use_bias, kernel_initializer=base_layer.kernel_initializer(scale), name=name,
-            dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Map `[batch, length, model_dim]` to the same shape."""

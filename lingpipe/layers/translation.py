@@ -213,27 +213,18 @@ def transformer_nmt_layers(
     together, d by default, and T, from 1 to 3, the number of tables. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64 with 16 and with 32 heads. As in that
     section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in the second
-    of their layers), and logits may be clipped.
+    of their layers), and logits may be clipped. For d, f and the four kinds of dropout see
+    `transformer.transformer_lm_layers`; A is `num_heads`.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.
         vocab_size: number of different tokens, of both languages together, V.
-        model_dim: size of the vectors between blocks, d.
-        hidden_dim: size of the hidden layer of the feed-forward networks, f.
-        num_heads: number of attention heads, A.
         dim_per_head: size of a head; None: d / A.
         shared_tables: 'none': three tables of vectors; 'embeddings': one for source and target, one for the softmax;
             'all': one for everything.
         logits_abs_max: largest magnitude of a logit; None: any.
         activation: see FeedForward.activation.
         padding_id: token that pads sources.
-        input_dropout_prob: dropout of the sum of embedding and positions.
-        residual_dropout_prob: dropout of every branch.
-        atten_dropout_prob: dropout of the attention weights.
-        relu_dropout_prob: dropout of the hidden layers.
-
-    Returns:
-        A list of InstantiableParams with unique names.
 
     Raises:
         ValueError: `shared_tables` is none of SHARED_TABLES.
