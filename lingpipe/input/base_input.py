@@ -36,6 +36,16 @@ def paths_of(files: str) -> list[str]:
     return paths
 
 
+def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+    """Fill the last batch up with zeros, which are rows of weight 0; all batches then have a static size."""
+
+    def filled(part):
+        missing = [[0, batch_size - tf.shape(part)[0]]] + [[0, 0]] * (part.shape.rank - 1)
+        return tf.ensure_shape(tf.pad(part, missing), [batch_size, *part.shape[1:]])
+
+    return parallel_map(batches, lambda *parts: tf.nest.map_structure(filled, parts))
+
+
 class BaseInput:
     """Batches of a TFDS dataset.
 

@@ -152,7 +152,7 @@ class ImageInput(base_input.BaseInput):
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
         batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)
         weighted = self._batches(batches, image_augmentation.keep).map(self._weighted)
-        return self._finish(base_input.parallel_map(weighted, self._filled_up))
+        return self._finish(base_input.filled_up(weighted, self.params.batch_size))
 
     def _examples_of_epoch(self, epoch):
         order_seed, augmentation_seed = (tf.stack([self.params.seed, 2 * epoch + purpose]) for purpose in (0, 1))
@@ -179,15 +179,6 @@ class ImageInput(base_input.BaseInput):
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(problems)
-
-    def _filled_up(self, *parts):
-        num_missing = self.params.batch_size - tf.size(parts[1])
-
-        def filled_up(part):
-            padded = tf.pad(part, [[0, num_missing]] + [[0, 0]] * (part.shape.rank - 1))
-            return tf.ensure_shape(padded, [self.params.batch_size, *part.shape[1:]])
-
-        return tuple(map(filled_up, parts))
 
     def _check_training(self, position):
         self._check_position(position)

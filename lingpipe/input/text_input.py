@@ -152,12 +152,10 @@ class TextInput(TokenizedInput):
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Return every token once, in stored order; tokens that are padding, or were counted before, have weight 0."""
         p = self.params
-        rows, weights = evaluation_sequences(
+        sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
-        num_padded = -len(rows) % p.batch_size
-        rows, weights = (np.pad(part, [[0, num_padded], [0, 0]]) for part in (rows, weights))
-        batches = tf.data.Dataset.from_tensor_slices((rows, weights)).batch(p.batch_size, drop_remainder=True)
-        return self._finish(batches.map(self._batch))
+        batches = tf.data.Dataset.from_tensor_slices(sequences).batch(p.batch_size)
+        return self._finish(base_input.filled_up(batches, p.batch_size).map(self._batch))
 
     @functools.cached_property
     def tokens(self) -> np.ndarray:

@@ -78,10 +78,8 @@ class TranslationInput(text_input.TokenizedInput):
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Return every pair once, in stored order; the last batch is padded with pairs of weight 0."""
-        missing = -self._data.num_examples % self.params.batch_size
-        nothing = tuple(tf.zeros_like(row) for row in self._row(tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)))
-        rows = self._tokenized().map(self._row).concatenate(tf.data.Dataset.from_tensors(nothing).repeat(missing))
-        return self._finish(rows.batch(self.params.batch_size, drop_remainder=True).map(self._batch))
+        batches = self._tokenized().map(self._row).batch(self.params.batch_size)
+        return self._finish(base_input.filled_up(batches, self.params.batch_size).map(self._batch))
 
     @functools.cached_property
     def _memory(self):
