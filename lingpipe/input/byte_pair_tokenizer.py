@@ -1,6 +1,5 @@
 """A byte-pair tokenizer whose vocabulary is learnt from the training text of a model."""
 
-import contextlib
 import functools
 import json
 from typing import Any, NamedTuple
@@ -96,7 +95,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
                              "'lingpipe[hub]'.") from error
         p, tokenizer = self.params, tokenizers.ByteLevelBPETokenizer()
         tokenizer.train_from_iterator(
-            _texts_of_files(p) if p.files else _texts_of_dataset(p), p.vocab_size,
+            _texts(p), p.vocab_size,
             special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
         return tokenizer
 
@@ -112,14 +111,11 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return getattr(hub_tokenizer.import_keras_hub().models, name)(self.keras_hub_tokenizer(), **lengths)
 
 
-def _texts_of_files(p):
-    """Yield the texts of files; records without one are left out here, and reported by the input."""
-    for record in text_records.from_files(p.files):
-        with contextlib.suppress(record_fields.BadRecord):
-            yield record_fields.text(record, p.text_feature or 'text')
-
-
-def _texts_of_dataset(p):
+def _texts(p):
+    if p.files:
+        yield from record_fields.good_values(
+            record_fields.text, text_records.from_files(p.files), p.text_feature or 'text')
+        return
     feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
     for example in tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator():
         yield example[feature].decode('utf-8', errors='replace')

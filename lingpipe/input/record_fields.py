@@ -4,8 +4,10 @@ Each function takes a `text_records.Record` and the name of a field, and raises 
 it is missing, empty, or not what is wanted; for text also if it was not stored as UTF-8.
 """
 
+import contextlib
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
 
 from lingpipe import spelling
 from lingpipe.input import text_records
@@ -19,7 +21,7 @@ def text(record: text_records.Record, field: str) -> str:
     """Return a text that is not empty."""
     value = _value(record, field)
     if not isinstance(value, str):
-        raise BadRecord(f'field {field!r}: {_shown(value)} is not a text.')
+        raise BadRecord(f'field {field!r}: {text_records.shown(repr(value))} is not a text.')
     if not value.strip():
         raise BadRecord(f'field {field!r}: {value!r} is empty.')
     return _unicode(field, value)
@@ -31,7 +33,8 @@ def label(record: text_records.Record, field: str) -> str:
     if isinstance(value, int):  # a bool too
         return json.dumps(value)
     if not isinstance(value, str) or not value:
-        raise BadRecord(f'field {field!r}: {_shown(value)} is not a label, which is a text or an integer.')
+        raise BadRecord(f'field {field!r}: {text_records.shown(repr(value))} is not a label, which is a text or an '
+                        'integer.')
     return _unicode(field, value)
 
 
@@ -45,8 +48,17 @@ def weight(record: text_records.Record, field: str | None) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise BadRecord(f'field {field!r}: {_shown(value)} is not a weight, which is a number from 0.')
+        raise BadRecord(f'field {field!r}: {text_records.shown(repr(value))} is not a weight, which is a number from '
+                        '0.')
     return number
+
+
+def good_values(read: Callable[[text_records.Record, str], str], records: Iterable[text_records.Record],
+                field: str) -> Iterator[str]:
+    """Yield `read(record, field)`; bad records are left out here, and reported by the input that trains on them."""
+    for record in records:
+        with contextlib.suppress(BadRecord):
+            yield read(record, field)
 
 
 def _value(record, field):
@@ -61,8 +73,3 @@ def _unicode(field, value):
     except UnicodeEncodeError as error:
         raise BadRecord(f'field {field!r}: the text is not UTF-8 from character {error.start} on.') from error
     return value
-
-
-def _shown(value):
-    words = repr(value)
-    return words if len(words) <= 60 else f'{words[:60]}...'

@@ -1,7 +1,5 @@
 """Batches of texts and their classes for KerasHub's text classifiers."""
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
@@ -112,21 +110,13 @@ def _class_names(p):
             raise ValueError(f'class_names: {list(p.class_names)} has a name twice. Name each class once.')
         return list(p.class_names)
     if p.class_files is not None:
-        labels = _labels_in(text_records.from_files(p.class_files, p.format), p)
+        records = text_records.from_files(p.class_files, p.format)
+        labels = set(record_fields.good_values(record_fields.label, records, p.label_field))
         if not labels:
             raise ValueError(f'class_files: {p.class_files!r} holds no label in the field {p.label_field!r}. Give the '
                              'files of the training run.')
         return _in_order(labels)
     return text_records.class_names_of_tfds(p.dataset, p.data_dir, p.label_field) if p.dataset else None
-
-
-def _labels_in(records, p):
-    """Return the labels of records; bad records are left out here, and reported in training on them."""
-    labels = set()
-    for record in records:
-        with contextlib.suppress(record_fields.BadRecord):
-            labels.add(record_fields.label(record, p.label_field))
-    return labels
 
 
 def _in_order(labels):

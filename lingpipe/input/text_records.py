@@ -79,11 +79,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the names of a dataset's classes in their order, without preparing it; None if it names none.
-
-    Args:
-        label: name of the feature.
-    """
+    """Return the names of the classes of the feature `label` in their order, preparing no data; None: it has none."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -111,13 +107,13 @@ def _json_record(place, line):
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         reason = f'{error.msg} at column {error.colno}'
-        return Record(place, {}, f'is not JSON, but each line must be one object ({reason}): {_shown(line)}.')
+        return Record(place, {}, f'is not JSON, but each line must be one object ({reason}): {shown(line)}.')
     except (ValueError, RecursionError) as error:
-        return Record(place, {}, f'cannot be read ({error}): {_shown(line)}.')
+        return Record(place, {}, f'cannot be read ({error}): {shown(line)}.')
     if isinstance(fields, list):
-        return Record(place, {}, f'is a JSON array, but each line must be one object: {_shown(line)}.')
+        return Record(place, {}, f'is a JSON array, but each line must be one object: {shown(line)}.')
     if not isinstance(fields, dict):
-        return Record(place, {}, f'is not a JSON object, but each line must be one: {_shown(line)}.')
+        return Record(place, {}, f'is not a JSON object, but each line must be one: {shown(line)}.')
     return Record(place, fields)
 
 
@@ -167,8 +163,8 @@ def _next_row(rows):
 
 def _csv_record(place, columns, row):
     if len(row) != len(columns):
-        return Record(place, {}, f'has {len(row)} columns, not the {len(columns)} of {_shown(repr(columns))}: '
-                                 f'{_shown(repr(row))}.')
+        return Record(place, {}, f'has {len(row)} columns, not the {len(columns)} of {shown(repr(columns))}: '
+                                 f'{shown(repr(row))}.')
     return Record(place, dict(zip(columns, row)))
 
 
@@ -212,6 +208,7 @@ def _plain_value(feature, value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _shown(text):
+def shown(text: str) -> str:
+    """Return a text that is short enough for a message."""
     text = text.strip()
     return text if len(text) <= _NUM_SHOWN else f'{text[:_NUM_SHOWN]}...'
