@@ -10,10 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.layers import keras_params
 from lingpipe.stages import losses
 
 _PARTS = ((0, 2), (2, 5))
 _NUM_ROWS, _NUM_COUNTED = 5, 3
+_ADVICE = 'Write it as KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, k=5), for instance.'
 _NODE = re.compile(r'{{.*?}} ?')  # which TensorFlow puts before the words of an error
 
 
@@ -28,21 +30,13 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
     """
     states: dict[str, MetricState] = {}
     for index, params in enumerate(metrics):
-        _require_metric(params, f'metrics[{index}]')
+        keras_params.require(params, keras.metrics.Metric, f'metrics[{index}]', _ADVICE)
         name = _name(params)
         if name in states:
             raise ValueError(f'metrics[{index}] is called {name!r}, as a metric before it is. Give it another name, as '
                              f'by KerasParams({params.cls.__name__}, name=...).')
         states[name] = MetricState(params.Copy().Set(name=name), arguments)
     return states
-
-
-def _require_metric(params, field):
-    cls = getattr(params, 'cls', None)
-    if not (isinstance(params, hyperparams.InstantiableParams) and issubclass(cls, keras.metrics.Metric)):
-        received = getattr(cls, '__name__', repr(params))
-        raise ValueError(f'{field} is {received}, but it must be the params of a Keras metric. Write it as '
-                         'KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, k=5), for instance.')
 
 
 def _name(params):

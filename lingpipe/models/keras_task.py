@@ -6,10 +6,12 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.layers import keras_params
 from lingpipe.models import base_task
 from lingpipe.stages import losses
 
 _WEIGHTED_MEAN = 'mean_with_sample_weight'
+_ADVICE = 'Set it, as to KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True).'
 
 
 class KerasTask(base_task.BaseTask):
@@ -28,7 +30,7 @@ class KerasTask(base_task.BaseTask):
         return p
 
     def __init__(self, params: hyperparams.InstantiableParams) -> None:
-        _require_loss(params.loss)
+        keras_params.require(params.loss, keras.losses.Loss, 'task.loss', _ADVICE)
         self._keras_loss = params.loss.Instantiate()
         if self._keras_loss.reduction not in ('sum_over_batch_size', 'mean', _WEIGHTED_MEAN):
             raise ValueError(
@@ -59,12 +61,3 @@ class KerasTask(base_task.BaseTask):
         outputs = losses.in_float32(outputs)
         total, weight = self._sum_and_weight(labels, outputs, weights)['loss']
         return {'loss': (tf.math.divide_no_nan(total, weight), weight)}
-
-
-def _require_loss(params):
-    cls = getattr(params, 'cls', None)
-    if not (isinstance(params, hyperparams.InstantiableParams) and issubclass(cls, keras.losses.Loss)):
-        received = getattr(cls, '__name__', repr(params))
-        raise ValueError(
-            f'task.loss is {received}, but it must be the params of a Keras loss. Set it, as to '
-            'KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True).')
