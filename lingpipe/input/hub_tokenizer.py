@@ -17,15 +17,7 @@ _NUM_SHOWN = 600  # characters of what KerasHub says
 
 
 class KerasHubTokenizer:
-    """Makes the tokens with which the model of a preset was trained.
-
-    Attributes:
-        vocab_size: number of different tokens.
-        start_ids: tokens at the start of a text: one, or none if KerasHub adds none.
-        end_id: the token that ends a text.
-        stop_ids: the tokens that end a text in generation, those of KerasHub's `generate`.
-        pad_id: the token that pads rows.
-    """
+    """Makes the tokens with which the model of a preset was trained; its attributes are those of `ByteTokenizer`."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

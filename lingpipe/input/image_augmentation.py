@@ -92,7 +92,7 @@ def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tens
     The limits are 0.56 source pixels each way, 7 degrees and 7 %. With these, 8x8 digits stay legible, and a
     convolutional network trained on 1,437 of them reaches above 99 % on the rest. See `Augmentation.train`.
     """
-    draws = _uniform_around_zero(seeds[:, :4])
+    draws = tf.cast(seeds[:, :4], tf.float32) / 2**31  # uniform in [-1, 1)
     return warp(
         images,
         image_size,
@@ -195,10 +195,6 @@ def keep(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
 
 def _is_mirrored(seeds):
     return seeds[:, 2] % 2 == 1
-
-
-def _uniform_around_zero(seeds):
-    return tf.cast(seeds, tf.float32) / 2**31
 
 
 def _transform(images, transforms, image_size, interpolation, fill_mode):

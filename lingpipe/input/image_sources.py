@@ -106,9 +106,6 @@ class BadRecords:
 
     A record is counted once, even if it is visited several times.
 
-    Args:
-        max_bad_records: how many may be skipped.
-
     Attributes:
         reasons: dictionary from the name of a record to its problem.
     """

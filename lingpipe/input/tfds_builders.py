@@ -87,19 +87,12 @@ def _not_prepared_message(dataset, builder, error):
 
 
 class Split:
-    """One split of a TFDS dataset.
+    """One split of a TFDS dataset, given as in the params of an input.
 
     All mistakes (name, split, missing data) are found here, before any graph is built.
 
-    Args:
-        dataset: TFDS name, such as 'cifar10' or 'imagenet_v2/matched-frequency'.
-        split: TFDS split, such as 'train' or 'train[:90%]'.
-        data_dir: directory of prepared data; None: TFDS's own default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
-
     Attributes:
-        builder: TFDS builder of the dataset.
-        num_examples: number of examples of the split.
-        num_bytes: size of the split as stored, in bytes.
+        num_bytes: size of the split as stored.
 
     Raises:
         ValueError: dataset or split is unknown, or the split is empty.
@@ -145,11 +138,10 @@ def _split_info(builder, split):
 
 
 class TfdsImages(Split):
-    """One split of a TFDS dataset with an 'image' and a 'label'; arguments as for `Split`.
+    """One split of a TFDS dataset with an 'image' and a 'label'.
 
     Attributes:
         name: name of the dataset, without version or config.
-        folder: where its files are.
         image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
 
     Raises:

@@ -49,11 +49,7 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the tokens of a text at the start of a document, as in training; at least one.
-
-    Args:
-        prompt: the text; if it is empty and texts have no start token, the result is the end of a document.
-    """
+    """Return the tokens of a text at the start of a document, as in training; if there are none, the end of one."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
