@@ -107,18 +107,19 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
     def build(self, input_shape: Any) -> None:
         out_shape, prev_shape = _out_and_prev(input_shape)[:2]
-        filters = self.params.filters
         self.input_operation = self._build_child(
-            amoebanet_operations.Operation, 'state_0', out_shape, operation='1x1', filters=filters)
-        shapes = [amoebanet_operations.strided_shape(out_shape, 1, filters)]
+            amoebanet_operations.Operation, 'state_0', out_shape, operation='1x1')
         self.match_prev, shape = self._build_match(out_shape, prev_shape)
-        shapes.append(shape)
+        shapes = [amoebanet_operations.strided_shape(out_shape, 1, self.params.filters), shape]
         self.operations = self._build_operations(shapes)
         self.output_reductions = self._build_output_reductions(shapes)
         self.drop_path.build(shapes[-1])
 
     def _build_child(self, layer_class, name, shape, **fields):
-        layer = self._child(layer_class, name, **fields)
+        """Return a built layer of the family with this layer's filters, batch norm and dtype."""
+        layer = layer_class.Params().Set(
+            name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
+            filters=self.params.filters, **fields).Instantiate()
         layer.build(shape)
         return layer
 
@@ -126,13 +127,10 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         """Return the layer that makes state 1 (None if it is unchanged) and the shape of state 1."""
         if prev_shape is None:
             return None, out_shape
-        filters = self.params.filters
         if tuple(prev_shape[1:3]) != tuple(out_shape[1:3]):
-            layer = self._build_child(
-                amoebanet_operations.FactorizedReduction, 'state_1', prev_shape, filters=filters, relu=True)
-        elif prev_shape[3] != filters:
-            layer = self._build_child(
-                amoebanet_operations.Operation, 'state_1', prev_shape, operation='1x1', filters=filters)
+            layer = self._build_child(amoebanet_operations.FactorizedReduction, 'state_1', prev_shape, relu=True)
+        elif prev_shape[3] != self.params.filters:
+            layer = self._build_child(amoebanet_operations.Operation, 'state_1', prev_shape, operation='1x1')
         else:
             return None, prev_shape
         return layer, layer.compute_output_shape(prev_shape)
@@ -144,7 +142,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
             side = 'right' if edge % 2 else 'left'
             operations.append(self._build_child(
                 amoebanet_operations.Operation, f'state_{len(shapes)}_{side}', shapes[index], operation=operation,
-                filters=self.params.filters, strides=self._strides if index < _NUM_INPUT_STATES else 1))
+                strides=self._strides if index < _NUM_INPUT_STATES else 1))
             if side == 'right':
                 shapes.append(operations[-1].compute_output_shape(shapes[index]))
         return operations
@@ -155,8 +153,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
                 return None
-            return self._build_child(
-                amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index], filters=self.params.filters)
+            return self._build_child(amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index])
 
         return [reduction(index) for index in self._genotype.concatenation]
 
@@ -167,7 +164,6 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
             inputs: `(out, prev, *rest)`: the output of the last cell, `[batch, height, width, channels]`, that of the
                 cell before it, and tensors that pass through, such as auxiliary logits; or `out` alone, for the first
                 cell of a network.
-            training: whether batch norm uses the statistics of the batch, and paths are dropped.
 
         Returns:
             `(new_out, out, *rest)`, new_out `[batch, new_height, new_width, filters * concatenated states]`.

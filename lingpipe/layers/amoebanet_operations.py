@@ -91,7 +91,7 @@ def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, i
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: the momentum of batch norm, and what makes convolutions and layers."""
+    """The base class of the family's layers: the momentum of batch norm, and what makes convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -121,12 +121,6 @@ class AmoebaNetLayer(base_layer.BaseLayer):
             shape = convolution.compute_output_shape(shape)
             batch_norm.build(shape)
         return pairs
-
-    def _child(self, layer_class, name, **fields):
-        """Return a layer of the family with this layer's batch norm and dtype."""
-        return layer_class.Params().Set(
-            name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
-            **fields).Instantiate()
 
 
 def kernel_initializer() -> keras.initializers.Initializer:

@@ -111,10 +111,7 @@ class TokenEmbedding(base_layer.BaseLayer):
                 raise ValueError(f'TokenEmbedding.{field} is {value!r}; it must be an integer of at least 1. Set it.')
 
     def build(self, input_shape: Any) -> None:
-        p = self.params
-        self.table = self.add_weight(
-            name='table', shape=(p.vocab_size, p.model_dim),
-            initializer=keras.initializers.RandomNormal(stddev=p.model_dim**-0.5))
+        self.table = _new_table(self, self.params.vocab_size, self.params.model_dim)
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Map tokens, integers `[batch, length]`, to vectors `[batch, length, model_dim]`."""
@@ -129,6 +126,11 @@ class TokenEmbedding(base_layer.BaseLayer):
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return *input_shape, self.params.model_dim
+
+
+def _new_table(layer, vocab_size, model_dim):
+    initializer = keras.initializers.RandomNormal(stddev=model_dim**-0.5)
+    return layer.add_weight(name='table', shape=(vocab_size, model_dim), initializer=initializer)
 
 
 class TiedTable:
@@ -168,15 +170,15 @@ class TiedTable:
         """List of the variables that belong to another layer and are counted there."""
         return [] if self.params.tied_to is None else [self.table]
 
-    def shared_table(self, vocab_size: int, model_dim: int) -> keras.Variable | None:
-        """Return the table of the embedding that this layer is tied to, or None if it is tied to none.
+    def find_table(self, vocab_size: int, model_dim: int) -> keras.Variable:
+        """Return the table of the embedding that this layer is tied to, or a new one.
 
         Raises:
             ValueError: the table has another shape.
         """
         tied = self._tied_embedding()
         if tied is None:
-            return None
+            return _new_table(self, vocab_size, model_dim)
         if tuple(tied.table.shape) != (vocab_size, model_dim):
             raise ValueError(
                 f'{type(self).__name__}.tied_to is {tied.name!r}, whose table has shape {tuple(tied.table.shape)}, but '
@@ -210,10 +212,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
     def build(self, input_shape: Any) -> None:
         vocab_size, model_dim = self.params.vocab_size, input_shape[-1]
         self.norm.build(input_shape)
-        self.table = self.shared_table(vocab_size, model_dim)
-        if self.table is None:
-            initializer = keras.initializers.RandomNormal(stddev=model_dim**-0.5)
-            self.table = self.add_weight(name='table', shape=(vocab_size, model_dim), initializer=initializer)
+        self.table = self.find_table(vocab_size, model_dim)
         if self.params.use_bias:
             self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
 

@@ -21,7 +21,7 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: their batch norm and convolutions."""
+    """The base class of the family's layers: how their batch norm is set, and their convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -29,12 +29,6 @@ class ResNetLayer(base_layer.BaseLayer):
         p.Define('batch_norm_momentum', 0.9, 'Momentum, in [0, 1), of the moving averages of batch norm.')
         p.Define('batch_norm_group_size', 1, 'Number of replicas that share the statistics of batch norm.')
         return p
-
-    def _batch_norm(self, **fields):
-        """Return the batch norm that follows each convolution of the network."""
-        return batch_normalization.BatchNormalization(
-            group_size=self.params.batch_norm_group_size, momentum=self.params.batch_norm_momentum,
-            epsilon=1e-5, name='batch_normalization', dtype=self.dtype_policy, **fields)
 
     def _convolution(self, name, filters, kernel_size, strides=1, **fields):
         return ResNetConvolution.Params().Set(
@@ -67,7 +61,10 @@ class ResNetConvolution(ResNetLayer):
         self.convolution = keras.layers.Conv2D(
             params.filters, params.kernel_size, params.strides, 'valid' if self._padding else 'same', use_bias=False,
             kernel_initializer=initializer, name='convolution', dtype=self.dtype_policy)
-        self.batch_norm = self._batch_norm(gamma_initializer='zeros' if params.starts_at_zero else 'ones')
+        self.batch_norm = batch_normalization.BatchNormalization(
+            group_size=params.batch_norm_group_size, momentum=params.batch_norm_momentum, epsilon=1e-5,
+            gamma_initializer='zeros' if params.starts_at_zero else 'ones', name='batch_normalization',
+            dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         batch, height, width, channels = input_shape
@@ -218,8 +215,6 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, f
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
         filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
         for_small_images: whether the stem keeps the size of the image; otherwise it reduces it to a quarter.
-        batch_norm_momentum: momentum of the moving averages of every batch norm.
-        batch_norm_group_size: number of replicas that share the statistics of batch norm.
 
     Raises:
         ValueError: there is no network of that depth.

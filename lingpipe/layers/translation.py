@@ -102,11 +102,7 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     def build(self, input_shape: Any) -> None:
         self.source_norm.build(input_shape['source'])
         self._build_positions(input_shape['target'])
-        shared = self.shared_table(self.params.vocab_size, self.params.model_dim)
-        if shared is None:
-            super().build(input_shape['target'])
-        else:
-            self.table = shared
+        self.table = self.find_table(self.params.vocab_size, self.params.model_dim)
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
         """Return the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
