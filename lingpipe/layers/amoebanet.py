@@ -101,14 +101,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Classify.
-
-        Args:
-            inputs: `(out, prev)` or `(out, prev, auxiliary_logits)`; `prev` is not used.
-
-        Returns:
-            `logits`, `[batch, num_classes]`; with auxiliary logits `(logits, auxiliary_logits)`.
-        """
+        """Map `(out, prev)` to logits `[batch, num_classes]`; with auxiliary logits, return those too."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = _logits(self.dense(self.dropout(features, training=training)))
@@ -146,10 +139,8 @@ def amoebanet_layers(
         genotype: 'B' or 'D'.
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
-        dropout_rate: dropout before the last dense layer.
         drop_path_final_keep_prob: see DropPath.final_keep_prob.
         drop_path_num_steps: see DropPath.num_training_steps.
-        batch_norm_momentum: momentum of the moving averages of every batch norm.
 
     Raises:
         ValueError: num_cells or reduction_size is too small.

@@ -13,17 +13,14 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
-    """Rotate pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
+    """Rotate pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h); shape and dtype stay.
 
     The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
     2104.09864, section 3.2.2).
 
     Args:
         vectors: `[batch, length, num_heads, h]`, h even.
-        start: position of the first vector; may be a tensor.
-
-    Returns:
-        Tensor of the same shape and dtype.
+        start: position of the first vector.
     """
     length, num_pairs = vectors.shape[1], vectors.shape[3] // 2
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_pairs, dtype=np.float32) / num_pairs)
@@ -94,14 +91,10 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return head_dim
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attend.
+        """Map `[batch, length, model_dim]` to the same shape.
 
         Args:
-            inputs: `[batch, length, model_dim]`.
             mask: boolean `[batch, length]`, False at positions to ignore; None: attend everywhere.
-
-        Returns:
-            `[batch, length, model_dim]`.
         """
         queries, keys, values = self.project(inputs)
         allowed = None if mask is None else mask[:, None, None, :]
@@ -204,15 +197,11 @@ class CrossAttention(MultiHeadAttention):
 
     def call(self, inputs: tf.Tensor, source: tf.Tensor | None = None,  # type: ignore[override]  # other arguments
              source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attend.
+        """Map the target, `[batch, length, model_dim]`, to the same shape.
 
         Args:
-            inputs: `[batch, length, model_dim]`, the target.
             source: `[batch, source_length, model_dim]`.
             source_mask: boolean `[batch, source_length]`, False at positions to ignore; None: attend everywhere.
-
-        Returns:
-            `[batch, length, model_dim]`.
         """
         return self.attend_to(inputs, self.project_source(source), source_mask, training)
 

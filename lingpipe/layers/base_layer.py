@@ -130,10 +130,7 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Pass all layers by name to each layer with a method `tie`, so that it finds the layer whose weights it shares.
-
-    Args:
-        stack: list of Keras layers that are not built yet.
+    """Pass all layers, not yet built, by name to each one with a method `tie`, which finds whose weights it shares.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -148,10 +145,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
     """Make `current_training_step()` return `step` inside the `with` block.
 
-    The pipeline enters it around every stage, so that a layer needs no counter.
-
-    Args:
-        step: scalar int64 tensor or Python integer; None if the number is unknown.
+    The pipeline enters it around every stage, so that a layer needs no counter; None: the step is unknown.
     """
     outer = current_training_step()
     _local.step = step

@@ -24,7 +24,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Args:
         group_size: number of consecutive replicas that share statistics; with fewer replicas, all do.
-        **kwargs: those of `keras.layers.BatchNormalization`.
     """
 
     def __init__(self, group_size: int = 1, **kwargs: Any) -> None:

@@ -129,10 +129,7 @@ class BaseTask:
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Find the names of all metrics by tracing only them and `loss`, before the first step is built.
-
-        Args:
-            targets: nest of `tf.TensorSpec` `[batch, ...]`.
+        """Find the names of all metrics for some `tf.TensorSpec`s, by tracing only the metrics and `loss`.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.

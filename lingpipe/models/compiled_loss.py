@@ -14,18 +14,11 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Find what each of the losses that a model was compiled with returns for a batch.
+    """Find what each of the losses that a model was compiled with returns for a batch of some `keras.KerasTensor`s.
 
     Args:
         compile_loss: Keras's record of losses, once built.
-        y_true: nest of `keras.KerasTensor`, the targets.
-        outputs: nest of `keras.KerasTensor`, the outputs of the model.
-        sample_weight: nest of `keras.KerasTensor`, or None.
-        variables: list of the Keras variables of the model; those that layers change have new values when the loss
-            reads them.
-
-    Returns:
-        List of `Kind`s, one per loss.
+        variables: those of the model; those that layers change have new values when the loss reads them.
 
     Raises:
         NotAdditive: one of them cannot be computed in parts.
@@ -104,11 +97,7 @@ class CompiledLoss:
         return len(self._parts)
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Return {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
-
-        Args:
-            outputs: nest of tensors `[micro_batch, ...]`.
-        """
+        """Return {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name."""
         mean, found = self._compute(targets, outputs)
         if len(found) == 1:
             return {'loss': (mean, found[0][1])}
@@ -116,11 +105,7 @@ class CompiledLoss:
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets: Targets, outputs: Any) -> list[tf.Tensor]:
-        """Return, for each loss, the weight that its mean divides by.
-
-        Args:
-            outputs: nest of tensors `[batch, ...]`.
-        """
+        """Return, for each loss, the weight that its mean divides by; `outputs` are those of the whole batch."""
         return [weight for _, weight in self._compute(targets, outputs)[1]]
 
     def _compute(self, targets, outputs):

@@ -198,10 +198,7 @@ def reads_sources(input_spec: Any) -> bool:
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return `TargetTexts` for a model that reads sources, else `PromptedTexts`.
-
-    Args:
-        input_spec: nest of `tf.TensorSpec` `[batch, length]` of the input.
+    """Return `TargetTexts` for a model that reads sources, by the `tf.TensorSpec` of its input, else `PromptedTexts`.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.

@@ -95,16 +95,13 @@ class LoopSampler:
 
     def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
                  mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
-        """Write until every text has ended or the rows are full.
+        """Write until every text has ended or the rows are full, and return the tokens `[batch, length]`.
 
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
             prompt: int32 `[batch, length]`.
             index: int32 scalar, the first place at which a prompt has no token.
             mask: boolean `[batch, length]`, where prompts have tokens.
-
-        Returns:
-            The tokens `[batch, length]`.
         """
         def has_more(prompt, cache, index, mask):
             del cache, index
