@@ -23,6 +23,12 @@ class _SmallHubModel(base_model_params.SingleTaskModelParams):
     WARMUP_STEPS = 60
     LEARNING_RATE = 1e-3
 
+    def Train(self):
+        return self._Input('train')
+
+    def Test(self):
+        return self._Input('test')
+
     def _SetBody(self, body, **model_fields):
         body.Set(num_partitions=self.NUM_PARTITIONS, num_micro_batches=self.NUM_MICRO_BATCHES, recompute='none')
         body.model = hub_model.KerasHubModel.Params().Set(**model_fields)
@@ -54,9 +60,6 @@ class PydocGPTNeoX(_SmallHubModel):
         return text_input.TextInput.Params().Set(
             name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
             sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer, has_padding_mask=True)
-
-    def Train(self):
-        return self._Input('train')
 
     def _HeldOut(self, split):
         return self._Input(split).Set(evaluation_context=self.SEQUENCE_LENGTH // 2)
@@ -111,14 +114,8 @@ class PydocMaskedRoberta(_SmallHubModel):
             name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
             sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer)
 
-    def Train(self):
-        return self._Input('train')
-
     def Dev(self):
         return self._Input('dev')
-
-    def Test(self):
-        return self._Input('test')
 
     def Task(self):
         p = keras_task.KerasTask.Params().Set(
@@ -154,9 +151,6 @@ class SpokenNumbersBart(_SmallHubModel):
 
     def Train(self):
         return self._Input('train[:12000]')
-
-    def Test(self):
-        return self._Input('test')
 
     def Task(self):
         p = language_model.LanguageModel.Params().Set(
