@@ -1,6 +1,5 @@
 """Translation models: predicting every token of a target from its source and the tokens before it."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,26 +139,26 @@ class _Decoder:
     def _read_source(self, encoder, source):
         inputs = {'source': source, 'target': tf.zeros([source.shape[0], 1], tf.int32)}  # the encoder passes it on
         for layer in encoder:
-            inputs = self._on_device(layer, functools.partial(layer, inputs, training=False))
-        source = self._on_device(self._embedding, lambda: self._embedding.source_norm(inputs['source']))
-        return [self._on_device(block, lambda block=block: [
-            *block.cross_attention.project_source(source), inputs['source_mask']]) for block in self._blocks]
+            inputs = self._run(layer, layer, inputs, training=False)
+        source = self._run(self._embedding, self._embedding.source_norm, inputs['source'])
+        return [(*self._run(block, block.cross_attention.project_source, source), inputs['source_mask'])
+                for block in self._blocks]
 
     def empty_caches(self, length):
         """Return the list of the caches of the decoder blocks for `length` tokens."""
-        return [self._on_device(block, lambda block=block: block.initial_cache(self._num_rows, length))
-                for block in self._blocks]
+        return [self._run(block, block.initial_cache, self._num_rows, length) for block in self._blocks]
 
     def step(self, tokens, position, caches):
         """Return logits `[batch, vocab_size]` after tokens `[batch, 1]`, and the new caches."""
-        x = self._on_device(self._embedding, lambda: self._embedding.decode(tokens, position))
+        x = self._run(self._embedding, self._embedding.decode, tokens, position)
         found = []
         for block, source, cache in zip(self._blocks, self._sources, caches):
-            x, cache = self._on_device(block, functools.partial(block.decode, x, cache, source, position))
+            x, cache = self._run(block, block.decode, x, cache, source, position)
             found.append(cache)
-        return self._on_device(self._head, lambda: self._head({'target': x}))[:, 0], found
+        return self._run(self._head, self._head, {'target': x})[:, 0], found
 
-    def _on_device(self, layer, function):
+    def _run(self, layer, function, *arguments, **named):
+        """Call a function of a layer on the layer's device, with the weights that are read."""
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
                 state_mapping=self._mapping, initialize_variables=False):
-            return function()
+            return function(*arguments, **named)
