@@ -28,43 +28,37 @@ class CellGenotype(typing.NamedTuple):
     concatenation: tuple  # indices of the states that are concatenated along the channels, in this order
 
 
-class Genotype(typing.NamedTuple):
-    """The two cells of a network."""
-    normal: CellGenotype  # the cell that keeps height and width
-    reduction: CellGenotype  # the cell that halves them
-
-
-GENOTYPES = {
-    'B': Genotype(
-        normal=CellGenotype(
+GENOTYPES = {  # a normal cell keeps height and width, and a reduction cell halves them
+    'B': {
+        'normal': CellGenotype(
             combinations=((('1x1', 1), ('max_pool_3x3', 1)),
                           (('none', 1), ('separable_3x3_2', 0)),
                           (('1x1', 1), ('separable_3x3_2', 0)),
                           (('1x1', 2), ('none', 2)),
                           (('avg_pool_3x3', 1), ('1x1', 5))),
             concatenation=(0, 3, 4, 6)),
-        reduction=CellGenotype(
+        'reduction': CellGenotype(
             combinations=((('max_pool_2x2', 0), ('max_pool_3x3', 0)),
                           (('none', 2), ('3x3', 1)),
                           (('separable_5x5_2', 2), ('max_pool_3x3', 2)),
                           (('none', 3), ('separable_3x3_2', 1)),
                           (('avg_pool_3x3', 4), ('1x1', 3))),
-            concatenation=(5, 6))),
-    'D': Genotype(
-        normal=CellGenotype(
+            concatenation=(5, 6))},
+    'D': {
+        'normal': CellGenotype(
             combinations=((('1x1', 1), ('max_pool_3x3', 1)),
                           (('none', 1), ('1x7_7x1', 0)),
                           (('1x1', 0), ('1x7_7x1', 0)),
                           (('max_pool_3x3', 2), ('none', 2)),
                           (('avg_pool_3x3', 1), ('1x1', 5))),
             concatenation=(0, 3, 4, 6)),
-        reduction=CellGenotype(
+        'reduction': CellGenotype(
             combinations=((('max_pool_2x2', 0), ('max_pool_3x3', 0)),
                           (('none', 2), ('3x3', 1)),
                           (('1x7_7x1', 2), ('max_pool_3x3', 2)),
                           (('none', 3), ('max_pool_2x2', 1)),
                           (('avg_pool_3x3', 2), ('1x1', 3))),
-            concatenation=(4, 5, 6))),
+            concatenation=(4, 5, 6))},
 }
 
 
@@ -97,8 +91,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         if params.genotype not in GENOTYPES:
             raise ValueError(f'AmoebaNetCell.genotype is {params.genotype!r}; '
                              f'set it to one of {", ".join(GENOTYPES)}.')
-        genotype = GENOTYPES[params.genotype]
-        self._genotype = genotype.reduction if params.reduction else genotype.normal
+        self._genotype = GENOTYPES[params.genotype]['reduction' if params.reduction else 'normal']
         self._edges = [edge for combination in self._genotype.combinations for edge in combination]
         self._strides = 2 if params.reduction else 1
         self.drop_path = amoebanet_operations.DropPath.Params().Set(
