@@ -53,7 +53,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 def require(params: Any, base: type, field: str, advice: str) -> None:
     """Raise ValueError if the value of a field is not the Params of a subclass of a class of Keras."""
     cls = getattr(params, 'cls', None)
-    if not (isinstance(params, hyperparams.InstantiableParams) and issubclass(cls, base)):
+    if not (isinstance(params, hyperparams.InstantiableParams) and isinstance(cls, type) and issubclass(cls, base)):
         received = getattr(cls, '__name__', repr(params))
         kind = base.__name__.lower()
         raise ValueError(f'{field} is {received}, but it must be the params of a Keras {kind}. {advice}')
