@@ -108,13 +108,10 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
     Without shift, rotation and zoom it is `resize`. The border pixels of an image repeat beyond its border.
 
     Args:
-        images: float32 [batch, height, width, channels].
+        images: float32 [batch, height, width, channels]; results are float32 [batch, image_size, image_size, channels].
         shift: float32 [batch, 2], to the right and down, in pixels of `images`.
         rotation: float32 [batch], radians, clockwise on the screen.
         zoom: float32 [batch], 2 doubles the size of the content.
-
-    Returns:
-        float32 [batch, image_size, image_size, channels].
     """
     # Pixel i covers [i, i + 1), so its centre is i + 1/2. For the centre of every target pixel:
     #   target -> pixels of the source, seen from its centre -> undo shift -> undo rotation and zoom -> source pixel

@@ -142,7 +142,7 @@ class ImageInput(base_input.BaseInput):
         self._check_training(position)
         size = self.params.batch_size
         examples = share.of(row_order.epochs(self._examples_of_epoch, self.num_examples, position), size)
-        batches = self._sources.batches(examples, share.size(size), drop_remainder=True, training=True)
+        batches = self._sources.batches(examples, share.size(size), training=True)
         return self._finish(self._batches(batches, self._augmentation.train).map(self._weighted))
 
     @base_input.without_autograph
@@ -150,7 +150,7 @@ class ImageInput(base_input.BaseInput):
         """Return every example once, in stored order, without augmentation; see `BaseInput`."""
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
-        batches = self._sources.batches(examples, self.params.batch_size, drop_remainder=False, training=False)
+        batches = self._sources.batches(examples, self.params.batch_size, training=False)
         weighted = self._batches(batches, image_augmentation.keep).map(self._weighted)
         return self._finish(base_input.filled_up(weighted, self.params.batch_size))
 

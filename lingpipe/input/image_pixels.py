@@ -70,7 +70,7 @@ def _decode_with_channels(encoded, num_channels):
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
-    """Call a function on each row of tensors, one after another.
+    """Call a function on each row of tensors, one after another, and return the nest of tensors `[n, ...]`.
 
     TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
     takes as long as decoding 64 x 64 pixels:
@@ -85,9 +85,6 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
         function: from the parts of a row to a nest of tensors of static shapes.
         rows: tuple of tensors `[n, ...]`, n > 0.
         fallback: nest of tensors like the function's result, for rows for which it fails.
-
-    Returns:
-        Nest of tensors `[n, ...]`.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))

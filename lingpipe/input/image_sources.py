@@ -39,14 +39,13 @@ class ImageSources:
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
-    def batches(self, examples: tf.data.Dataset, batch_size: int, drop_remainder: bool,
-                training: bool) -> tf.data.Dataset:
+    def batches(self, examples: tf.data.Dataset, batch_size: int, training: bool) -> tf.data.Dataset:
         """Read the pixels of examples.
 
         Args:
             examples: `tf.data.Dataset` of pairs (reference, seed of the augmentation).
-            drop_remainder: whether a last batch with fewer examples is left out.
-            training: whether images are cropped at random; otherwise from the middle.
+            training: whether images are cropped at random, and a last batch with fewer examples is left out; otherwise
+                images are cropped from the middle.
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
@@ -58,14 +57,14 @@ class ImageSources:
 
         if not self._is_kept_in_memory:
             some = base_input.parallel_map(examples.batch(_ROWS_PER_CALL), decoded)
-            return some.rebatch(batch_size, drop_remainder)
+            return some.rebatch(batch_size, drop_remainder=training)
         columns = self._kept
 
         def looked_up(numbers, seeds):
             images, labels, problems = (tf.gather(column, numbers) for column in columns)
             return images, labels, seeds, problems
 
-        return examples.batch(batch_size, drop_remainder).map(looked_up)
+        return examples.batch(batch_size, drop_remainder=training).map(looked_up)
 
     @functools.cached_property
     def _kept(self):

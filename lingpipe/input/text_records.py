@@ -34,7 +34,7 @@ class Record:
 
 
 def from_files(files: str | Sequence[str], file_format: str | None = None) -> Iterator[Record]:
-    """Read files one after the other.
+    """Yield the records of files one after the other; the files of a pattern or a folder are sorted by path.
 
     A folder has one folder of '.txt' files for each class, as for `keras.utils.text_dataset_from_directory`; these
     become the fields 'text' and 'label'. The first row of a CSV file names its columns.
@@ -42,9 +42,6 @@ def from_files(files: str | Sequence[str], file_format: str | None = None) -> It
     Args:
         files: path of a file or a folder, glob pattern, or several of them.
         file_format: one of `FORMATS`; None: by the ending of each file.
-
-    Returns:
-        Records in the order of `files`, those of a pattern or a folder sorted by path.
 
     Raises:
         ValueError: there is no such file, or its format is unknown.
