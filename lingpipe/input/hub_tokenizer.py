@@ -17,7 +17,7 @@ _NUM_SHOWN = 600  # characters of what KerasHub says
 
 
 class KerasHubTokenizer:
-    """Makes the tokens with which the model of a preset was trained; its attributes are those of `ByteTokenizer`."""
+    """Makes the tokens with which the model of a preset was trained; it has the attributes of `ByteTokenizer`."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

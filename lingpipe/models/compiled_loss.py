@@ -105,7 +105,7 @@ class CompiledLoss:
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets: Targets, outputs: Any) -> list[tf.Tensor]:
-        """Return, for each loss, the weight that its mean divides by; `outputs` are those of the whole batch."""
+        """Return, for each loss, the weight that its mean divides by; `outputs` belong to the whole batch."""
         return [weight for _, weight in self._compute(targets, outputs)[1]]
 
     def _compute(self, targets, outputs):
