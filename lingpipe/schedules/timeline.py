@@ -110,12 +110,6 @@ class StepTimes:
         """How many devices work at once, on average up to the end of the actions."""
         return self.busy((*COMPUTE, RECOMPUTE)) * self.num_devices / (self.actions_end - self.start)
 
-    @property
-    def timeline(self) -> 'Timeline':
-        """The `Timeline` of the step, in which everything after the last action counts as update."""
-        ends = [end for _, end in self.updates] or [self.actions_end] * self.num_devices
-        return Timeline(self.schedule, self.spans, tuple(max(end - self.actions_end, 0.0) for end in ends))
-
 
 class Span(NamedTuple):
     """One action's time on its device.
