@@ -113,7 +113,7 @@ class Schedule:
         if len(order) < sum(map(len, self.device_actions)):
             if waits_for_more:
                 raise ValueError(f'Schedule {self.name!r} has no order in which actions wait for so many others.')
-            raise ValueError(_describe_deadlock(self, positions))
+            raise ValueError(_Deadlock(self, positions).describe())
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
@@ -224,74 +224,69 @@ class Schedule:
             self, device_actions=tuple(tuple(filter(keep, actions)) for actions in self.device_actions), **changes)
 
 
-def _describe_deadlock(schedule: 'Schedule', positions: list[int]) -> str:
-    """Return a sentence about devices that wait for each other in a circle.
+class _Deadlock:
+    """Devices that wait for each other in a circle.
 
     ::
 
         device 0  0F0  0B0* 0F1         0B0 waits for 1B0,
         device 1  1F0  1F1* 1B0 1B1     which comes after 1F1, which waits for 0F1, which comes after 0B0
+
+    Args:
+        positions: for each device, the number of actions that it can run.
     """
-    places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
-              for position, action in enumerate(actions)}
-    circle = _circle(schedule, positions, places)
-    waits = '; '.join(_describe_wait(schedule, positions, places, device, missing) for device, missing in circle)
-    return f'Schedule {schedule.name!r} never ends: {waits}. {_advice(schedule, positions, places, circle)}'
 
+    def __init__(self, schedule: Schedule, positions: list[int]) -> None:
+        self._schedule, self._positions = schedule, positions
+        self._places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
+                        for position, action in enumerate(actions)}
 
-def _circle(schedule: 'Schedule', positions: list[int],
-            places: dict[Action, tuple[int, int]]) -> list[tuple[int, Action]]:
-    """Return a list of (device, action that it waits for): each action is still to come on the next device listed."""
-    device = next(device for device, actions in enumerate(schedule.device_actions) if positions[device] < len(actions))
-    seen = {}
-    while device not in seen:
-        seen[device] = _missing(schedule, positions, places, device)
-        if seen[device] not in places:
-            return [(device, seen[device])]
-        device = places[seen[device]][0]
-    links = list(seen.items())
-    return links[list(seen).index(device):]
+    def describe(self) -> str:
+        """Return a sentence that says who waits for what, and what to change."""
+        circle = self._circle()
+        waits = '; '.join(itertools.starmap(self._describe_wait, circle))
+        return f'Schedule {self._schedule.name!r} never ends: {waits}. {self._advice([each for _, each in circle])}'
 
+    def _circle(self) -> list[tuple[int, Action]]:
+        """Return (device, action that it waits for): each action is still to come on the next device of the list."""
+        lengths = map(len, self._schedule.device_actions)
+        device = next(device for device, (position, length) in enumerate(zip(self._positions, lengths))
+                      if position < length)
+        seen = {}
+        while device not in seen:
+            seen[device] = missing = self._missing(device)
+            if missing not in self._places:
+                return [(device, missing)]
+            device = self._places[missing][0]
+        return list(seen.items())[list(seen).index(device):]
 
-def _missing(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]], device: int) -> Action:
-    waiting = schedule.device_actions[device][positions[device]]
-    return next(action for action in schedule.dependencies(waiting) if not _is_done(action, positions, places))
+    def _waiting(self, device: int) -> Action:
+        return self._schedule.device_actions[device][self._positions[device]]
 
+    def _missing(self, device: int) -> Action:
+        return next(action for action in self._schedule.dependencies(self._waiting(device))
+                    if not self._is_done(action))
 
-def _is_done(action: Action, positions: list[int], places: dict[Action, tuple[int, int]]) -> bool:
-    if action not in places:
-        return False
-    device, position = places[action]
-    return position < positions[device]
+    def _is_done(self, action: Action) -> bool:
+        if action not in self._places:
+            return False
+        device, position = self._places[action]
+        return position < self._positions[device]
 
+    def _describe_wait(self, device: int, missing: Action) -> str:
+        where = 'no device runs'
+        if missing in self._places:
+            where = 'device {} runs at position {}'.format(*self._places[missing])
+        return (f'device {device} waits at position {self._positions[device]}, {self._waiting(device)}, for {missing}, '
+                f'which {where}')
 
-def _describe_wait(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]], device: int,
-                   missing: Action) -> str:
-    position = positions[device]
-    waiting = schedule.device_actions[device][position]
-    where = 'no device runs'
-    if missing in places:
-        where = 'device {} runs at position {}'.format(*places[missing])
-    return f'device {device} waits at position {position}, {waiting}, for {missing}, which {where}'
-
-
-def _advice(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]],
-            circle: list[tuple[int, Action]]) -> str:
-    _, first = circle[0]
-    if first not in places:
-        return f'Add {first} to the device of its stage.'
-    # Data dependencies alone never form a circle: at least one of these actions can move ahead.
-    missing, waiting, device = next(
-        link for link in (_link(schedule, positions, places, missing) for _, missing in circle)
-        if not _follows(*link[:2]))
-    return f'Move {missing} ahead of {waiting} on device {device}, for instance.'
-
-
-def _link(schedule: 'Schedule', positions: list[int], places: dict[Action, tuple[int, int]],
-          missing: Action) -> tuple[Action, Any, Any]:
-    """Return an action that another one waits for, the action at which its device waits, and that device."""
-    device = places[missing][0]
-    return missing, schedule.device_actions[device][positions[device]], device
+    def _advice(self, circle: list[Action]) -> str:
+        if circle[0] not in self._places:
+            return f'Add {circle[0]} to the device of its stage.'
+        # Data dependencies alone never form a circle: at least one of these actions can move ahead.
+        homes = [(missing, self._places[missing][0]) for missing in circle]
+        missing, device = next(home for home in homes if not _follows(home[0], self._waiting(home[1])))
+        return f'Move {missing} ahead of {self._waiting(device)} on device {device}, for instance.'
 
 
 def _follows(later: Action, earlier: Action) -> bool:
