@@ -47,13 +47,8 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
             `files.py`).
-        num_devices: K, the number of devices.
-        num_micro_batches: M, the number of micro-batches.
         num_virtual_stages: V, the number of stages on each device. With a file or list it stays 1, because these say
             which stages each device has.
-
-    Returns:
-        A `Schedule` of K V stages, or of those of the file or list.
 
     Raises:
         ValueError: these values do not fit together; the message names the nearest values that do.
@@ -92,14 +87,10 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Choose the order of a named schedule again, once the costs of its stages are known.
-
-    Args:
-        costs: `StageCosts` of each stage, in any unit of time.
+    """Choose the order of a named schedule again, once the costs of its stages are known, in any unit of time.
 
     Returns:
-        `Schedule` of the same name and sizes: the new order if its simulated step is shorter, else `schedule` itself.
-        Most orders do not depend on costs.
+        The new order if its simulated step is shorter, else `schedule` itself. Most orders do not depend on costs.
     """
     make = SCHEDULES.get(schedule.name)
     if make is None or 'costs' not in inspect.signature(make).parameters:

@@ -43,16 +43,11 @@ _OVERLAP = re.compile(r'\(([^()]*)\)OVERLAP_F_B')
 
 
 class Cell(NamedTuple):
-    """One action, or what accompanies actions.
+    """One action, or what accompanies actions."""
 
-    Attributes:
-        kind: 'F', 'B', 'I', 'W', or another word such as 'SEND_F'.
-        micro_batch: index of the micro-batch; None if the word has none.
-    """
-
-    kind: str
+    kind: str  # 'F', 'B', 'I', 'W', or another word such as 'SEND_F'
     stage: int
-    micro_batch: int | None
+    micro_batch: int | None  # None if the word has none
 
     def __str__(self) -> str:
         return f'{self.stage}{self.kind}{"" if self.micro_batch is None else self.micro_batch}'
@@ -64,13 +59,10 @@ class Cell(NamedTuple):
 
 
 def parse_cell(text: str, device: int) -> list[Cell]:
-    """Read a cell.
+    """Return the `Cell` of a text, or those that overlap; none if the text means nothing.
 
     Args:
         device: number of its row, which is the stage if the action names none.
-
-    Returns:
-        List of one `Cell`, or of those that overlap; empty if the text means nothing.
     """
     overlap = _OVERLAP.fullmatch(text.strip())
     parts = overlap[1].split(';') if overlap else [text]
@@ -89,13 +81,7 @@ _LONGEST_CELL = 60  # that an error shows
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule from a file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
-
-    Args:
-        path: path of a CSV file.
-
-    Returns:
-        A `Schedule` whose name is the path.
+    """Read a schedule from a CSV file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
 
     Raises:
         ValueError: there is no such file, or its order is impossible.
@@ -114,7 +100,6 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     Args:
         rows: for each device, the list of its actions: texts such as 'F0' or '1B2', or `Action`s; '' and None
             are ignored.
-        name: name of the schedule.
 
     Raises:
         ValueError: the name is that of one of LingPipe's schedules, a cell is not an action, an action is missing or

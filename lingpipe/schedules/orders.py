@@ -1,4 +1,4 @@
-"""The schedules with a name, each a function of the number of devices and micro-batches."""
+"""The schedules with a name, for K devices and M micro-batches; in some, each device has V stages."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,10 +17,6 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
         device 0  F0F1F2F3............B3--B2--B1--B0--
         device 1  ..F0F1F2F3......B3--B2--B1--B0--....
         device 2  ....F0F1F2F3B3--B2--B1--B0--........
-
-    Args:
-        num_devices: K, the number of stages, one on each device.
-        num_micro_batches: M, the number of micro-batches.
     """
     micro_batches = range(num_micro_batches)
     return _one_stage_a_device('gpipe', num_micro_batches, [
@@ -38,10 +34,6 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
         device 2  ....F0B0--F1B1--F2B2--F3B3--........
-
-    Args:
-        num_devices: K, the number of stages, one on each device.
-        num_micro_batches: M, the number of micro-batches.
     """
     return _one_stage_a_device(
         '1f1b', num_micro_batches,
@@ -58,14 +50,6 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
 
         device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
         device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
-
-    Args:
-        num_devices: K, the number of devices.
-        num_micro_batches: M, a multiple of K.
-        num_virtual_stages: V, the number of stages on each device, 2 or more.
-
-    Returns:
-        A `Schedule` of K V stages.
 
     Raises:
         ValueError: M is not a multiple of K, or V is 1.
@@ -93,14 +77,6 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
         device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
 
-    Args:
-        num_devices: K, the number of devices.
-        num_micro_batches: M.
-        num_virtual_stages: V, the number of stages on each device, 2 or more.
-
-    Returns:
-        A `Schedule` of K V stages.
-
     Raises:
         ValueError: V is 1.
     """
@@ -124,13 +100,6 @@ def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
         device 2  ....F0B0F1B1F2B2W0F3B3W1W2W3
-
-    Args:
-        num_devices: K, the number of stages, one on each device.
-        num_micro_batches: M, the number of micro-batches.
-
-    Returns:
-        A `Schedule` that splits the backward pass.
     """
     return _one_stage_a_device('zb_h1', num_micro_batches, [
         _with_delayed_weight_gradients(_one_forward_one_backward_on(stage, num_devices, num_micro_batches), stage)
@@ -138,15 +107,7 @@ def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
 
 
 def forward_only(num_devices: int, num_micro_batches: int) -> Schedule:
-    """The order of inference: every micro-batch goes through the stages one after the other.
-
-    Args:
-        num_devices: K, the number of stages, one on each device.
-        num_micro_batches: M, the number of micro-batches.
-
-    Returns:
-        A `Schedule` without backward actions.
-    """
+    """The order of inference: every micro-batch goes through the stages one after the other."""
     return gpipe(num_devices, num_micro_batches).forward_only()
 
 

@@ -21,11 +21,11 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Return a decorator that lets users choose a schedule by name.
 
-    Every module of this folder is imported, so a new schedule is one new file here.
+    Every module of this folder is imported, so a new schedule is one new file here. The function takes `(num_devices,
+    num_micro_batches)`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
 
     Args:
-        name: value of the field `schedule`. The function takes `(num_devices, num_micro_batches)` and returns a
-            `Schedule`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
+        name: value of the field `schedule`.
         num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
             argument.
     """
@@ -38,18 +38,12 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """For each device the ordered list of its actions.
+    """For each device the ordered list of its actions."""
 
-    Attributes:
-        name: name of the schedule, such as 'gpipe', or the path that it was read from.
-        num_stages: number of stages, on all devices together.
-        device_actions: for each device, the tuple of its `Action`s in the order in which it runs them.
-    """
-
-    name: str
-    num_stages: int
+    name: str  # such as 'gpipe', or the path that it was read from
+    num_stages: int  # on all devices together
     num_micro_batches: int
-    device_actions: tuple[tuple[Action, ...], ...]
+    device_actions: tuple[tuple[Action, ...], ...]  # of each device, in the order in which it runs them
 
     @property
     def num_devices(self) -> int:
@@ -76,17 +70,14 @@ class Schedule:
         return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
-        """Return the index of the device that runs a stage.
-
-        It is `stage % K` in all schedules but V-shaped ones and a user's own.
-        """
+        """Return the index of the device that runs a stage; it is `stage % K` in most schedules."""
         return self._devices[stage]
 
     def execution_order(self, waits_for_more: Callable[[Action], Iterable[Action]] | None = None) -> list[Action]:
         """Return one global order of all actions that keeps each device's order and every data dependency.
 
         Args:
-            waits_for_more: function from an action to a list of further actions that have to come before it, or None.
+            waits_for_more: function from an action to further actions that have to come before it.
 
         Raises:
             ValueError: when the devices would wait for each other forever.
@@ -146,9 +137,6 @@ class Schedule:
                 (arXiv 2401.10241, section 2.3); each of V virtual stages has 1 / V of it. If devices have unequal
                 numbers of stages, V is their mean.
             weight_gradient_inputs: size of what B leaves for W, M_W in Zero Bubble.
-
-        Returns:
-            Tuple of floats, one per device.
         """
         stages_a_device = self.num_stages / self.num_devices
         if not self.backwards():
@@ -165,9 +153,6 @@ class Schedule:
         """Return the schedule of a smaller batch: this one without the actions of the missing micro-batches.
 
         The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
-
-        Args:
-            num_micro_batches: number of micro-batches, 1 to M.
 
         Raises:
             ValueError: there would be more micro-batches than here, or none.
@@ -200,11 +185,7 @@ class Schedule:
         return simulation.simulate(self, costs, recompute_after_own_forward)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule as a table that `from_csv` reads: one row per device, one action per cell.
-
-        Args:
-            path: path of the file, which is overwritten.
-        """
+        """Write, or overwrite, a table that `from_csv` reads: one row per device, one action per cell."""
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
 

@@ -11,23 +11,14 @@ from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes, Timeline
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """The costs of a stage, for a micro-batch or for a step; all in one unit of time, such as milliseconds.
-
-    Attributes:
-        forward: time of F.
-        backward: time of the gradients of inputs.
-        weight_gradient: time of the gradients of weights: a W, or a part of a B that has no W.
-        recompute: time to recompute the activations, before B and without its gradients; 0 if they are kept.
-        transfer: time for the stage's output to reach the next stage's device, and for the gradient of it to come back.
-        update: time to update the stage's weights, once per step.
-    """
+    """The costs of a stage, for a micro-batch or for a step; all in one unit of time, such as milliseconds."""
 
     forward: float = 1.0
-    backward: float = 1.0
-    weight_gradient: float = 1.0
-    recompute: float = 0.0
-    transfer: float = 0.0
-    update: float = 0.0
+    backward: float = 1.0  # of the gradients of inputs
+    weight_gradient: float = 1.0  # of the gradients of weights: a W, or a part of a B that has no W
+    recompute: float = 0.0  # of recomputing the activations, before B and without its gradients; 0 if they are kept
+    transfer: float = 0.0  # of sending the output to the next stage's device, or the gradient of it back
+    update: float = 0.0  # of the stage's weights, once per step
 
     def __post_init__(self) -> None:
         for field, value in dataclasses.asdict(self).items():
@@ -55,7 +46,6 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     the norm of all gradients.
 
     Args:
-        schedule: `Schedule`.
         costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take
             `num_devices / num_stages` each, so that all stages of a device together take 1, on average over the
             devices.
@@ -78,16 +68,11 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
 
     A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
     without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
-    split.
+    split. The `Span`s begin at 0, in the order of their starts.
 
     Args:
-        schedule: `Schedule`.
-        durations: dictionary from `Action` to its time; an action that it lacks takes none. Recomputations are actions
-            of kind `RECOMPUTE`.
+        durations: an action that it lacks takes no time; recomputations are actions of kind `RECOMPUTE`.
         transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
-
-    Returns:
-        Tuple of `Span`s that begin at 0, in the order of their starts.
     """
     free = [0.0] * schedule.num_devices
     ends: dict[Action, float] = {}
@@ -147,17 +132,12 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
     """Simulate a schedule in which an action starts as soon as the actions that it waits for have ended.
 
-    It takes a duration for each action, while `simulate` takes the costs of stages. Replicas wait for each other only
-    before the updates, which begin at the same time on all devices.
+    Replicas wait for each other only before the updates, which begin at the same time on all devices.
 
     Args:
-        schedule: `Schedule` of each replica.
-        durations: for each replica, the dictionary from `Action` to seconds; an action that it lacks takes none.
-            Recomputations are actions of kind `RECOMPUTE`.
+        schedule: that of each replica.
+        durations: for each replica the seconds of actions, see `run`.
         update: seconds from the end of the last action to the beginning of the updates, and seconds of an update.
-
-    Returns:
-        `StepTimes` that begin at 0.
     """
     spans = [span._replace(device=replica * schedule.num_devices + span.device)
              for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]

@@ -13,30 +13,20 @@ _MOST_COLUMNS = 160
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """When each device did what in one step, measured or simulated; all in seconds.
+    """When each device did what in one step, in seconds; devices are numbered one replica after the other.
 
     ::
 
         device 0  F0 F1 F2 ........... R2 B2 R1 B1 R0 B0 │ U      R: recomputation, an action of kind `RECOMPUTE`
         device 1  .. F0 F1 F2 B2 R1 B1 R0 B0 ........... │ .U     U: update
                   start                        end of actions   end
-
-    Devices are numbered one replica after the other: with K devices per replica, device d of replica r is device
-    r K + d here. Micro-batches are counted from 0 in each replica.
-
-    Attributes:
-        schedule: `Schedule` that each replica ran.
-        spans: tuple of `Span`s in the order of their starts.
-        updates: for each device the pair (begin, end) of its update; empty if there was none.
-        num_replicas: R.
-        input_wait: pair (begin, end) of the time in which all devices waited for the batch, before the step; empty if
-            that was not measured.
     """
 
-    schedule: Any
-    spans: tuple['Span', ...]
-    updates: tuple[tuple[float, float], ...] = ()
+    schedule: Any  # `Schedule` that each replica ran; micro-batches are counted from 0 in each
+    spans: tuple['Span', ...]  # in the order of their starts
+    updates: tuple[tuple[float, float], ...] = ()  # for each device (begin, end) of its update; empty: there was none
     num_replicas: int = 1
+    # (begin, end) of the time in which all devices waited for the batch, before the step; empty: not measured
     input_wait: tuple[float, float] | tuple[()] = ()
 
     @property
@@ -87,11 +77,7 @@ class StepTimes:
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Return the seconds that a device works on actions of some kinds, averaged over all devices.
-
-        Args:
-            kinds: kinds of actions, such as `COMPUTE`.
-        """
+        """Return the seconds that a device works on actions of some kinds, averaged over all devices."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
@@ -112,38 +98,25 @@ class StepTimes:
 
 
 class Span(NamedTuple):
-    """One action's time on its device.
+    """One action's time on its device."""
 
-    Attributes:
-        device: index of the device; the devices of several replicas are numbered one replica after the other.
-        start: time when it began, in the unit of the costs.
-        end: time when it ended.
-    """
-
-    device: int
+    device: int  # devices of several replicas are numbered one replica after the other
     action: Action
-    start: float
+    start: float  # in the unit of the costs
     end: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """The actions of one step over time, simulated or measured.
+    """The simulated actions of one step over time, which begins at 0."""
 
-    Attributes:
-        schedule: `Schedule` that was run.
-        spans: tuple of `Span`s, one per action, recomputations among them, in the order of their starts.
-        updates: for each device, the time of its weight update, which begins when all devices have finished their
-            actions.
-    """
-
-    schedule: Any
-    spans: tuple[Span, ...]
-    updates: tuple[float, ...]
+    schedule: Any  # `Schedule` that was run
+    spans: tuple[Span, ...]  # one per action, recomputations among them, in the order of their starts
+    updates: tuple[float, ...]  # for each device, the time of its update, which begins when all actions have ended
 
     @property
     def num_devices(self) -> int:
-        """Number of devices across all replicas."""
+        """K, the number of devices."""
         return len(self.updates)
 
     @property
@@ -191,9 +164,6 @@ class Timeline:
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.
-
-        Returns:
-            Text of as many lines as there are devices.
         """
         columns = num_columns or self._natural_num_columns()
         width = len(str(self.num_devices - 1))
@@ -202,11 +172,7 @@ class Timeline:
 
     @property
     def _actions_time(self) -> float:
-        return max(span.end for span in self.spans) - self._start
-
-    @property
-    def _start(self) -> float:
-        return min(span.start for span in self.spans)
+        return max(span.end for span in self.spans)
 
     @property
     def _mean_busy_time(self) -> float:
@@ -222,7 +188,7 @@ class Timeline:
         return str(action) if self.schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}'
 
     def _draw_device(self, device: int, num_columns: int) -> str:
-        blocks = [(self._label(span.action), span.action.kind, span.start - self._start, span.end - self._start)
+        blocks = [(self._label(span.action), span.action.kind, span.start, span.end)
                   for span in self.spans if span.device == device]
         blocks.append(('U', 'U', self._actions_time, self._actions_time + self.updates[device]))
         row, columns_per_time = ['.'] * num_columns, num_columns / (self.step_time or 1.0)

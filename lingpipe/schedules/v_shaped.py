@@ -17,7 +17,7 @@ a number of slots from one device to the next, and each turn has a number of slo
     device 2       F   F         B   B                     B to B on the last
 
 With steeper legs fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
-turns are chosen for the shortest simulated step, by the costs of the stages if they are known.
+turns are chosen for the shortest simulated step, by the costs of the stages; unknown costs count as equal.
 """
 
 import collections
@@ -39,17 +39,12 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 
 
 class _Shape(NamedTuple):
-    """The possible shapes of the block of one schedule.
+    """The possible shapes of the block of one schedule."""
 
-    Attributes:
-        legs: the numbers of slots from a device to the next, to choose among: F down, F up, B down, B up.
-        most_activations: the most stages' activations that a device may keep from F to the end of B.
-        most_kept: the same up to the end of W, to choose among.
-    """
-
+    # the numbers of slots from a device to the next, to choose among: F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
-    most_activations: int
-    most_kept: tuple[int, ...]
+    most_activations: int  # the most stages' activations that a device may keep from F to the end of B
+    most_kept: tuple[int, ...]  # the same up to the end of W, to choose among
 
 
 @named('zb_v', num_virtual_stages=2)
@@ -62,14 +57,6 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
-
-    Args:
-        num_devices: K, the number of devices.
-        num_micro_batches: M, the number of micro-batches.
-        costs: `StageCosts` of each stage, by which the order is chosen; None: all are equal.
-
-    Returns:
-        A `Schedule` of 2 K stages that splits the backward pass.
     """
     shape = _Shape(((3, 3, 3, 3), (2, 4, 2, 4)), 2 * num_devices, (2 * num_devices,))
     return _v_shaped('zb_v', num_devices, num_micro_batches, shape, costs)
@@ -81,14 +68,6 @@ def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts]
 
     Every device keeps the activations of (K + 2) // 2 micro-batches from F to B, and those of at most two more that
     wait for their W (arXiv 2405.15362, section 3.2).
-
-    Args:
-        num_devices: K, the number of devices.
-        num_micro_batches: M, the number of micro-batches.
-        costs: `StageCosts` of each stage, by which the order is chosen; None: all are equal.
-
-    Returns:
-        A `Schedule` of 2 K stages that splits the backward pass.
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -120,16 +99,14 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
-        if filling.run(shape, least) and filling.badness(shape) < least:
-            best, least = block, filling.badness(shape)
+        badness = filling.run(shape, least)
+        if badness < least:
+            best, least = block, badness
     return best
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield blocks: for each leg the slots of all devices, such that no two collide six slots later.
-
-    Places repeat after six devices, as slots do, so checking six devices is enough.
-    """
+    """Yield blocks: for each leg the slots of all devices, such that no two collide six slots later."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -138,6 +115,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
                 way = devices[::-1] if leg % 2 else devices
                 before = starts[-1][way[0]] if starts else 0
                 starts.append([before + turn + step * abs(device - way[0]) for device in devices])
+            # Places repeat after six devices, as slots do.
             if all(len({slots[device] % _NUM_SLOTS for slots in starts}) == len(legs)
                    for device in devices[:_NUM_SLOTS]):
                 yield tuple(map(tuple, starts))
@@ -157,10 +135,6 @@ class _Filling:
     Args:
         starts: for each leg of the block, the slots of all devices.
         most_kept: the most Fs without a W that a device may have.
-        num_micro_batches: M.
-
-    Attributes:
-        orders: for each device, the list of its actions in order.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
@@ -191,32 +165,25 @@ class _Filling:
             arrivals.append(arrivals[-1] + self._seconds[FORWARD][stage] + self._transfers[stage])
         return arrivals
 
-    def badness(self, shape: _Shape) -> _Badness:
-        """Return how bad the block is, when all has run."""
-        return self._badness(shape, max(self._free))
-
-    def _least_badness(self, shape: Any) -> Any:
-        """Return how bad the block is at least, from what has run so far: no device waits from now on."""
-        return self._badness(shape, _ROUNDED_OFF * max(map(operator.add, self._free, self._left)))
-
-    def _badness(self, shape: Any, seconds: float) -> Any:
+    def _badness(self, shape: _Shape, seconds: float) -> _Badness:
         exceeds = self._peak_activations > shape.most_activations
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
-    def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> bool:
-        """Order all actions, and return whether that is possible and may be better than the best block so far."""
+    def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> _Badness:
+        """Order all actions, and return how bad the order is; it ends early if it cannot be better than `best`."""
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
             for device, passes in enumerate(self._passes):
                 while positions[device] < len(passes) and self._run(device, *passes[positions[device]]):
                     positions[device] += 1
-            if positions == before or self._least_badness(shape) >= best:
-                return False
+            without_waiting = _ROUNDED_OFF * max(map(operator.add, self._free, self._left))
+            if positions == before or self._badness(shape, without_waiting) >= best:
+                return _NOT_POSSIBLE
         for device, pending in enumerate(self._pending):
             while pending:
                 self._do_pending(device)
-        return True
+        return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
         """Run an F or B if its data have arrived and, with what is pending, it can be kept."""
