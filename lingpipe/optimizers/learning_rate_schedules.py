@@ -1,5 +1,6 @@
 """Learning-rate schedules that Keras lacks."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import keras
@@ -7,6 +8,7 @@ from keras import ops
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
+@dataclasses.dataclass(eq=False)
 class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then a staircase of exponential decay with a floor, as the released AmoebaNet trains.
 
@@ -17,22 +19,13 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     The released program (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) has the floor 0.0001 r, which
     there also applies to the warm-up.
-
-    Args:
-        initial_learning_rate: r.
-        warmup_steps: number of steps of the warm-up.
-        decay_steps: number of steps of a stair, counted from step 0.
-        decay_rate: factor from one stair to the next.
-        minimum_fraction: floor, as a fraction of r.
     """
 
-    def __init__(self, initial_learning_rate: float, warmup_steps: int, decay_steps: int, decay_rate: float,
-                 minimum_fraction: float = 0.0) -> None:
-        self.initial_learning_rate = initial_learning_rate
-        self.warmup_steps = warmup_steps
-        self.decay_steps = decay_steps
-        self.decay_rate = decay_rate
-        self.minimum_fraction = minimum_fraction
+    initial_learning_rate: float
+    warmup_steps: int
+    decay_steps: int  # of a stair, counted from step 0
+    decay_rate: float  # from one stair to the next
+    minimum_fraction: float = 0.0  # floor, as a fraction of r
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
@@ -43,11 +36,11 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, float]:
         """Return the config from which `from_config` makes an equal schedule."""
-        return {name: getattr(self, name) for name in (
-            'initial_learning_rate', 'warmup_steps', 'decay_steps', 'decay_rate', 'minimum_fraction')}
+        return dataclasses.asdict(self)
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
+@dataclasses.dataclass(eq=False)
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial decay, as ResNet-50 trains with LARS.
 
@@ -58,29 +51,22 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     This is `poly_rate_schedule` of the released ResNet-50 (tensorflow/tpu, models/official/resnet/lars_util.py).
 
-    Args:
-        initial_learning_rate: the rate at the end of the warm-up.
-        warmup_steps: w, the number of steps of the warm-up; it may be a fraction, if it comes from a number of epochs.
-        max_steps: N, the number of steps of the whole training run.
-        end_learning_rate: rate at the end.
-        power: exponent of the decay.
-
     Raises:
         ValueError: the warm-up is longer than the training run.
     """
 
-    def __init__(self, initial_learning_rate: float, warmup_steps: float, max_steps: int,
-                 end_learning_rate: float = 1e-4, power: float = 2.0) -> None:
-        if not 0 <= warmup_steps <= max_steps:
-            raise ValueError(f'WarmupPolynomialDecay: warmup_steps={warmup_steps!r} must be from 0 to '
-                             f'max_steps={max_steps!r}. Make the warm-up shorter or the training longer.')
-        self.initial_learning_rate = initial_learning_rate
-        self.warmup_steps = warmup_steps
-        self.max_steps = max_steps
-        self.end_learning_rate = end_learning_rate
-        self.power = power
+    initial_learning_rate: float  # the rate at the end of the warm-up
+    warmup_steps: float  # it may be a fraction, if it comes from a number of epochs
+    max_steps: int  # of the whole training run
+    end_learning_rate: float = 1e-4
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup_steps <= self.max_steps:
+            raise ValueError(f'WarmupPolynomialDecay: warmup_steps={self.warmup_steps!r} must be from 0 to '
+                             f'max_steps={self.max_steps!r}. Make the warm-up shorter or the training longer.')
         self._decay = keras.optimizers.schedules.PolynomialDecay(
-            initial_learning_rate, max_steps - int(warmup_steps) + 1, end_learning_rate, power)
+            self.initial_learning_rate, self.max_steps - int(self.warmup_steps) + 1, self.end_learning_rate, self.power)
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
@@ -89,11 +75,11 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, float]:
         """Return the config from which `from_config` makes an equal schedule."""
-        return {name: getattr(self, name) for name in (
-            'initial_learning_rate', 'warmup_steps', 'max_steps', 'end_learning_rate', 'power')}
+        return dataclasses.asdict(self)
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
+@dataclasses.dataclass(eq=False)
 class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then one drop at each boundary, as ResNet-50 trains with SGD (arXiv 1706.02677, section 5.1).
 
@@ -102,26 +88,21 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         t < warmup_steps:  r * t / warmup_steps
         later:             r * decay_rate ** (number of boundaries that are at most t)
 
-    Args:
-        initial_learning_rate: r.
-        warmup_steps: number of steps of the warm-up.
-        boundaries: list of steps, none of them inside the warm-up.
-        decay_rate: factor at each boundary.
-
     Raises:
         ValueError: a boundary is inside the warm-up.
     """
 
-    def __init__(self, initial_learning_rate: float, warmup_steps: int, boundaries: list,
-                 decay_rate: float = 0.1) -> None:
-        if any(boundary < warmup_steps for boundary in boundaries):
-            raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={list(boundaries)!r} must not begin before the '
-                             f'end of the warm-up, warmup_steps={warmup_steps!r}. Move them behind it, or make it '
+    initial_learning_rate: float
+    warmup_steps: int
+    boundaries: list  # steps, none of them inside the warm-up
+    decay_rate: float = 0.1  # at each boundary
+
+    def __post_init__(self) -> None:
+        self.boundaries = list(self.boundaries)
+        if any(boundary < self.warmup_steps for boundary in self.boundaries):
+            raise ValueError(f'WarmupPiecewiseConstantDecay: boundaries={self.boundaries!r} must not begin before the '
+                             f'end of the warm-up, warmup_steps={self.warmup_steps!r}. Move them behind it, or make it '
                              'shorter.')
-        self.initial_learning_rate = initial_learning_rate
-        self.warmup_steps = warmup_steps
-        self.boundaries = list(boundaries)
-        self.decay_rate = decay_rate
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, 'float32')
@@ -132,19 +113,13 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
 
     def get_config(self) -> dict[str, Any]:
         """Return the config from which `from_config` makes an equal schedule."""
-        return {name: getattr(self, name) for name in (
-            'initial_learning_rate', 'warmup_steps', 'boundaries', 'decay_rate')}
+        return dataclasses.asdict(self)
 
 
 class LarsRate(NamedTuple):
-    """How ResNet-50 trains on ImageNet with LARS.
+    """How ResNet-50 trains on ImageNet with LARS."""
 
-    Attributes:
-        learning_rate: rate at the end of the warm-up.
-        warmup_epochs: length of the warm-up.
-    """
-
-    learning_rate: float
+    learning_rate: float  # at the end of the warm-up
     warmup_epochs: int
 
 
@@ -157,12 +132,8 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
     """Scale a learning rate in proportion to the batch (arXiv 1706.02677, section 2.1).
 
     Args:
-        learning_rate: rate that is right for `base_batch_size`.
         batch_size: number of examples in a batch, over all replicas.
         base_batch_size: number of examples for which `learning_rate` was found.
-
-    Returns:
-        The rate for `batch_size`.
     """
     return learning_rate * batch_size / base_batch_size
 
@@ -172,8 +143,5 @@ def resnet50_lars_rate(batch_size: int) -> LarsRate:
 
     Args:
         batch_size: number of examples in a batch, over all replicas.
-
-    Returns:
-        `LarsRate`.
     """
     return next((rate for limit, rate in _LARS_RATES.items() if batch_size < limit), _LARGEST_LARS_RATE)
