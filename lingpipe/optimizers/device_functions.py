@@ -30,8 +30,8 @@ class DeviceFunctions:
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
-            lists: tuple of lists of tensors, each with one tensor per variable; a variable with a None is left out.
-            shared: tuple of tensors that every device gets.
+            lists: each with one tensor per variable; a variable with a None is left out.
+            shared: tensors that every device gets.
 
         Returns:
             List of the function's results for each variable; None if it returned None, or the variable was left out.
@@ -70,15 +70,7 @@ def half_squares(unused_variables: Any, gradients: Any) -> list:
 
 
 def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
-    """Multiply tensors by a scalar, as a function for `DeviceFunctions`.
-
-    Args:
-        unused_variables: list of the variables that the tensors belong to.
-        tensors: list of tensors or `tf.IndexedSlices`.
-
-    Returns:
-        List of the products, of the types of `tensors`.
-    """
+    """Multiply tensors or `tf.IndexedSlices` by a scalar, as a function for `DeviceFunctions`."""
     return [times(tensor, factor) for tensor in tensors]
 
 

@@ -18,26 +18,18 @@ from lingpipe.stages import losses
 _PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
 
 
-def _place_accumulation(optimizer: keras.optimizers.Optimizer) -> None:
-    """Make an optimizer with `gradient_accumulation_steps` sum gradients on the device of each variable.
-
-    Keras's own method does all of it on the first device. A method that the optimizer itself defines is left alone.
-    """
-    accumulation = _Accumulation(optimizer)
-    optimizer._backend_increment_gradient_accumulators = accumulation.increment
-    optimizer._backend_reset_gradient_accumulators = accumulation.reset
-    if not optimizer_parts.is_own(optimizer, '_backend_apply_gradients'):
-        optimizer._backend_apply_gradients = accumulation.apply_gradients
-
-
 class _Accumulation:
-    """The methods that replace an optimizer's own, to accumulate gradients on the device of each variable."""
+    """Makes an optimizer sum gradients on the device of each variable; Keras would do all of it on the first device."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
         self._means = device_functions.DeviceFunctions(self._mean_group)
         self._increments = device_functions.DeviceFunctions(_increment)
         self._resets = device_functions.DeviceFunctions(_reset)
+        optimizer._backend_increment_gradient_accumulators = self.increment
+        optimizer._backend_reset_gradient_accumulators = self.reset
+        if not optimizer_parts.is_own(optimizer, '_backend_apply_gradients'):
+            optimizer._backend_apply_gradients = self.apply_gradients
 
     def apply_gradients(self, gradients: list, variables: list) -> None:
         """Add gradients or update weights, depending on the step, and update averages in both cases, as in Keras."""
@@ -98,11 +90,8 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
     `MultiOptimizer` are placed.
 
-    Args:
-        optimizer: `keras.optimizers.Optimizer`; it is changed in place. Slots that it already has are moved.
-
     Returns:
-        The same optimizer; an optimizer that is already placed keeps its methods.
+        The same optimizer, whose slots are moved; one that is already placed keeps its methods.
 
     Raises:
         ValueError: the optimizer scales the loss by itself.
@@ -120,10 +109,9 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variables: list[keras.Variable],
                  learning_rate: tf.Tensor, iterations: tf.Tensor) -> None:
-    """Update, decay and constrain variables inside a program that cannot read the optimizer's own variables.
+    """Update, decay and constrain variables inside a program that cannot read a placed optimizer's own variables.
 
     Args:
-        optimizer: optimizer that `place` returned.
         gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
         iterations: number of updates before this one, a scalar; the caller counts it.
 
@@ -184,7 +172,7 @@ class _DevicePlacement:
         self._variables, self._constraints, self._slots = [], {}, []
         self._slots_of: dict[int, list] = {}
         if optimizer.gradient_accumulation_steps:
-            _place_accumulation(optimizer)
+            _Accumulation(optimizer)
         self._keep_own_methods(optimizer)
         self._make_functions()
         optimizer.apply, optimizer.build = self.apply, self.build
@@ -214,10 +202,7 @@ class _DevicePlacement:
         self._halves, self._scales = make(device_functions.half_squares), make(_scaled)
 
     def _constants(self) -> tuple:
-        """Return what the optimizer's methods read besides variables, so that other values get other traces.
-
-        A step that is one `tf.function` sees changed values only when it is traced again, as in Keras after `compile`.
-        """
+        """Return what the optimizer's methods read besides variables, so that other values get other traces."""
         numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
         return repr(numbers), *map(id, self._constraints.values())
 
@@ -242,10 +227,7 @@ class _DevicePlacement:
         return self._slots_of.get(id(variable), [])
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply gradients without the constraints of variables, which Keras would compute on the first device.
-
-        `apply_gradients` has computed them, and removed them from the variables. Here they are put back.
-        """
+        """Apply gradients, and put the constraints of variables back, which `apply_gradients` has taken off."""
         try:
             return self._apply(*args, **kwargs)
         finally:
@@ -313,10 +295,7 @@ class _DevicePlacement:
             self._decay(variables)
 
     def _decay_all(self, variables: list) -> None:
-        """Decay weights as Keras's TensorFlow method does.
-
-        That method identifies a weight by the name of its `tf.Variable`, such as 'dense/kernel:0'.
-        """
+        """Decay weights as Keras does, which knows a weight by the name of its `tf.Variable`, as 'dense/kernel:0'."""
         optimizer = self._optimizer
         for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
             decay, rate = (tf.cast(number, variable.dtype)

@@ -22,16 +22,11 @@ class LARS(keras.optimizers.Optimizer):
     sparse gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
 
     Args:
-        learning_rate: number, or `keras.optimizers.schedules.LearningRateSchedule`.
         momentum: share of v that remains in the next step, in [0, 1).
         weight_decay: share of w that is added to its gradient. Unless it is 0, put no other penalty on the weights
             into the loss.
-        eeta: trust coefficient.
-        epsilon: added to the denominator of the trust ratio.
-        nesterov: whether to use Nesterov momentum, as in the last line above.
         skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases
             and the scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's.
-        name: name of the optimizer.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:
@@ -50,11 +45,7 @@ class LARS(keras.optimizers.Optimizer):
         self.skip_list = tuple(skip_list)
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Create one slot per variable, `momentum`, and find which variables are skipped.
-
-        Args:
-            variables: list of trainable Keras variables.
-        """
+        """Create one slot per variable, `momentum`, and find which variables are skipped."""
         if self.built:
             return
         super().build(variables)
@@ -63,13 +54,7 @@ class LARS(keras.optimizers.Optimizer):
         self._skips = [any(text in path for text in self.skip_list) for path in paths]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one variable and its slot by the formulas of the class.
-
-        Args:
-            gradient: tensor of the shape of the variable, or `tf.IndexedSlices`.
-            variable: Keras variable.
-            learning_rate: scalar.
-        """
+        """Update one variable and its slot by the formulas of the class; the gradient may be `tf.IndexedSlices`."""
         index = self._get_variable_index(variable)
         slot = self._momentums[index]
         learning_rate = ops.cast(learning_rate, variable.dtype)
@@ -91,8 +76,7 @@ class LARS(keras.optimizers.Optimizer):
         """Return the config from which `from_config` makes an equal optimizer, without slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,
-            'eeta': self.eeta,
-            'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}
+            'eeta': self.eeta, 'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}
 
 
 def _norm(x: Any) -> tf.Tensor:

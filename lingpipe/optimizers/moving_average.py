@@ -16,9 +16,6 @@ class MovingAverage:
     The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps lose their weight (as with
     `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at
     least in float32. For integers, such as a counter of steps, the average is the value itself.
-
-    Args:
-        decay: decay late in training.
     """
 
     def __init__(self, named_variables: dict[str, Any], decay: float) -> None:

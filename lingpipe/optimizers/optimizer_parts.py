@@ -1,6 +1,5 @@
 """The slots and methods of a Keras optimizer, and which of them a pipeline cannot run."""
 
-
 import keras
 
 from lingpipe.devices import device_kinds, variable_placement
@@ -22,8 +21,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
         if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
             raise ValueError(
                 f'The optimizer {name} is a LossScaleOptimizer of its own kind, but a pipeline scales the loss itself, '
-                'by the rule of '
-                "Keras's. Give it keras.optimizers.LossScaleOptimizer.")
+                "by the rule of Keras's. Give it keras.optimizers.LossScaleOptimizer.")
     elif is_own(optimizer, 'scale_loss'):
         raise ValueError(
             f'The optimizer {name} overrides scale_loss, but a pipeline computes the loss inside its last partition '
@@ -37,11 +35,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer works on all weights at once instead of weight by weight.
-
-    Args:
-        place: the program that updates weight by weight, for the message.
-    """
+    """Raise ValueError if an optimizer works on all weights at once, but a program, `place`, on one after the other."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -61,9 +55,6 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
     Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. A
     list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
-
-    Args:
-        optimizer: `keras.optimizers.Optimizer`; without slots nothing happens.
     """
     for part in parts_of(optimizer):
         for slot, weight in _slots(part):
@@ -83,12 +74,7 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, 
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
-    """Raise ValueError if an optimizer has variables that belong to no weight: a compiled program cannot hold these.
-
-    Args:
-        slots: list of its variables that belong to a weight.
-        place: the program that cannot hold the others, for the message.
-    """
+    """Raise ValueError if an optimizer has variables beside slots of weights, which a program, `place`, cannot hold."""
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:

@@ -12,9 +12,8 @@ class PureOptimizer:
     """The update of a weight by a Keras optimizer, without using any variable.
 
     Args:
-        optimizer: `keras.optimizers.Optimizer` that has no slots yet; it is changed in place, and cannot be used for
-            anything else.
-        variables: list of all Keras variables to train; if they are not allocated, the slots are not allocated either.
+        optimizer: one without slots yet; it is changed in place, and cannot be used for anything else.
+        variables: all variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:
         ValueError: the optimizer keeps more than slots of the shapes of the weights, or works on all weights at once.
@@ -50,28 +49,21 @@ class PureOptimizer:
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate of a step, a float32 scalar tensor.
-
-        Args:
-            step: int64 scalar, the number of updates so far.
-        """
+        """Return the learning rate, a float32 scalar, after `step` updates, an int64 scalar."""
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 
     def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
                learning_rate: Any) -> tuple:
-        """Compute the update of one weight.
+        """Compute the update of one weight: its new value, and the list of the new values of its slots.
 
         Args:
-            variable: Keras variable that identifies the weight; its own value is not used.
+            variable: identifies the weight; its own value is not used.
             value: tensor, the weight.
             gradient: tensor of the same shape.
             slots: list of tensors, the values of `slots(variable)`.
             step: int64 scalar, the number of updates so far.
-            learning_rate: float32 scalar, what `learning_rate(step)` returned.
-
-        Returns:
-            The new value, and the list of the new values of the slots.
+            learning_rate: what `learning_rate(step)` returned.
         """
         optimizer, learning_rate = self._optimizer, keras.ops.cast(learning_rate, value.dtype)
         mapping = [(variable, value), *zip(self.slots(variable), slots)]

@@ -30,14 +30,10 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer with its slots on the devices of their variables.
+    """Create the optimizer of `make_optimizer` with its slots on the devices of their variables.
 
     Args:
-        variables: list of trainable Keras variables in model order.
         scales_loss: whether layers compute in float16, so that the loss must be scaled.
-
-    Raises:
-        ValueError: as `make_optimizer`.
     """
     optimizer = make_optimizer(train_params)
     if scales_loss:
