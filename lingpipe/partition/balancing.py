@@ -163,9 +163,7 @@ class Cut(NamedTuple):
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Return the list of `Partition` on the given devices, one name per stage."""
-        starts, memory = [0, *self.ends[:-1]], [None] * len(self.ends)
-        if self.memory is not None:
-            memory = self.memory(np.arange(len(self.ends)), np.array(starts), np.array(self.ends)).tolist()
+        memory = [None] * len(self.ends) if self.memory is None else self.memory.of_cut(self.ends).tolist()
         return [
             Partition(
                 [layer.name for layer in analyses[start:end]], device,
@@ -173,7 +171,7 @@ class Cut(NamedTuple):
                 sum(layer.flops.total for layer in analyses[start:end]),
                 None if self.layer_times is None else sum(time.seconds for time in self.layer_times[start:end]),
                 num_bytes, sum(layer.num_frozen for layer in analyses[start:end]))
-            for start, end, device, num_bytes in zip(starts, self.ends, devices, memory)]
+            for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
         """Return the bytes that a micro-batch of each stage may keep besides its inputs; None: no limit.
@@ -183,10 +181,9 @@ class Cut(NamedTuple):
         """
         if memory_limit is None:
             return [None] * len(self.ends)
-        needed = self.memory(np.arange(len(self.ends)), np.array([0, *self.ends[:-1]]), np.array(self.ends))
-        devices = [schedule.device_of(stage) for stage in range(len(self.ends))]
+        devices = np.array(schedule.stage_devices)
         waiting = np.array(layer_memory.live_micro_batches(schedule)) - 1
-        free = memory_limit - np.bincount(devices, needed)
+        free = memory_limit - np.bincount(devices, self.memory.of_cut(self.ends))
         return [float(max(share, 0.0)) for share in (free / np.maximum(np.bincount(devices, waiting), 1))[devices]]
 
 
@@ -218,21 +215,23 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     limit, layers = recompute.memory
     model = None if layers is None else _memory_model(p, schedule, layers, recompute.value)
     costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(analyses), recompute.value, transfers)
-    ends = partition_ends(
-        analyses, schedule.num_stages, p.partition_by, times, extra_forwards(schedule, recompute.value),
-        model, limit, schedule.stage_devices)
-    if p.partition_by == 'step_time':
-        ends = fastest_ends(schedule, costs, ends, model, limit)
+    ends = best_ends(schedule, analyses, p.partition_by, times, recompute.value, costs, model, limit)
     return Cut(ends, times, model, costs, recompute)
 
 
-def fastest_ends(schedule: schedules.Schedule, costs: stage_costs.StageCostModel, ends: list[int],
-                 memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
-    """Return the end indices with the shortest simulated step within the memory limit; `ends` is where to start."""
-    if memory_limit is None:
-        return step_time_cut.fastest_ends(schedule, costs, ends)
-    budget = memory_model.MemoryBudget(memory, memory_limit, costs.num_layers, schedule.stage_devices)
-    return step_time_cut.fastest_ends(schedule, costs, ends, budget.fitting)
+def best_ends(schedule: schedules.Schedule, analyses: list[layer_analysis.LayerAnalysis], partition_by: Any,
+              layer_times: list[layer_profile.LayerTime] | None, recompute: str, costs: stage_costs.StageCostModel,
+              memory: memory_model.MemoryModel | None, memory_limit: float | None) -> list[int]:
+    """Return the end indices of `partition_ends`, and with 'step_time' those with the shortest simulated step."""
+    devices = schedule.stage_devices
+    ends = partition_ends(analyses, schedule.num_stages, partition_by, layer_times,
+                          extra_forwards(schedule, recompute), memory, memory_limit, devices)
+    if partition_by != 'step_time':
+        return ends
+    fits = None
+    if memory_limit is not None:
+        fits = memory_model.MemoryBudget(memory, memory_limit, costs.num_layers, devices).fitting
+    return step_time_cut.fastest_ends(schedule, costs, ends, fits)
 
 
 def _transfers(analyses, micro_batch, devices):

@@ -65,17 +65,14 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 def _balanced(costs, first_starts):
     """Return the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
     """
-    prefixes = _prefix_sums(costs)
+    prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
         return None
     limit = (1 + 1e-12) * max(prefix[end] - prefix[start] for prefix, start, end in zip(prefixes, [0, *ends], ends))
     light_starts = [np.searchsorted(prefix, prefix[1:] - limit) for prefix in prefixes]
-    return _cut(_prefix_sums(_as_integers(costs)), np.maximum(first_starts, light_starts), np.add, np.square)
-
-
-def _prefix_sums(costs):
-    return np.pad(np.cumsum(costs, axis=1), [[0, 0], [1, 0]])
+    exact_sums = memory_model.prefix_sums(_as_integers(costs))
+    return _cut(exact_sums, np.maximum(first_starts, light_starts), np.add, np.square)
 
 
 def _as_integers(costs):

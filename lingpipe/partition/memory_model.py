@@ -18,7 +18,7 @@ All sizes are counted in traced graphs, see `layer_memory`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class MemoryBudget:
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
-        self._needs = memory if callable(memory) else sum_of_layers(memory)
+        self._needs = memory if callable(memory) else _sum_of_layers(memory)
         self._limit, self._num_layers, self._devices = limit, num_layers, np.array(devices)
         self._num_partitions, self._num_devices = len(devices), 1 + max(devices)
 
@@ -76,15 +76,19 @@ class MemoryBudget:
 
     def fitting(self, cuts: np.ndarray) -> np.ndarray:
         """Return for many cuts, end indices `[cuts, partitions]`, whether the stages of each device fit together."""
+        return np.max(self._device_bytes(cuts), axis=0) <= self._limit
+
+    def _device_bytes(self, cuts):
+        """Return the bytes of each device for many cuts, `[devices, cuts]`."""
         starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
         used = np.zeros([self._num_devices, len(cuts)])
         for stage in range(self._num_partitions):
             used[self._devices[stage]] += self._needs(np.full(len(cuts), stage), starts[:, stage], cuts[:, stage])
-        return np.max(used, axis=0) <= self._limit
+        return used
 
     def require(self, ends: list[int]) -> None:
         """Raise ValueError if a user's end indices exceed the limit."""
-        used = self._device_bytes(ends)
+        used = self._device_bytes(np.array([ends]))[:, 0]
         if max(used) > self._limit:
             device = int(np.argmax(used))
             raise ValueError(
@@ -103,15 +107,6 @@ class MemoryBudget:
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
-    def _device_bytes(self, ends):
-        used = np.zeros(self._num_devices)
-        for stage, (start, end) in enumerate(zip([0, *ends], ends)):
-            used[self._devices[stage]] += self._bytes(stage, start, end)
-        return used
-
-    def _bytes(self, partition, start, end):
-        return float(self._needs(*np.array([[partition], [start], [end]]))[0])
-
     def _layers_too_large(self):
         """Fill partitions up to the limit one by one; partitions beyond the last need no more than the last."""
         ends, last = [0], self._num_partitions - 1
@@ -128,12 +123,12 @@ class MemoryBudget:
                 f'{needed} partitions.', f'Set num_partitions={needed} or more, or raise memory_limit.')
 
     def _layer_too_large(self, number, layer):
-        needed = _text(self._bytes(number, layer, layer + 1))
+        needed = _text(float(self._needs(*np.array([[number], [layer], [layer + 1]]))[0]))
         return (f'layers[{layer}] alone needs {needed} in partition {number}.',
                 f'Raise memory_limit to {needed} at least, or split this layer into smaller ones.')
 
     def _devices_too_full(self, ends):
-        used = self._device_bytes(ends)
+        used = self._device_bytes(np.array([ends]))[:, 0]
         device, total = int(np.argmax(used)), float(used.sum())
         stages = np.flatnonzero(self._devices == device).tolist()
         needed = math.ceil(total / self._limit)
@@ -146,10 +141,9 @@ class MemoryBudget:
                 f'{remedy}, or raise memory_limit.')
 
 
-def sum_of_layers(layer_bytes: Sequence[float]) -> Callable[[Any, np.ndarray, np.ndarray], np.ndarray]:
-    """Return the memory function of layers whose bytes, a sequence of L numbers, are simply summed."""
-    prefix = np.concatenate([[0], np.cumsum(np.asarray(layer_bytes))])
-    return lambda partitions, starts, ends: prefix[ends] - prefix[starts]
+def _sum_of_layers(layer_bytes):
+    sums = prefix_sums(np.asarray(layer_bytes))
+    return lambda partitions, starts, ends: sums[ends] - sums[starts]
 
 
 def _text(num_bytes):
@@ -187,8 +181,8 @@ class MemoryModel:
             copies = live if recompute == 'none' else 1
             lasting = lasting + copies * kept
             entering = copies * columns.repeated_reads + (live - copies) * columns.inputs
-        self._lasting = _prefix_sums(lasting + 0 * live)
-        self._passing, self._new_sums = _prefix_sums(passing), _prefix_sums(new_sums)
+        self._lasting = prefix_sums(lasting + 0 * live)
+        self._passing, self._new_sums = prefix_sums(passing), prefix_sums(new_sums)
         self._fullest_start = RangeMaximum(entering - self._lasting[:, :-1] - self._passing[:-1])
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
@@ -200,6 +194,10 @@ class MemoryModel:
         """
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
                 + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
+
+    def of_cut(self, ends: Sequence[int]) -> np.ndarray:
+        """Return the bytes of each partition of one cut."""
+        return self(np.arange(len(ends)), np.array([0, *ends[:-1]]), np.array(ends))
 
 
 class RangeMaximum:
@@ -224,5 +222,6 @@ class RangeMaximum:
         return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
 
 
-def _prefix_sums(values):
+def prefix_sums(values: Any) -> np.ndarray:
+    """Return the sums of the first 0, 1, ... values along the last axis."""
     return np.concatenate([np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)], axis=-1)

@@ -5,8 +5,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lingpipe import schedules
 from lingpipe.partition import balancing, layer_memory, memory_model, stage_costs
 from lingpipe.schedules import schedule_type
@@ -215,21 +213,18 @@ class _Work(NamedTuple):
 
 
 def _cut(setting, schedule, partition_by, work, limit):
-    memory = work.memory_model(setting, schedule)
-    ends = balancing.partition_ends(
-        setting.stack.analyses, schedule.num_stages, partition_by, work.times,
-        balancing.extra_forwards(schedule, work.recompute), memory, devices=schedule.stage_devices, memory_limit=limit)
-    return balancing.fastest_ends(schedule, work.costs, ends, memory, limit) if partition_by == 'step_time' else ends
+    return balancing.best_ends(schedule, setting.stack.analyses, partition_by, work.times, work.recompute, work.costs,
+                               work.memory_model(setting, schedule), limit)
 
 
 def _plan(setting, schedule, ends, is_cut_by_memory, work):
     costs = work.costs.stages(ends)
     schedule = schedules.for_costs(schedule, costs)
-    starts, live = [0, *ends[:-1]], layer_memory.live_micro_batches(schedule)
-    totals = work.memory_model(setting, schedule)(np.arange(len(ends)), np.array(starts), np.array(ends)).tolist()
+    live = layer_memory.live_micro_batches(schedule)
+    totals = work.memory_model(setting, schedule).of_cut(ends).tolist()
     partitions = [
         _partition(setting.stack.analyses[start:end], work.memories[start:end], num_live, work.recompute,
                    setting.num_slots, total)
-        for start, end, num_live, total in zip(starts, ends, live, totals)]
+        for start, end, num_live, total in zip([0, *ends], ends, live, totals)]
     return Plan(
         setting, schedule, work.recompute, ends, is_cut_by_memory, partitions, schedule.simulate(costs))
