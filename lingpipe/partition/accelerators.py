@@ -96,11 +96,7 @@ CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
 def find(name: str) -> Accelerator:
-    """Return the `Accelerator` of a name.
-
-    Raises:
-        ValueError: there is no such accelerator.
-    """
+    """Return the `Accelerator` of a name; raise ValueError if there is none."""
     if name not in ACCELERATORS:
         raise ValueError(
             f'accelerator={name!r} is unknown'
@@ -139,11 +135,9 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) ->
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a matrix product.
-
-    The result is cut into tiles, which the processors compute in rounds of one tile each. The last tiles of a row and
-    the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).
-    """
+    """Return the seconds of a matrix product: its processors compute tiles of the result in rounds of one tile each."""
+    # The last tiles of a row and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide,
+    # sections 3.1, 3.2).
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)
     rounds = math.ceil(tiles / achieved.num_processors)
     flops = 2 * rounds * achieved.num_processors * _TILE**2 * product.depth

@@ -43,8 +43,7 @@ class Partition(NamedTuple):
     device: str
     num_parameters: int
     flops: int  # floating-point operations of the forward pass of one example
-    # measured time of the forward and backward pass of one micro-batch; None if it was not measured
-    seconds: float | None = None
+    seconds: float | None = None  # forward and backward pass of one micro-batch; None if it was not measured
     memory: int | None = None  # estimate of the bytes that it needs; None if none was made
     num_frozen: int = 0
 
@@ -66,7 +65,7 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
     """Return what the cut balances, `[partitions, layers]`: seconds, floating-point operations or parameters.
 
     Args:
-        layer_times: list of `layer_profile.LayerTime`; None: times follow from floating-point operations.
+        layer_times: None: times follow from floating-point operations.
         extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
     """
     if partition_by == 'params':
@@ -154,11 +153,10 @@ def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
 class Cut(NamedTuple):
     """Where a stack of layers is cut, and the measurements behind it."""
 
-    ends: list  # list of ascending end indices, one per stage
+    ends: list  # ascending end indices, one per stage
     layer_times: Any = None  # list of `layer_profile.LayerTime`; None if nothing was measured
     memory: Any = None  # `memory_model.MemoryModel`; None without a limit
-    # `stage_costs.StageCostModel`, in seconds if layers were measured, else in floating-point operations
-    costs: Any = None
+    costs: Any = None  # `StageCostModel`, in seconds if layers were measured, else in floating-point operations
     recompute: Recompute = Recompute('none', _Memory(None))  # what partitions recompute
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
@@ -192,9 +190,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     """Cut a stack of layers according to its params.
 
     Args:
-        source: where the layers come from, such as `layer_sources.LayersOfParams`. It is used only for measuring: its
-            `times(specs, device, cache_dir, analyses)` returns a `LayerTime` for each layer, its `memories(specs)` a
-            `LayerMemory`, for a micro-batch of some specs.
+        source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         devices: names of the devices of one replica; layers are measured on the first, transfers from it to the second.
             With recompute='auto' partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows:

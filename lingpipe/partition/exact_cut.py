@@ -63,8 +63,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Return the best cut in which a partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None.
-    """
+    """Return the best cut in which partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None."""
     prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
@@ -137,11 +136,7 @@ def _read_back(starts, num_layers):
 
 
 def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
-    """Return end indices that a user gives, like Lingvo's `splits`, as a list.
-
-    Raises:
-        ValueError: the indices do not cut L layers into K non-empty partitions.
-    """
+    """Return a user's end indices as a list; raise ValueError if they do not cut the layers into the partitions."""
     ends = list(ends)
     ascending = all(isinstance(end, int) for end in ends) and all(a < b for a, b in zip([0] + ends, ends))
     if len(ends) != num_partitions or not ascending or ends[-1] != num_layers:

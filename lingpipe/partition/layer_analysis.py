@@ -27,15 +27,11 @@ def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
 
 def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
                          output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
-    """Call a built layer and compute the gradients of its floating-point inputs and its weights.
+    """Call a built layer and compute the gradients of its floating-point inputs, then of its weights.
 
     Args:
-        inputs: nest of tensors `[batch, ...]`.
-        values: list of tensors, in the order of `layer.variables`.
+        values: instead of `layer.variables`.
         output_gradients: function from the floating-point outputs to the list of their gradients.
-
-    Returns:
-        Nest of outputs, and the list of gradients, of the inputs first, then of the trainable variables.
     """
     weights = [value for variable, value in zip(layer.variables, values) if variable.trainable]
     sources = floats(inputs) + weights
@@ -57,11 +53,11 @@ class LayerTrace(NamedTuple):
     """A traced layer."""
 
     graph: Any  # `FuncGraph`, whose first arguments are the layer's inputs and the others its variables
-    inputs: list  # list of the tensors of the inputs
-    outputs: list  # list of the tensors of the outputs
-    given: list  # list of placeholders for the gradients of the outputs; empty without a backward pass
-    wanted: list  # list of the gradients of inputs and weights; without a backward pass the outputs
-    output_specs: Any  # nest of `tf.TensorSpec` of the outputs
+    inputs: list
+    outputs: list
+    given: list  # placeholders for the gradients of the outputs; empty without a backward pass
+    wanted: list  # the gradients of inputs and weights; without a backward pass the outputs
+    output_specs: Any  # nest of `tf.TensorSpec`
 
 
 def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
@@ -202,8 +198,7 @@ class LayerAnalysis(NamedTuple):
     num_state: int  # number of other values that the layer keeps, such as moving averages
     flops: Flops  # `Flops` of the forward pass of one example
     outputs: Any  # nest of `tf.TensorSpec` with a batch of one example
-    # whether it has a backward pass: in a Keras model, whether it has a trained weight, or its inputs depend on one.
-    # Always True for a layer that Params describe
+    # in a Keras model, whether it has a trained weight, or its inputs depend on one; True if Params describe the layer
     has_backward: bool = True
     num_frozen: int = 0  # how many of `num_state` are weights that would be trained if they were not frozen
 
@@ -250,10 +245,7 @@ def identity(params: hyperparams.InstantiableParams) -> str:
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params in which each layer has a unique name, the same for any number of partitions.
-
-    Args:
-        dtype_policy: name of the policy for layers without one; None leaves it open.
+    """Return copies of layer params with a policy, and a unique name for each, the same for any number of partitions.
 
     Raises:
         ValueError: there is a layer instead of params, or two layers have the same name.

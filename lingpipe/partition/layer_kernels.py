@@ -46,15 +46,14 @@ class Kernel(NamedTuple):
     """Operations that run as one program on the GPU."""
 
     num_bytes: int  # bytes that it reads from memory and writes there
-    product: Product | None  # its `Product`, or None
+    product: Product | None
 
 
 class LayerKernels(NamedTuple):
-    """Lists of the `Kernel`s of one layer for one micro-batch."""
+    """The kernels of one layer for one micro-batch."""
 
-    forward: list[Kernel]  # those of its forward pass
-    # those of its backward pass, if the results of the forward pass are kept; empty if it has none
-    backward: list[Kernel]
+    forward: list[Kernel]
+    backward: list[Kernel]  # if the results of the forward pass are kept
     recomputed: list[Kernel]  # those of `forward` that the backward pass reads from
 
 
@@ -116,11 +115,9 @@ class _Fused:
         return [maker for maker in makers if maker in self._levels]
 
     def _first_of_each(self):
-        """Return the dictionary from operation to the first one of its kernel.
-
-        Neighbours of one pass are fused if they come after equally many products: operations before and after a product
-        cannot be one kernel.
-        """
+        """Return the dictionary from operation to the first one of its kernel."""
+        # Neighbours of one pass are fused if they come after equally many products: operations before and after a
+        # product cannot be one kernel.
         self._levels, first = {}, {}
         for operation in self._operations:
             makers = self._makers(operation)

@@ -24,8 +24,7 @@ class Buffers:
     """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: list of operations, each after those that it reads; tensors of other operations have their own
-            buffers.
+        operations: each after those that it reads; tensors of other operations have their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -144,9 +143,8 @@ class LayerMemory(NamedTuple):
 class Passage(NamedTuple):
     """The tensors that pass through one layer."""
 
-    inputs: list  # list of the bytes of its inputs
-    # what its backward pass reads of its inputs: tuples (position, what one operation computed from the input, or None
-    # for the input itself, bytes)
+    inputs: list  # bytes of its inputs
+    # what its backward pass reads of its inputs: (position, what one operation computed from the input or None, bytes)
     read_inputs: list
     read_outputs: list  # positions of the outputs that its backward pass reads
     sources: list  # for each output, the position of the input that it equals, or None if it was computed
@@ -172,7 +170,6 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
-        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
     """
     def look(layer, specs):
         memory, passage, specs = measure(layer, specs, tensor_size)
@@ -215,11 +212,9 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walk from the last layer to the first, to find the inputs of a partition that begins with each layer.
-
-    These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if the
-    previous layer did not make them, because a partition that begins with the previous layer receives them too.
-    """
+    """Walk from the last layer to the first, to find the inputs of a partition that begins with each layer."""
+    # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
+    # the previous layer did not make them: a partition that begins with that one receives them too.
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}

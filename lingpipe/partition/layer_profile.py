@@ -78,9 +78,8 @@ def _stored_seconds(values):
 class LayerTime(NamedTuple):
     """The times of one layer for one micro-batch."""
 
-    forward_seconds: float  # time of the forward pass
-    # time of the backward pass from stored activations, for inputs and weights, and of adding its weight gradients to
-    # those of earlier micro-batches
+    forward_seconds: float
+    # from stored activations, for inputs and weights, and with the sum of weight gradients over micro-batches
     backward_seconds: float
     # additional time of a backward pass that starts from the layer's inputs. It is at most that of a forward pass,
     # because only what is read is recomputed, such as all but the last product of a decoder block
@@ -114,9 +113,6 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
         cache_dir: folder in which times are cached, such as the log directory, also on gs://. With equal layers,
             inputs, kind of device, dtype policy and TensorFlow version nothing is measured again. None: no cache.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
-
-    Returns:
-        List of `LayerTime`, one per layer.
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]

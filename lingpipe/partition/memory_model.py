@@ -35,8 +35,7 @@ class MemoryBudget:
         memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
         limit: bytes of one device.
         num_layers: L.
-        devices: for each partition the index of its device, as `Schedule.stage_devices` has it. Each index from 0 to
-            the largest occurs.
+        devices: for each partition the index of its device, as `Schedule.stage_devices` has it.
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
@@ -160,8 +159,7 @@ class MemoryModel:
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `layer_memory.live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps
             more.
-        recompute: 'none', 'selective' (which needs no more than 'stage', and uses the rest of a memory limit), 'stage'
-            or 'layer'.
+        recompute: 'selective' needs no more than 'stage', and uses the rest of a memory limit.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """
@@ -187,11 +185,7 @@ class MemoryModel:
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
     def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the bytes of partitions that hold layers `start` to `end - 1`.
-
-        Args:
-            ends: array of indices that follow their last layers, greater than `starts`.
-        """
+        """Return the bytes of partitions that hold layers `start` to `end - 1`, at least one."""
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
                 + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
 
@@ -204,9 +198,6 @@ class RangeMaximum:
     """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
 
     Level j of the table holds the maximum of the 2^j values that start at each place; two entries cover any range.
-
-    Args:
-        values: array `[rows, columns]`.
     """
 
     def __init__(self, values: np.ndarray) -> None:

@@ -45,9 +45,6 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
         most_bytes: the most bytes to keep, so that recomputation is as short as possible; None: as few bytes as
             possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
             time.
-
-    Returns:
-        List of tensors; some of them may not be residuals.
     """
     return _Selection(list(forward), residuals, given, _ratio(device)).kept(most_bytes)
 
@@ -115,52 +112,38 @@ def _ratio(device):
 class Choice(NamedTuple):
     """The tensors that are needed later, and the operations that compute them."""
 
-    costs: list  # for each operation, what it costs to repeat it
-    sizes: list  # for each tensor, its bytes
+    costs: list  # of repeating each operation
+    sizes: list  # of each tensor, in bytes
     makers: list  # for each tensor, the index of the operation that makes it
-    reads: list  # list of pairs (operation, tensor): which of these tensors each operation reads
-    wanted: list  # list of the indices of the tensors that are needed later
-    unrepeatable: list  # list of the indices of the operations that must not be repeated
+    reads: list  # pairs (operation, tensor): which of these tensors each operation reads
+    wanted: list  # indices of the tensors that are needed later
+    unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Return, for each operation, whether it is repeated, so that as few bytes as possible are kept.
-
-        Args:
-            most_cost: the most that repeating operations may cost. If no choice is found in time, nothing is repeated.
-        """
+        """Return which operations are repeated so that least is kept; none if no choice is found in time."""
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Return, for each operation, whether it is repeated, so that repeating costs as little as possible.
-
-        Args:
-            most_bytes: the most that may be kept; if that is too little, as little as possible is kept.
-        """
+        """Return which operations are repeated so that it costs least; if nothing fits, least is kept."""
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return the indices of the tensors to keep: those that repeated operations read, and other wanted ones.
-
-        Args:
-            repeated: for each operation, whether it is repeated.
-        """
+        """Return the indices of the tensors to keep: those that repeated operations read, and other wanted ones."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read
 
     def _solve(self, costs, sizes, limited, limit):
-        """Solve for x (an operation is repeated) and y (a tensor is kept), each 0 or 1.
-
-        A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
-        x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
-        integers anyway.
-        """
+        """Solve for x (an operation is repeated) and y (a tensor is kept), each 0 or 1."""
         if not self.wanted:
             return np.zeros(len(self.costs), bool)
+        # A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
+        # x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
+        # integers anyway.
         readers, read = np.array(self.reads, np.int64).reshape([-1, 2]).T
         tensors, makers = np.array([*self.wanted, *read]), np.array(self.makers)
         rows, first = np.arange(len(tensors)), len(self.costs)

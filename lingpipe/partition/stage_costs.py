@@ -26,8 +26,8 @@ class StageCostModel:
     part of its W.
 
     Args:
-        times: list of `LayerTime`, one per layer, for one micro-batch.
-        recompute: 'none', 'selective' (which counts as if it used all the time that it may), 'stage' or 'layer'.
+        times: of each layer, for one micro-batch.
+        recompute: 'selective' counts as if it used all the time that it may.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.
     """

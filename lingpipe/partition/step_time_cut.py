@@ -30,8 +30,7 @@ def fastest_ends(schedule: Schedule, model: StageCostModel, start: Sequence[int]
 
     Args:
         start: end indices of a cut that fits, such as the most even one.
-        fits: function from an array `[cuts, stages]` of end indices to a boolean array `[cuts]`: whether every device
-            has room for its stages; None: there is no limit.
+        fits: function from end indices `[cuts, stages]` to a boolean array `[cuts]`: whether every device has room.
     """
     simulation = _Simulation(schedule, model)
     num_actions = sum(map(len, schedule.device_actions))
