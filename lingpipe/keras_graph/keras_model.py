@@ -11,12 +11,10 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import model_checks, model_segments, model_units
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import optimizer_parts
-from lingpipe.partition import exact_cut, layer_analysis
+from lingpipe.partition import layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.private_api import masking
 from lingpipe.stages import control_flow
-
-move_variables = model_segments.move_variables
 
 
 def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
@@ -48,22 +46,29 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
 
 def _positions(unit, inputs, training):
     """Return the places of those outputs of a unit that have logits of the same shape and type."""
-    variables, found = [variable for layer in unit.layers for variable in layer.variables], set()
+    found = set()
 
-    def run(inputs, values):
-        for tensor, mask in inputs:
-            masking.set_keras_mask(tensor, mask)
-        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
-            results = unit([tensor for tensor, _ in inputs], training=training)
+    def find(results):
         found.update(place for place, tensor in enumerate(results) if _has_logits(tensor))
 
     try:
-        control_flow.until_traced(
-            tf.function(run, autograph=False).get_concrete_function,
-            inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+        control_flow.until_traced(_concrete, unit, inputs, training, find)
     except (TypeError, control_flow.UntranslatableError):
         return set()  # because of unknown sizes in the model
     return found
+
+
+def _concrete(unit, inputs, training, read):
+    """Trace a unit, on pairs of a spec and that of its Keras mask, and `read`, which takes its outputs."""
+    def run(inputs, values):
+        for tensor, mask in inputs:
+            masking.set_keras_mask(tensor, mask)
+        with keras.StatelessScope(state_mapping=list(zip(unit.variables, values)), initialize_variables=False):
+            outputs = unit([tensor for tensor, _ in inputs], training=training)
+        return read(outputs)
+
+    return tf.function(run, autograph=False).get_concrete_function(
+        inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in unit.variables])
 
 
 def _has_logits(tensor):
@@ -94,7 +99,7 @@ class ModelGraph:
         self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
         self._first_units: dict[int, int] = {}
         for index, unit in enumerate(self.units):
-            for variable in (variable for layer in unit.layers for variable in layer.variables):
+            for variable in unit.variables:
                 self._first_units.setdefault(id(variable), index)
 
     @property
@@ -109,11 +114,6 @@ class ModelGraph:
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]
         return keras.tree.map_structure(_spec_of, structure)
-
-    @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        """The model's trainable variables in the model's order, including those that no unit uses."""
-        return self.model.trainable_variables
 
     def refuse_micro_batches(self) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
@@ -130,13 +130,7 @@ class ModelGraph:
                     'Make a new pipeline of it by GPipeLayer.from_keras.')
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flatten a user's inputs of the model into a list of tensors, cast and reshaped as the model does.
-
-        Args:
-            inputs: tensor or nest of tensors `[batch, ...]` that the model accepts.
-
-        Returns:
-            List of tensors, one per input.
+        """Flatten a user's inputs, a nest of tensors `[batch, ...]`, cast and reshaped as the model does.
 
         Raises:
             ValueError: the model does not accept them.
@@ -156,27 +150,12 @@ class ModelGraph:
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
     def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
-        """Cut the model.
-
-        Args:
-            ends: list of ascending end indices, the last of which is the number of units.
-
-        Returns:
-            List of `StageParts`, one per end.
-
-        Raises:
-            ValueError: the indices do not cut the units into non-empty runs.
-        """
-        ends = exact_cut.validate_partition_ends(ends, len(self.units), len(ends))
+        """Cut the model at ascending end indices, the last of which is the number of units."""
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place.
-
-        Args:
-            devices: list of device names, one per stage.
-        """
-        move_variables(stage_parts, devices)
+        """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place."""
+        model_segments.move_variables(stage_parts, devices)
         for variable in self.model.variables:
             if not variable_placement.is_allocated(variable):  # no unit reads it, or it is the state of a generator
                 model_segments.place_variable(variable, 'CPU:0')
@@ -187,13 +166,11 @@ class ModelGraph:
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Count the operations and parameters of each unit from shapes, without running it or copying a weight.
 
+        A shared layer's parameters count at its first unit. Units that differ only in their weights are traced once.
+
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
                 is replaced by one example. None: the model's own, in which unknown sizes count as 1.
-
-        Returns:
-            List of `LayerAnalysis`, one per unit. A shared layer's parameters count at its first unit. Units that
-            differ only in their weights are traced once.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)
@@ -213,9 +190,6 @@ class ModelGraph:
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
         """Return the specs of the tensors between units, for inputs whose sizes are all known.
-
-        Args:
-            input_specs: nest of `tf.TensorSpec` that the model accepts.
 
         Returns:
             Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
@@ -244,10 +218,6 @@ class ModelGraph:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
             reached.update(unit.outputs if found[-1] else ())
         return found
-
-    def describe_unit(self, unit: model_units.Unit) -> str | None:
-        """Return a text that is equal for units that differ only in weights; None if it is unknown."""
-        return _describe(unit)
 
     def _trace_one_example(self, specs):
         try:
@@ -285,7 +255,7 @@ def _spec_of(tensor):
 
 
 def _trace_once(known, unit, inputs):
-    description = _describe(unit)
+    description = describe(unit)
     if description is None:
         return _trace_or_guess(unit, inputs)
     key = (description, str(inputs))
@@ -310,31 +280,23 @@ def _num_values(weights):
     return sum(math.prod(weight.shape) for weight in weights)
 
 
-def _describe(unit):
-    """Describe a unit by its config; None if it has none, because `get_config` may fail in any way."""
+def describe(unit: model_units.Unit) -> str | None:
+    """Return a text that is equal for units that differ only in weights; None if the layer has no config."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
-    except Exception:
+    except Exception:  # `get_config` may fail in any way
         return None
-    variables = [(variable.shape, variable.dtype, variable.trainable)
-                 for layer in unit.layers for variable in layer.variables]
+    variables = [(variable.shape, variable.dtype, variable.trainable) for variable in unit.variables]
     return str((type(unit.layer), config, variables, unit.specs))
 
 
 def _trace(unit, inputs):
     """Return the `Flops` of a unit and, for each output, its spec and that of its Keras mask."""
-    variables = [variable for layer in unit.layers for variable in layer.variables]
-
-    def run(inputs, values):
-        for tensor, mask in inputs:
-            masking.set_keras_mask(tensor, mask)
-        with keras.StatelessScope(state_mapping=list(zip(variables, values)), initialize_variables=False):
-            outputs = unit([tensor for tensor, _ in inputs], training=True)
+    def with_masks(outputs):
         _require_dense(unit, outputs)
         return [(tensor, masking.get_keras_mask(tensor)) for tensor in outputs]
 
-    concrete = tf.function(run, autograph=False).get_concrete_function(
-        inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables])
+    concrete = _concrete(unit, inputs, True, with_masks)
     outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
     return layer_analysis.count_flops(concrete.graph), outputs
 

@@ -1,6 +1,6 @@
 """Checks that refuse models that mix the rows of a batch, which micro-batches change, or that do not fit an input."""
 
-import copy
+import dataclasses
 from typing import Any
 
 import keras
@@ -66,10 +66,9 @@ def _traced(layer: Any, given: Any) -> list[dependence.Value]:
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
     """Return a unit whose specs do not have the sizes that the model gives the batch."""
-    opened = copy.copy(unit)
-    opened.specs = [tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes
-                    else spec for spec in unit.specs]
-    return opened
+    return dataclasses.replace(unit, specs=[
+        tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
+        for spec in unit.specs])
 
 
 class _SizesDifferError(Exception):
@@ -118,10 +117,8 @@ def _shapes(value: dependence.Value) -> str:
 
 def _function_of(unit: Any) -> Any:
     """Return a unit as a function of a list of tensors."""
-    variables = [variable for layer in unit.layers for variable in layer.variables]
-
     def run(inputs):
-        zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in variables]
+        zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in unit.variables]
         with keras.StatelessScope(state_mapping=zeros, initialize_variables=False):
             return unit(list(inputs), training=False)
 

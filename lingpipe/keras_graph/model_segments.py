@@ -15,63 +15,39 @@ class Segment:
     """One unit as a function between two lists of tensors, so that the segments of a stage can run one after the other.
 
     Args:
-        before: list of the numbers of the input values.
-        after: list of the numbers of the output values, which are inputs or results of the unit.
+        before: numbers of the input values.
+        after: numbers of the output values, which are inputs or results of the unit.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int]) -> None:
-        self.unit = unit
+        self.layers, self.call_index, self.position = unit.layers, unit.call_index, unit.position
+        self._unit = unit
         places = {value: place for place, value in enumerate([*before, *unit.outputs])}
         self._arguments = [places[value] for value in unit.inputs]
         self._results = [places[value] for value in after]
 
-    @property
-    def name(self) -> str:
-        return self.unit.name
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        return self.unit.layers
-
-    @property
-    def call_index(self) -> int:
-        return self.unit.call_index
-
-    @property
-    def position(self) -> int:
-        return self.unit.position
-
     def __call__(self, values: list, training: bool) -> list:
-        """Run the unit.
-
-        Args:
-            values: list of tensors; those that only pass through stay as they are, with their Keras masks.
-        """
-        made = self.unit([values[place] for place in self._arguments], training)
+        """Run the unit; values that only pass through stay as they are, with their Keras masks."""
+        made = self._unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
         values = [*values, *made]
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
         """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
-        if self.layers and (len(made) != len(self.unit.outputs) or any(value is None for value in made)):
+        if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
-                f'Layer {self.name!r} returns None for other outputs with training={training} than when the model was '
-                'cut. Let it return tensors there, of zeros if need be.')
+                f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '
+                'model was cut. Let it return tensors there, of zeros if need be.')
 
 
 class StageParts(NamedTuple):
-    """One stage of a cut model.
-
-    Attributes:
-        sources: list of pairs (producer, position), one per entry of the first segment's input: output `position` of
-            stage `producer`, or of the model's flat inputs if `producer` is -1.
-        num_outputs: number of tensors that the last segment returns; the last stage returns the model's flat outputs.
-    """
+    """One stage of a cut model."""
 
     segments: list
+    # for each entry of the first segment's input, (producer, position): an output of that stage, or of the model's flat
+    # inputs if `producer` is -1
     sources: list
-    num_outputs: int
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
@@ -87,10 +63,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
                   +------------> e
 
     Args:
-        ends: list of K ascending end indices, the last of which is the number of units.
-
-    Returns:
-        List of K `StageParts`.
+        ends: ascending end indices, the last of which is the number of units.
     """
     runs = [units[start:end] for start, end in zip([0, *ends[:-1]], ends)]
     owners = {value: index for index, run in enumerate(runs) for unit in run for value in unit.outputs}
@@ -99,7 +72,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
     taken = [[value for value in read if owners.get(value) != index] for index, read in enumerate(reads)]
     wanted = {value for values in taken for value in values}
     handed = [[value for unit in run for value in unit.outputs if value in wanted] for run in runs[:-1]] + [outputs]
-    return [StageParts(_segments(run, before, after), [_source(value, owners, handed) for value in before], len(after))
+    return [StageParts(_segments(run, before, after), [_source(value, owners, handed) for value in before])
             for run, before, after in zip(runs, taken, handed)]
 
 
@@ -107,9 +80,6 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
     """Move the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
 
     A variable of several stages goes to the first of them. The states of seed generators stay where they are.
-
-    Args:
-        devices: list of device names, one per stage.
     """
     places: dict[int, tuple[keras.Variable, str]] = {}
     for parts, device in zip(stage_parts, devices):

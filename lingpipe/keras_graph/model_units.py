@@ -1,6 +1,7 @@
 """A Keras model flattened into a list of layer calls, in the model's own order."""
 
 import collections
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -14,53 +15,45 @@ from lingpipe.private_api import Functional, keras_backend, masking
 from lingpipe.stages import control_flow
 
 
+@dataclasses.dataclass(eq=False)
 class Unit:
-    """One call of one layer: the smallest part of a model; cuts are between units.
+    """One call of one layer: the smallest part of a model; cuts are between units."""
 
-    Args:
-        name: unique name such as 'encoder/dense:1': path through nested models, and number of a shared layer's call.
-        position: place among the units of the model.
-        layer: Keras layer, or Keras operation such as an addition.
-        call_index: number of earlier calls of the same layer.
-        function: function `(list of tensors, training) -> list of tensors`.
-        inputs: list of the numbers of the values that it reads.
-        outputs: list of the numbers of the values that it computes.
-        specs: list of `tf.TensorSpec`, one per output; unknown sizes are None.
-    """
-
-    def __init__(self, name: str, position: int, layer: Any, call_index: int, function: Callable, inputs: list[int],
-                 outputs: list[int], specs: list[tf.TensorSpec]) -> None:
-        self.name = name
-        self.position = position
-        self.layer = layer
-        self.call_index = call_index
-        self.inputs = inputs
-        self.outputs = outputs
-        self.specs = specs
-        self._function = function
+    name: str  # unique, such as 'encoder/dense:1': path through nested models, and number of a shared layer's call
+    position: int  # among the units of the model
+    layer: Any  # Keras layer, or Keras operation such as an addition
+    call_index: int  # number of earlier calls of the same layer
+    function: Callable  # from a list of tensors and `training` to a list of tensors
+    inputs: list[int]  # numbers of the values that it reads
+    outputs: list[int]  # numbers of the values that it computes
+    specs: list[tf.TensorSpec]  # of the outputs; unknown sizes are None
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
         """List of the Keras layers whose variables the unit uses."""
         return [self.layer] if isinstance(self.layer, keras.layers.Layer) else []
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """List of the variables of these layers."""
+        return [variable for layer in self.layers for variable in layer.variables]
+
     def __call__(self, values: list, training: bool | None) -> list:
-        return control_flow.run(self.layer, functools.partial(self._function, values, training))
+        return control_flow.run(self.layer, functools.partial(self.function, values, training))
 
     def with_logits(self, positions: list[int], numbers: list[int]) -> 'Unit':
         """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
-            positions: list of places among the outputs.
-            numbers: list of the numbers of the logits, as values, one per place.
+            positions: places among the outputs.
+            numbers: those of the logits, as values, one per place.
         """
         def function(values, training):
-            results = self._function(values, training)
+            results = self.function(values, training)
             return [*results, *(results[position]._keras_logits for position in positions)]
 
-        outputs = [*self.outputs, *numbers]
         specs = [*self.specs, *(self.specs[position] for position in positions)]
-        return Unit(self.name, self.position, self.layer, self.call_index, function, self.inputs, outputs, specs)
+        return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
         """Return a copy of the unit without inputs and outputs that are None, given by their numbers."""
@@ -69,14 +62,14 @@ class Unit:
 
         def function(values, training):
             present = iter(values)
-            results = self._function([None if number in absent else next(present) for number in self.inputs], training)
+            results = self.function([None if number in absent else next(present) for number in self.inputs], training)
             return [result for number, result in zip(self.outputs, results)
                     if number not in absent or result is not None]
 
         inputs = [number for number in self.inputs if number not in absent]
         made = [(number, spec) for number, spec in zip(self.outputs, self.specs) if number not in absent]
         outputs, specs = [list(column) for column in zip(*made)] or ([], [])
-        return Unit(self.name, self.position, self.layer, self.call_index, function, inputs, outputs, specs)
+        return dataclasses.replace(self, function=function, inputs=inputs, outputs=outputs, specs=specs)
 
 
 class FlatModel(NamedTuple):

@@ -1,4 +1,7 @@
-"""Costs of the units of a Keras model: times measured on a device, and sizes computed without one."""
+"""Costs of the units of a Keras model: times measured on a device, and sizes computed without one.
+
+Each takes a nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+"""
 
 import functools
 from typing import Any
@@ -9,15 +12,10 @@ from lingpipe.stages import boundary
 
 
 class _UnitAsLayer:
-    """A unit with the interface of a layer to be measured.
-
-    Args:
-        unit: `model_units.Unit`.
-    """
+    """A unit with the interface of a layer to be measured."""
 
     def __init__(self, unit):
-        self._unit = unit
-        self.variables = [variable for layer in unit.layers for variable in layer.variables]
+        self._unit, self.variables = unit, unit.variables
         self.weights = [weight for layer in unit.layers for weight in layer.weights]
 
     def __call__(self, inputs, training):
@@ -27,20 +25,14 @@ class _UnitAsLayer:
 
 def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
           cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
-    """Measure every unit of a model on a device, with copies of its weights there, one unit at a time.
+    """Measure every unit of a model, with copies of its weights on the device; see `layer_profile.profile_layers`.
 
-    Args:
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
-        device: name of the device, a CPU or GPU.
-        cache_dir: as in `layer_profile.profile_layers`.
-
-    Returns:
-        List of `layer_profile.LayerTime`, one per unit. Units that differ only in their weights are measured once.
+    Units that differ only in their weights are measured once.
     """
     values, keys, jobs = _known_values(graph, input_specs), [], []
     for index, unit in enumerate(graph.units):
         inputs, outputs = _inputs(unit, values), [values[number][0] for number in unit.outputs]
-        text = graph.describe_unit(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
+        text = keras_model.describe(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
         keys.append(layer_profile.key(text, inputs, device))
         jobs.append(layer_profile.Job(functools.partial(_UnitAsLayer, unit), inputs, outputs))
     return layer_profile.measure(keys, jobs, device, cache_dir)
@@ -48,15 +40,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
              tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Compute the tensor sizes of every unit of a model without allocating any.
-
-    Args:
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
-        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
-
-    Returns:
-        List of `layer_memory.LayerMemory`, one per unit, in which a shared layer's weights count at its first unit.
-    """
+    """Compute the tensor sizes of every unit; a shared layer's weights count at its first unit."""
     values, sizes, passages = _known_values(graph, input_specs), [], []
     found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))
     for index, (memory, passage, _) in enumerate(found):
@@ -69,14 +53,7 @@ def memories(graph: keras_model.ModelGraph, input_specs: Any,
 
 
 def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-    """Find the kernels that a GPU runs for every unit of a model.
-
-    Args:
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
-
-    Returns:
-        List of `layer_kernels.LayerKernels`, one per unit.
-    """
+    """Find the kernels that a GPU runs for every unit of a model."""
     return [found for found, _ in _look_at_each(graph, _known_values(graph, input_specs), layer_kernels.find)]
 
 
@@ -85,7 +62,7 @@ def _look_at_each(graph, values, look):
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)
-        key = (graph.describe_unit(unit) or id(unit), str(inputs), has_backward)
+        key = (keras_model.describe(unit) or id(unit), str(inputs), has_backward)
         if key not in known:
             known[key] = look(_UnitAsLayer(unit), inputs, has_backward=has_backward)
         found.append(known[key])
