@@ -15,23 +15,16 @@ _MIXED = ('The model uses its cache now by layers and now as a whole, which a pi
 
 
 class Weights(NamedTuple):
-    """The weights of a model, and the stages that they belong to.
-
-    Attributes:
-        devices: list of the device name of each stage.
-    """
+    """The weights of a model, and the stages that they belong to."""
 
     variables: list[keras.Variable]
-    stages: list[int]
-    devices: list[str]
+    stages: list[int]  # of each variable
+    devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
         """Return the values of all variables on the device of each stage, `[stages][variables]`.
 
         Values that a stage does not use are never copied, because nothing reads the copy.
-
-        Args:
-            read: function that returns the value to use for a Keras variable.
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
@@ -45,15 +38,10 @@ class Weights(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How a cache is kept in parts.
+    """How a cache is kept in parts."""
 
-    Attributes:
-        axis: the axis along which the model stacks the caches of its layers; None: the cache is one part.
-        devices: list with the name of the device of each part.
-    """
-
-    axis: int | None
-    devices: list[str]
+    axis: int | None  # along which the model stacks the caches of its layers; None: the cache is one part
+    devices: list[str]  # of each part
 
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         """Return the parts of a whole cache, each on its device.
@@ -110,7 +98,6 @@ class CachedCall:
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:
-        caches: list of the names of the parameters that are caches.
         splits: dictionary from the name of a cache to a list with the `Split` of each of its tensors, once called.
     """
 
@@ -123,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def bind(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return the dictionary from parameter to its argument in a call."""
+        """Return the arguments of a call by the names of parameters."""
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
         return bound.arguments
@@ -168,18 +155,10 @@ class CachedCall:
 
 
 class _Trace:
-    """The graph of a method.
-
-    Attributes:
-        graph: the `FuncGraph`.
-        values: list of the placeholders of the weights.
-        arguments: dictionary from parameter to list of the placeholders of its tensors.
-        results: list of the results that are not caches.
-        caches: dictionary from the name of a cache to list of its new tensors.
-    """
+    """The graph of a method: placeholders of the weights and of each parameter, results, and new tensors by cache."""
 
     def __init__(self, method, weights, specs, caches):
-        self._weights, self._caches = weights, caches
+        self._weights = weights
         self._stages: dict[tf.Operation, int] = {}
 
         def run(values, arguments):
@@ -197,7 +176,7 @@ class _Trace:
         tensors = {name: value for name, value in specs.items() if name not in constants}
         variables = [tf.TensorSpec(variable.shape, variable.dtype) for variable in weights.variables]
         function = tf.function(run, autograph=False)
-        self._concrete = function.get_concrete_function(variables, tensors)
+        self._concrete = function.get_concrete_function(variables, tensors)  # keeps the graph
         self.graph = self._concrete.graph
         self._find_stages()
 
@@ -222,7 +201,7 @@ class _Trace:
                 if other == stage and operation not in placeholders]
 
     def splits(self, name):
-        """Return the list with the `Split` of each tensor of a cache."""
+        """Return the `Split` of each tensor of a cache."""
         return [self._split(old, new) for old, new in zip(self.arguments[name], self.caches[name], strict=True)]
 
     def _split(self, old, new):
@@ -289,14 +268,7 @@ def _slice_of(operation):
 
 
 class _Program:
-    """A traced method as one piece for each stage.
-
-    Args:
-        trace: `_Trace`.
-        weights: `Weights`.
-        splits: dictionary from cache to list of `Split`s.
-        jit_compile: whether XLA compiles the pieces.
-    """
+    """A traced method as one piece for each stage; `splits` has a list of `Split`s for each cache."""
 
     def __init__(self, trace, weights, splits, jit_compile):
         self._trace, self._devices, self._splits = trace, weights.devices, splits

@@ -124,11 +124,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Return the preprocessor that a preset has for a task; None if it has none.
-
-    Args:
-        preset: folder or name of the preset, or None.
-        model: KerasHub task, or another model.
+    """Return the preprocessor that a preset has for a task; None if it has none, or there is no preset or task.
 
     Raises:
         ValueError: it cannot be loaded.

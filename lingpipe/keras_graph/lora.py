@@ -15,11 +15,7 @@ _KERNELS = 'kernel', 'embeddings'
 
 
 def define(p: hyperparams.Params) -> None:
-    """Define the fields that `apply` reads.
-
-    Args:
-        p: Params of a model's source.
-    """
+    """Define the fields that `apply` reads."""
     p.Define('lora_rank', None, 'Rank of what is added to kernels and trained in their place (LoRA); None: no LoRA.')
     p.Define('lora_layers', None, 'List of regular expressions of the paths of layers with LoRA, as re.match takes '
                                   'them; None: what KerasHub chooses for its backbone, queries and values.')
@@ -29,12 +25,10 @@ def define(p: hyperparams.Params) -> None:
 
 
 def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.Params) -> None:
-    """Give a model low-rank parts and freeze weights, as its params say.
+    """Give a built model low-rank parts and freeze weights, in place, as its params say.
 
     Args:
-        model: built `keras.Model`; it is changed in place.
         named: dictionary from path to weight, as `model_source.names_by_path` returns it.
-        p: Params with the fields of `define`.
 
     Raises:
         ValueError: the value of a field is not allowed, an expression matches nothing, or nothing is left to train.
@@ -148,18 +142,12 @@ def is_part(name: str) -> bool:
 
 
 class LowRank(NamedTuple):
-    """A layer that computes with `base + alpha / rank * first second`.
-
-    Attributes:
-        base: Keras variable, its kernel or table.
-        first: Keras variable `[..., rank]`, which starts with random numbers.
-        second: Keras variable `[rank, ...]`, which starts with zeros.
-    """
+    """A layer that computes with `base + alpha / rank * first second`."""
 
     layer: keras.layers.Layer
-    base: keras.Variable
-    first: keras.Variable
-    second: keras.Variable
+    base: keras.Variable  # its kernel or table
+    first: keras.Variable  # `[..., rank]`, which starts with random numbers
+    second: keras.Variable  # `[rank, ...]`, which starts with zeros
 
     def merged(self) -> np.ndarray:
         """Return the kernel that the layer computes with, in the precision of its base."""

@@ -18,12 +18,6 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     Layers may: each of them works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
     with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
     tensor with this first size counts as a batch.
-
-    Args:
-        graph: `keras_model.ModelGraph`.
-
-    Raises:
-        ValueError: the message names the layer.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -183,12 +177,7 @@ def _with_rows(value: dependence.Value) -> dependence.Value:
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raise ValueError if a model takes other sizes than an input makes.
-
-    Args:
-        functional: the graph that Keras holds for it.
-        given: nest of `tf.TensorSpec` `[batch, ...]` that the input makes, with all inputs of the model.
-    """
+    """Raise ValueError if a model takes other sizes than an input makes, a nest of specs `[batch, ...]`."""
     specs = model_units.flat_inputs(functional, given)
     for tensor, spec in zip(functional.inputs, specs):
         if spec is not None:  # an optional input
@@ -209,8 +198,7 @@ def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
     """Raise ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
 
     Args:
-        functional: the graph that Keras holds for it.
-        tensors: list of objects with a shape `[batch, ...]`, one for each input of the graph, or None.
+        tensors: objects with a shape `[batch, ...]`, or None, one for each input of the graph.
     """
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]

@@ -51,11 +51,7 @@ class KerasModelSource:
         self.params.Freeze()
 
     def make(self) -> keras.Model:
-        """Make the model.
-
-        Returns:
-            A built Sequential or Functional model; variables without a value are allocated later.
-        """
+        """Make a built Sequential or Functional model; variables without a value are allocated later."""
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def suitable_input(self) -> str:
@@ -63,32 +59,22 @@ class KerasModelSource:
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:
-        """Load the weights that training starts from, if `make` has not created them.
-
-        Args:
-            model: what `make` returned, with all variables allocated.
-        """
+        """Load the weights that training starts from, if `make` has not created them; all variables are allocated."""
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokens of an input have another meaning for the model.
-
-        Args:
-            model: what `make` returned.
-            tokenizer: tokenizer of an input.
-        """
+        """Raise ValueError if the tokens of an input have another meaning for the model."""
         del model, tokenizer
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
         """Write a trained model in the source's own formats, in addition to the '.keras' file and the SavedModel.
 
         Args:
-            model: what `make` returned, trained.
             folder: existing folder.
             tokenizer: that of the input, or None.
 
         Returns:
-            List of the paths that were written.
+            The paths that were written.
         """
         del model, folder, tokenizer
         return []
@@ -173,8 +159,6 @@ def KerasModelParams(function: Callable | None = None, model_file: str | None = 
 
     Args:
         function: function or class that returns a built `keras.Model`; each of its arguments is a field.
-        model_file: path of a '.keras' file, instead of a function.
-        **arguments: arguments of the function.
 
     Raises:
         ValueError: both of the two are given, or neither.
@@ -199,12 +183,7 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Make the model of a source in a precision, with reproducible names, its LoRA and its frozen weights.
-
-    Args:
-        source: where the model comes from.
-        dtype_policy: name of the policy if the source names none, or None.
-    """
+    """Make the model of a source, with reproducible names; its own policy comes before the given one."""
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
         model = source.make()
         with base_layer.unallocated_variables():
@@ -213,12 +192,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Name the weights of a model by their layers.
-
-    Returns:
-        Dictionary from a name such as 'backbone/layer_0/attention/query/kernel' to Keras variable, in model order;
-        equal names are numbered.
-    """
+    """Name the weights of a model, in its order, as 'layer_0/attention/query/kernel'; equal names get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

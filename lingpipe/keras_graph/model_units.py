@@ -73,27 +73,18 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units over numbered values; the first values are the model's inputs.
+    """A model as a list of units over numbered values; the first values are the model's inputs."""
 
-    Attributes:
-        functional: the graph of layer calls that Keras holds for the model.
-        units: list of `Unit`, each after those that it reads.
-        outputs: list of the numbers of the values that the model returns, flat.
-        graphs: list of pairs: the name of each model, itself and those nested in it, and what its graph was when it was
-            flattened; None for a model that stays whole. The graphs of a model that has not changed are equal.
-    """
-
-    functional: Any
-    units: list
-    outputs: list
+    functional: Any  # the graph of layer calls that Keras holds for the model
+    units: list  # each after those that it reads
+    outputs: list  # numbers of the values that the model returns, flat
+    # pairs of the name of each model, itself and those nested in it, and what its graph was when it was flattened; None
+    # for a model that stays whole. The graphs of a model that has not changed are equal.
     graphs: list
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
-    """List the layer calls of a model, including those inside nested models that consist only of layer calls.
-
-    Args:
-        model: built `keras.Sequential` or Functional `keras.Model`.
+    """List the layer calls of a built model, including those inside nested models that consist only of layer calls.
 
     Raises:
         ValueError: the model or one of its layers cannot be cut.
@@ -122,11 +113,7 @@ def without_others(functional: Any, inputs: Any) -> Any:
 
 
 class _Flattening:
-    """Collects units; the same layer may occur several times, directly and inside nested models.
-
-    Args:
-        num_inputs: number of values that exist before the first unit.
-    """
+    """Collects units; the same layer may occur several times, directly and inside nested models."""
 
     def __init__(self, num_inputs):
         self.units, self.graphs = [], []
@@ -176,26 +163,16 @@ class NestedInputs(NamedTuple):
 
 
 class _Nested(NamedTuple):
-    """A call of a model that its layers can replace.
+    """A call of a model that its layers can replace."""
 
-    Attributes:
-        functional: its graph.
-        inputs: list of the symbolic inputs.
-        masks: list of a mask or None for each.
-        description: what is equal for equal graphs.
-    """
-
-    functional: Any
-    inputs: list
-    masks: list
-    description: Any
+    functional: Any  # its graph
+    inputs: list  # symbolic
+    masks: list  # a mask or None for each input
+    description: Any  # what is equal for equal graphs
 
 
 def _nested(node):
-    """Return the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks.
-
-    In Keras the outermost `training` overrides one in the call, so the latter is ignored.
-    """
+    """Return the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks."""
     functional = _functional_of(node.operation)
     if functional is None:
         graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
@@ -206,6 +183,7 @@ def _nested(node):
     mask = bound.pop('mask', None)
     masks = [None] * len(inputs) if mask is None else keras.tree.flatten(mask)
     leaves = [*inputs, *(mask for mask in masks if mask is not None)]
+    # In Keras the outermost `training` overrides one in the call, so the latter is ignored.
     if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
         return None
     return _Nested(functional, inputs, masks, functional)

@@ -10,17 +10,11 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """The layer calls in one call of a subclassed model.
+    """The layer calls in one call of a subclassed model."""
 
-    Attributes:
-        functional: the graph, a Functional model over the same layers.
-        inputs: list of the symbolic tensors that the call receives, in the order of `functional.inputs`.
-        description: list in which equal calls are equal.
-    """
-
-    functional: Any
-    inputs: list
-    description: list
+    functional: Any  # a Functional model over the same layers
+    inputs: list  # the symbolic tensors that the call receives, in the order of `functional.inputs`
+    description: list  # equal for equal calls
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
@@ -28,13 +22,7 @@ def graph_of_call(node: Any) -> CallGraph | None:
 
     A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
     training and inference. So it may pass `training` on, but not use it otherwise. It may not read or assign a variable
-    itself, or use numbers from elsewhere, which might change from call to call.
-
-    Args:
-        node: Keras's node of a call of a model whose `call` is its own.
-
-    Returns:
-        `CallGraph`, or None if the model does more than that.
+    itself, or use numbers from elsewhere, which might change from call to call. A model that does more has no graph.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):

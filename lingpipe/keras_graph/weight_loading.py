@@ -19,9 +19,6 @@ class AwaitedWeights:
 
     Random numbers would take several times the memory of a variable while they are drawn. Variables that are not
     loaded, such as those of a new head, get their own initial values afterwards.
-
-    Args:
-        variables: list of Keras variables that have no value yet.
     """
 
     def __init__(self, variables: Iterable[keras.Variable]) -> None:
