@@ -19,12 +19,9 @@ KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
                num_slots: float) -> stage_costs.StageCostModel:
-    """Return the `StageCostModel` of layers, in seconds.
+    """Return the `StageCostModel` of layers, in seconds, from their times and sizes for one micro-batch.
 
     Args:
-        layer_times: list of `LayerTime` of all layers, for one micro-batch.
-        memories: list of `LayerMemory` of all layers, for one micro-batch.
-        recompute: 'none', 'stage' or 'layer'; 'selective' has no plan.
         accelerator: `Accelerator` or `Achieved`, for the times of sending and of the update.
         num_slots: tensors that the optimizer keeps on a device for each weight.
     """
@@ -37,15 +34,15 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
 class PartitionPlan(NamedTuple):
     """One partition; all sizes are in bytes."""
 
-    layer_names: list  # names of its layers
-    num_parameters: int  # number of trainable parameters
+    layer_names: list
+    num_parameters: int  # those that are trained
     flops: int  # floating-point operations of the forward pass of one example
     weights: int  # weights, and other variables such as moving averages
     slots: int  # tensors of the optimizer in addition to the weights
     gradients: int  # sums of weight gradients
     boundary: int  # inputs of the partition, for all micro-batches in flight
     working: int  # all other activations and gradients at the peak, see `memory_model`
-    num_frozen: int = 0  # number of frozen parameters
+    num_frozen: int = 0
 
     @property
     def total(self) -> int:
@@ -82,11 +79,9 @@ class Setting:
     accelerator: Any  # `Accelerator` of every device
     memory_limit: int | None  # bytes of a device; None: no limit
     num_slots: float  # tensors that a device keeps for each weight in the optimizer; replicas share them
-    dtype: str = 'float32'  # name of the dtype of the largest products
-    # function from a micro-batch's size to a measured list of `LayerTime`, or None: not measured
-    layer_times: Any = None
-    # pipelines side by side; the other attributes are those of one of them, with its share of a batch
-    num_replicas: int = 1
+    dtype: str = 'float32'  # of the largest products
+    layer_times: Any = None  # function from a micro-batch's size to a measured list of `LayerTime`; None: not measured
+    num_replicas: int = 1  # pipelines side by side; all else is about one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
         """Return the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
@@ -98,12 +93,12 @@ class Setting:
 class Plan:
     """One way to put a model on devices."""
 
-    setting: Setting  # `Setting`
+    setting: Setting
     schedule: Any  # `Schedule`
     recompute: str  # 'none', 'stage' or 'layer'; 'selective' has no plan
-    ends: list  # list of the end indices of the partitions, one per stage
+    ends: list  # end indices of the partitions, one per stage
     is_cut_by_memory: bool  # whether the memory of a device limited the cut
-    partitions: list  # list of `PartitionPlan`, one per stage
+    partitions: list  # `PartitionPlan`s, one per stage
     timeline: Any  # `Timeline` of a step, in seconds
 
     @property
@@ -179,10 +174,6 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
     """Cut a model for a schedule, and compute the memory of each device and the time of a step.
 
     The best cut that fits is taken; if none fits, the best one without a limit.
-
-    Args:
-        recompute: 'none', 'stage' or 'layer'; 'selective' has no plan.
-        partition_by: see `GPipeLayer`.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)

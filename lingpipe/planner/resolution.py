@@ -22,15 +22,8 @@ class LayerStack:
     """The layers of a model with their sizes; nothing is allocated. Equal layers are analysed once.
 
     Args:
-        source: where the layers come from, such as `layer_sources.LayersOfParams`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
         micro_batch_sizes: the sizes of micro-batches, in examples, that will be needed.
-        tensor_size: function from shape and dtype to the bytes in which a device stores a tensor.
-
-    Attributes:
-        source: as given.
-        analyses: list of `LayerAnalysis`.
-        batch_size: examples in a batch.
     """
 
     def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, input_specs: Any,
@@ -128,12 +121,12 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
-        accelerator: `Accelerator`; None: a processor core.
+        accelerator: None: a processor core.
         memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
         profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'step_time';
             None: not measured.
         num_devices: how many devices 'auto' may use, for num_replicas='auto'.
-        source: `LayersOfParams` or `LayersOfModel`; None: those that `p` describes.
+        source: of the layers; None: those that `p` describes.
 
     Raises:
         ValueError: plans do not support a field of `p`.

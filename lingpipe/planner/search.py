@@ -65,11 +65,7 @@ def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partit
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the values of R to choose among, 1 first.
-
-    Args:
-        p: `GPipeLayer.Params()`, perhaps with 'auto'.
-        num_devices: how many devices there are; None: as many as one pipeline needs.
+    """Return the values of R to choose among, 1 first; without `num_devices`, as many devices as one pipeline needs.
 
     Raises:
         ValueError: there are fewer devices than replicas.
@@ -120,12 +116,11 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
     """Return the best plans among those that the params leave open, best first.
 
     Args:
-        settings: for each number of replicas to choose among, the `Setting`.
-        p: `GPipeLayer.Params()`, perhaps with 'auto'.
+        settings: for each number of replicas to choose among.
         num_devices: how many devices there are; None: as many as needed, and the fewest on which the model fits.
 
     Returns:
-        List of at most `NUM_SHOWN` `Plan`s. If none fits, the first is the one that needs the least memory.
+        At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.
 
     Raises:
         ValueError: a field of `p` is wrong, or nothing is possible.

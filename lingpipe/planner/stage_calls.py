@@ -43,8 +43,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
     """
     p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None,
-                     random_seed=p.random_seed or 0,
-                     num_replicas=1)
+                     random_seed=p.random_seed or 0, num_replicas=1)
     with base_layer.unallocated_variables():
         pipe = gpipe_layer.GPipeLayer(p)
         pipe.build_from_specs(input_specs, load_weights=False)
@@ -78,13 +77,7 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Build the graph of a training step.
-
-    Args:
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        target_specs: nest of `tf.TensorSpec` `[batch, ...]` of the targets of the loss.
-        loss: see `step_function`.
-    """
+    """Build the graph of a training step for specs `[batch, ...]` of inputs and targets; see `step_function`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 
