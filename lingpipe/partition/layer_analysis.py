@@ -134,21 +134,12 @@ def _matrix_product(operation):
     return _size(operation.outputs[0]) * (operation.inputs[0].shape[-2 if transposed else -1] or 1)
 
 
-def _convolution(depthwise=False):
-    """Return the function that counts a convolution: each output value is a sum over a kernel, or over one channel."""
-    return lambda operation: _size(operation.outputs[0]) * _kernel_size(operation.inputs[1], depthwise)
-
-
-def _convolution_gradient(by_kernel, depthwise=False):
-    def count(operation):
-        _, kernel, output_gradient = operation.inputs
-        return _size(output_gradient) * _kernel_size(operation.outputs[0] if by_kernel else kernel, depthwise)
-
-    return count
-
-
-def _kernel_size(kernel, depthwise):
-    return math.prod(kernel.shape.as_list()[:2 if depthwise else -1])
+def _convolution(operation):
+    """Count a convolution or the gradient of one: each output value is a sum over a kernel, or over one channel."""
+    output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
+    kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
+    is_depthwise = operation.type.startswith('Depthwise')
+    return _size(output) * math.prod(kernel.shape.as_list()[:2 if is_depthwise else -1])
 
 
 def _einsum(operation):
@@ -164,19 +155,11 @@ def _einsum(operation):
 
 
 _CONTRACTIONS = {
-    'MatMul': _matrix_product,
-    'BatchMatMul': _matrix_product,
-    'BatchMatMulV2': _matrix_product,
-    'BatchMatMulV3': _matrix_product,
-    'Conv2D': _convolution(),
-    'Conv3D': _convolution(),
-    'DepthwiseConv2dNative': _convolution(depthwise=True),
-    'Conv2DBackpropInput': _convolution_gradient(by_kernel=False),
-    'Conv2DBackpropFilter': _convolution_gradient(by_kernel=True),
-    'Conv3DBackpropInputV2': _convolution_gradient(by_kernel=False),
-    'Conv3DBackpropFilterV2': _convolution_gradient(by_kernel=True),
-    'DepthwiseConv2dNativeBackpropInput': _convolution_gradient(by_kernel=False, depthwise=True),
-    'DepthwiseConv2dNativeBackpropFilter': _convolution_gradient(by_kernel=True, depthwise=True),
+    **dict.fromkeys(('MatMul', 'BatchMatMul', 'BatchMatMulV2', 'BatchMatMulV3'), _matrix_product),
+    **dict.fromkeys((
+        'Conv2D', 'Conv2DBackpropInput', 'Conv2DBackpropFilter', 'Conv3D', 'Conv3DBackpropInputV2',
+        'Conv3DBackpropFilterV2', 'DepthwiseConv2dNative', 'DepthwiseConv2dNativeBackpropInput',
+        'DepthwiseConv2dNativeBackpropFilter'), _convolution),
     'Einsum': _einsum,
 }
 
