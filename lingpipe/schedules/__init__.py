@@ -19,7 +19,6 @@ from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.files import from_csv, from_lists
 from lingpipe.schedules.orders import (
     circular,
-    forward_only,
     gpipe,
     interleaved_1f1b,
     one_forward_one_backward,
@@ -31,8 +30,8 @@ from lingpipe.schedules.timeline import Span, Timeline
 
 __all__ = [
     'Action', 'BACKWARD', 'FORWARD', 'NUM_VIRTUAL_STAGES', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'Timeline',
-    'WEIGHT', 'circular', 'for_costs', 'forward_only', 'from_csv', 'from_lists', 'gpipe', 'has_virtual_stages',
-    'interleaved_1f1b', 'make_schedule', 'one_forward_one_backward', 'zb_h1']
+    'WEIGHT', 'circular', 'for_costs', 'from_csv', 'from_lists', 'gpipe', 'interleaved_1f1b', 'make_schedule',
+    'one_forward_one_backward', 'zb_h1']
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
@@ -100,11 +99,6 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
         sizes.append(schedule.num_virtual_stages)
     suited = make(*sizes, costs=costs)
     return min(schedule, suited, key=lambda each: each.simulate(costs).step_time)
-
-
-def has_virtual_stages(name: str) -> bool:
-    """Return whether a named schedule has several stages on each device."""
-    return NUM_VIRTUAL_STAGES[name] != 1
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:

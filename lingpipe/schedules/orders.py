@@ -106,11 +106,6 @@ def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
         for stage in range(num_devices)])
 
 
-def forward_only(num_devices: int, num_micro_batches: int) -> Schedule:
-    """The order of inference: every micro-batch goes through the stages one after the other."""
-    return gpipe(num_devices, num_micro_batches).forward_only()
-
-
 def _one_stage_a_device(name: str, num_micro_batches: int, devices: Any) -> Schedule:
     return Schedule(name, len(devices), num_micro_batches, tuple(map(tuple, devices)))
 

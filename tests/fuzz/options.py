@@ -94,12 +94,12 @@ def _fields(drawing, num_units, traits):
 
 def _fields_of_schedule(drawing, num_units, traits):
     schedule = drawing.choose(_SCHEDULES)
-    if schedules.has_virtual_stages(schedule) and num_units >= 2:
+    if schedules.NUM_VIRTUAL_STAGES[schedule] != 1 and num_units >= 2:
         num_partitions = _num_partitions(drawing, num_units // 2)
         fields = {'num_partitions': num_partitions, 'num_virtual_stages': 2,
                   'num_micro_batches': num_partitions * drawing.choose([1, 1, 2])}
     else:
-        schedule = 'gpipe' if schedules.has_virtual_stages(schedule) else schedule
+        schedule = 'gpipe' if schedules.NUM_VIRTUAL_STAGES[schedule] != 1 else schedule
         fields = {
             'num_partitions': _num_partitions(drawing, num_units), 'num_micro_batches': drawing.choose([1, 2, 3, 4])}
     if not _STATE_OF_A_REPLICA & traits and drawing.choose([False] * 4 + [True]):

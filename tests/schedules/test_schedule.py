@@ -11,7 +11,7 @@ def text(schedule):
 
 def all_schedules(num_devices, num_micro_batches):
     for name in sorted(schedules.SCHEDULES):
-        if not schedules.has_virtual_stages(name):
+        if schedules.NUM_VIRTUAL_STAGES[name] == 1:
             yield schedules.make_schedule(name, num_devices, num_micro_batches)
     yield schedules.make_schedule('circular', num_devices, num_micro_batches, 2)
     if num_micro_batches % num_devices == 0:
@@ -63,7 +63,7 @@ def test_every_schedule_without_its_backward_actions_is_that_of_inference(num_de
         order = schedule.forward_only().execution_order()
         assert len(order) == schedule.num_stages * num_micro_batches
         if schedule.num_virtual_stages == 1:
-            assert schedule.forward_only() == schedules.forward_only(num_devices, num_micro_batches)
+            assert schedule.forward_only() == schedules.gpipe(num_devices, num_micro_batches).forward_only()
 
 
 @pytest.mark.parametrize('num_devices, num_micro_batches', SIZES)

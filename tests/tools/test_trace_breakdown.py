@@ -62,7 +62,7 @@ def test_recomputation_is_apart_from_computation():
 
 
 @pytest.mark.parametrize('name', sorted(
-    name for name in schedules.SCHEDULES if not schedules.has_virtual_stages(name)))
+    name for name in schedules.SCHEDULES if schedules.NUM_VIRTUAL_STAGES[name] == 1))
 def test_percentages_add_up_to_100_and_none_is_negative(name):
     def seconds_of(action):
         return 0.5 + (7 * action.stage + 3 * action.micro_batch + ord(action.kind)) % 5
