@@ -218,11 +218,8 @@ class _Trace:
         found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
         return {} if None in found.values() else found
 
-    def feeds(self, name, splits):
-        """Return the list with the dictionary from tensor to the number of its part, for each tensor of a cache."""
-        return [self._feeds(*each) for each in zip(self.arguments[name], splits)]
-
-    def _feeds(self, old, split):
+    def feeds(self, old, split):
+        """Return the dictionary from each tensor that the graph reads of a cache to the number of its part."""
         if split.axis is None:
             return {old.ref(): 0}
         found = self.slices(old)
@@ -230,18 +227,16 @@ class _Trace:
             raise NotImplementedError(_MIXED)
         return {ref: index for ref, (_, index) in found.items()}
 
-    def new_parts(self, name, splits):
-        """Return the list with the new parts of each tensor of a cache, empty for one that does not change."""
-        return [self._parts(*each) for each in zip(self.arguments[name], self.caches[name], splits)]
 
-    def _parts(self, old, new, split):
-        if new is old:
-            return []
-        if split.axis is None:
-            return [new]
-        if new.op.type != 'Pack' or new.op.get_attr('axis') != split.axis:
-            raise NotImplementedError(_MIXED)
-        return list(new.op.inputs)
+def _new_parts(old, new, split):
+    """Return the new parts of a tensor of a cache; none if it does not change."""
+    if new is old:
+        return []
+    if split.axis is None:
+        return [new]
+    if new.op.type != 'Pack' or new.op.get_attr('axis') != split.axis:
+        raise NotImplementedError(_MIXED)
+    return list(new.op.inputs)
 
 
 def _readers(tensor):
@@ -272,8 +267,9 @@ class _Program:
 
     def __init__(self, trace, weights, splits, jit_compile):
         self._trace, self._devices, self._splits = trace, weights.devices, splits
-        self._cache_feeds = {name: trace.feeds(name, splits[name]) for name in splits}
-        self._new_parts = {name: trace.new_parts(name, splits[name]) for name in splits}
+        rows = {name: list(zip(trace.arguments[name], trace.caches[name], splits[name])) for name in splits}
+        self._cache_feeds = {name: [trace.feeds(old, split) for old, _, split in rows[name]] for name in rows}
+        self._new_parts = {name: [_new_parts(*row) for row in rows[name]] for name in rows}
         self._pieces = list(self._make_pieces(jit_compile))
 
     def _make_pieces(self, jit_compile):
