@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # so that editors complete names and show arguments
     from lingpipe.models.pipeline_model import PipelineModel
     from lingpipe.pipeline.gpipe_layer import GPipeLayer
     from lingpipe.placements.own_script import connect
-    from lingpipe.tools.trace.model_trace import trace
+    from lingpipe.tools.model_trace import trace
     from lingpipe.training.planning import plan
 
 os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # though keras.json may name another one
@@ -30,7 +30,7 @@ _HOMES = {
     'PipelineModel': 'lingpipe.models.pipeline_model',
     'connect': 'lingpipe.placements.own_script',
     'plan': 'lingpipe.training.planning',
-    'trace': 'lingpipe.tools.trace.model_trace',
+    'trace': 'lingpipe.tools.model_trace',
     'use_virtual_devices': 'lingpipe.devices.device_kinds',
 }
 _MODULES = ('callbacks',)

@@ -11,8 +11,7 @@ import tensorflow as tf
 from lingpipe import drawing, text_tables
 from lingpipe.partition import partition_summary
 from lingpipe.planner import picture
-from lingpipe.tools.report import page
-from lingpipe.tools.trace import model_trace
+from lingpipe.tools import model_trace, page
 from lingpipe.training import logdir as logdirs
 from lingpipe.training import planning
 

@@ -19,7 +19,7 @@ from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
 from lingpipe.schedules import simulation, timeline
-from lingpipe.tools.trace import action_times, trace
+from lingpipe.tools import action_times, trace
 
 _NUM_PARTITIONS = flags.DEFINE_integer(
     'num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)

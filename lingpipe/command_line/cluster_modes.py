@@ -76,7 +76,7 @@ def _kind(given):
 
 def _train_pipeline(params, datasets, given, config, started, reached):
     from lingpipe.placements import pipeline_hosts
-    from lingpipe.tools.trace import trace
+    from lingpipe.tools import trace
     from lingpipe.training import trainer
     params, placement = pipeline_hosts.place(params, config, _kind(given))
     reached()

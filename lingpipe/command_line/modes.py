@@ -65,7 +65,7 @@ def _eval(params, datasets, placement, given):
 
 
 def _trace(params, unused_datasets, placement, given):
-    from lingpipe.tools.trace import trace
+    from lingpipe.tools import trace
     trace.Trace(params, given.logdir, placement.devices).run(given.steps)
 
 
@@ -130,7 +130,7 @@ def _plan(params, unused_datasets, unused_placement, given):
 def _report(params, unused_datasets, unused_placement, given):
     import tensorflow as tf
 
-    from lingpipe.tools.report import report
+    from lingpipe.tools import report
     tf.config.set_visible_devices([], 'GPU')  # a training run may use them
     report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.schedules import timeline
-from lingpipe.tools.trace import action_times
+from lingpipe.tools import action_times
 from tests.pipeline.small_stacks import squared_error
 from tests.plain_stack import make_pipe
 

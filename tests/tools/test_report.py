@@ -7,8 +7,7 @@ from html import parser
 
 import pytest
 
-from lingpipe.tools.report import report
-from lingpipe.tools.trace import trace
+from lingpipe.tools import report, trace
 from lingpipe.training import logdir, planning, progress
 
 VOID = {'meta', 'img'}

@@ -8,7 +8,7 @@ from PIL import Image
 
 from lingpipe.input import image_input
 from lingpipe.schedules.timeline import RECOMPUTE
-from lingpipe.tools.trace import trace
+from lingpipe.tools import trace
 from lingpipe.training import errors
 
 

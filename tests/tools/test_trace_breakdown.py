@@ -5,7 +5,7 @@ import pytest
 from lingpipe import schedules
 from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes
-from lingpipe.tools.trace import trace_breakdown
+from lingpipe.tools import trace_breakdown
 
 
 def step_of(name='gpipe', num_devices=2, num_micro_batches=4, seconds_of=lambda action: 1.0, update=(0.0, 0.0)):

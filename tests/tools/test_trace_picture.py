@@ -6,7 +6,7 @@ from PIL import Image
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
-from lingpipe.tools.trace import trace_picture
+from lingpipe.tools import trace_picture
 
 FORWARD, BACKWARD, UPDATE, WAIT, INPUT = (
     (0x7f, 0xb2, 0xe5), (0x6c, 0xc0, 0x8b), (0x9a, 0x9a, 0x9a), (0xee, 0xee, 0xee), (0xe5, 0x8b, 0x8b))

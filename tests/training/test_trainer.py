@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingpipe import layers
 from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
-from lingpipe.tools.report import report
+from lingpipe.tools import report
 from lingpipe.training import (
     checkpoints,
     errors,

@@ -14,7 +14,7 @@ from lingpipe.partition import partition_summary
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import simulation
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools.trace import action_times, trace_breakdown, trace_picture
+from lingpipe.tools import action_times, trace_breakdown, trace_picture
 from lingpipe.training import errors, experiment, train_program
 from lingpipe.training import logdir as logdirs
 

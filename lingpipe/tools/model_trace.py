@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from lingpipe.models import compiled_loss, pipeline_model
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools.trace import action_times, trace_picture
-from lingpipe.tools.trace import trace as training_trace
+from lingpipe.tools import action_times, trace_picture
+from lingpipe.tools import trace as training_trace
 
 _NUM_STEPS_TO_WARM_UP = 2
 

@@ -21,8 +21,7 @@ from tensorboard.backend.event_processing import event_accumulator
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools.report import page
-from lingpipe.tools.trace import trace_picture
+from lingpipe.tools import page, trace_picture
 from lingpipe.training import checkpoints, errors, planning, progress
 from lingpipe.training import logdir as logdirs
 
