@@ -1,7 +1,5 @@
 """`lingpipe.trace`: when each device computes what in a training step of a `PipelineModel`."""
 
-import dataclasses
-import pathlib
 from typing import Any
 
 import keras
@@ -9,45 +7,12 @@ import tensorflow as tf
 
 from lingpipe.models import compiled_loss, pipeline_model
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools import action_times, trace_picture
+from lingpipe.tools import action_times
 from lingpipe.tools import trace as training_trace
-
-_NUM_STEPS_TO_WARM_UP = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Traced:
-    """Some measured steps; `print` shows where their time went, and advice.
-
-    Attributes:
-        steps: list of `StepTimes`.
-        batch_size: rows of the batch.
-        row_names: name of each device.
-        num_cores: processor cores that the devices share; None: they are accelerators.
-    """
-
-    steps: list[StepTimes]
-    batch_size: int
-    row_names: list[str]
-    num_cores: int | None
-
-    def __str__(self) -> str:
-        return training_trace.report(self.steps, self.batch_size, self.num_cores)
-
-    def png(self) -> bytes:
-        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
-        return training_trace.picture(self.steps, self.row_names)
-
-    def write(self, folder: str) -> None:
-        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
-        path = pathlib.Path(folder).expanduser()
-        path.mkdir(parents=True, exist_ok=True)
-        (path / 'timeline.png').write_bytes(self.png())
-        (path / 'trace.json').write_text(trace_picture.trace_text(self.steps, self.row_names))
 
 
 def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_weight: Any = None,
-          num_steps: int = 3) -> Traced:
+          num_steps: int = 3) -> training_trace.Traced:
     """Measure the forward and backward passes of some training steps, and change nothing in the model.
 
     ::
@@ -71,10 +36,9 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
     if not isinstance(model, pipeline_model.PipelineModel):
         raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
     step = _Step(model, *keras.tree.map_structure(tf.convert_to_tensor, (x, y, sample_weight), none_is_leaf=False))
-    steps = [step.run() for _ in range(_NUM_STEPS_TO_WARM_UP + num_steps)][_NUM_STEPS_TO_WARM_UP:]
-    pipe = model.pipe
-    return Traced(steps, len(tf.nest.flatten(x)[0]), training_trace.row_names(pipe),
-                  training_trace.num_shared_cores(pipe))
+    steps = [step.run() for _ in range(training_trace.NUM_STEPS_TO_WARM_UP + num_steps)]
+    return training_trace.Traced.of(
+        model.pipe, steps[training_trace.NUM_STEPS_TO_WARM_UP:], len(tf.nest.flatten(x)[0]))
 
 
 class _Step:

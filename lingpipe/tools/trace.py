@@ -1,13 +1,14 @@
 """The mode `trace`: records when each device did what in some training steps, and writes it to a folder."""
 
 import dataclasses
+import pathlib
 import statistics
 import time
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
-from lingpipe import host_processor, hyperparams, text_tables
+from lingpipe import drawing, host_processor, hyperparams, text_tables
 from lingpipe.devices import variable_placement
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
@@ -18,7 +19,7 @@ from lingpipe.tools import action_times, trace_breakdown, trace_picture
 from lingpipe.training import errors, experiment, train_program
 from lingpipe.training import logdir as logdirs
 
-_NUM_STEPS_TO_WARM_UP = 2
+NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
@@ -120,22 +121,18 @@ class Trace:
         Raises:
             TrainingError: a loss is not finite, or the files cannot be written.
         """
-        steps = self._record(num_steps)
-        names = row_names(self._task.body)
-        files: dict[str, str | bytes] = {
-            'timeline.png': picture(steps, names),
-            'trace.json': trace_picture.trace_text(steps, names, _NUM_STEPS_TO_WARM_UP + 1)}
-        paths = self._logdir.write_files('trace', files)
-        print(report(steps, self._input.params.batch_size, num_shared_cores(self._task.body)))
+        traced = Traced.of(self._task.body, self._record(num_steps), self._input.params.batch_size)
+        paths = self._logdir.write_files('trace', traced.files(NUM_STEPS_TO_WARM_UP + 1))
+        print(traced)
         print('\n' + '\n'.join(paths), flush=True)
-        return steps
+        return traced.steps
 
     def _record(self, num_steps):
         try:
             # While the first step is built, the input prefetches many batches; a new iterator has none.
             self._program.run_traced(self._iterator_at(0))
             iterator = self._iterator_at(1)
-            steps = [self._program.run_traced(iterator) for _ in range(1, _NUM_STEPS_TO_WARM_UP + num_steps)]
+            steps = [self._program.run_traced(iterator) for _ in range(1, NUM_STEPS_TO_WARM_UP + num_steps)]
         except StopIteration:
             raise errors.TrainingError(
                 f'The input of training, {self._input.source}, has ended. Let its training_dataset repeat, as by '
@@ -146,16 +143,64 @@ class Trace:
             raise errors.TrainingError(
                 f'{train_program.NON_FINITE} Lower the learning rate or set train.clip_gradient_norm_to_value, and '
                 'trace again.') from None
-        return steps[_NUM_STEPS_TO_WARM_UP - 1:]
+        return steps[NUM_STEPS_TO_WARM_UP - 1:]
 
     def _iterator_at(self, step):
         return iter(self._input.training_dataset(step * self._input.params.batch_size))
 
 
-def picture(steps: list[StepTimes], row_names: list[str]) -> bytes:
-    """Return a PNG file: the step of median time, above one that is simulated on the mean times."""
-    typical = sorted(steps, key=lambda step: step.seconds)[(len(steps) - 1) // 2]
-    return trace_picture.png({'measured': typical, 'simulated on the mean times': simulated(steps)}, row_names)
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """Some measured steps; `print` shows where their time went, and advice.
+
+    Attributes:
+        steps: list of `StepTimes`.
+        batch_size: rows of the batch.
+        row_names: name of each device.
+        num_cores: processor cores that the devices share; None: they are accelerators.
+    """
+
+    steps: list[StepTimes]
+    batch_size: int
+    row_names: list[str]
+    num_cores: int | None
+
+    @classmethod
+    def of(cls, body: gpipe_layer.GPipeLayer, steps: list[StepTimes], batch_size: int) -> Self:
+        """Return the steps of a built pipeline with what is known of its devices."""
+        on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
+        return cls(steps, batch_size, _row_names(body), host_processor.num_cores() if on_cpu else None)
+
+    def __str__(self) -> str:
+        first, parts = self.steps[0], trace_breakdown.mean_breakdown(self.steps)
+        milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in self.steps) * 1000
+        shares = trace_breakdown.input_shares(self.steps, dataclasses.asdict(parts))
+        count = '1 step' if len(self.steps) == 1 else f'{len(self.steps)} steps, on average'
+        replicas = f'{first.num_replicas} replicas of ' if first.num_replicas > 1 else ''
+        each, schedule = ' each' if replicas else '', first.schedule
+        title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
+                 f'{first.num_devices} devices, {schedule.num_micro_batches} micro-batches{each}')
+        table = text_tables.table(['part', '% of the step'], list(shares.items()))
+        return '\n\n'.join([
+            title, table, '\n'.join(trace_breakdown.advice(self.steps, self.batch_size, self.num_cores))])
+
+    def png(self) -> bytes:
+        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
+        typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
+        panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
+        return drawing.png(trace_picture.figure(panels, self.row_names))
+
+    def files(self, first_step: int = 1) -> dict[str, str | bytes]:
+        """Return {name: contents} of the picture, and of a file for ui.perfetto.dev."""
+        return {'timeline.png': self.png(),
+                'trace.json': trace_picture.trace_text(self.steps, self.row_names, first_step)}
+
+    def write(self, folder: str) -> None:
+        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
+        path = pathlib.Path(folder).expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        for name, contents in self.files().items():
+            (path / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 
 def simulated(steps: list[StepTimes]) -> StepTimes:
@@ -165,20 +210,7 @@ def simulated(steps: list[StepTimes]) -> StepTimes:
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
 
 
-def report(steps: list, batch_size: int, num_cores: int | None = None) -> str:
-    """Return the table of where the time went, and advice; see `trace_breakdown.advice`."""
-    schedule, parts = steps[0].schedule, dataclasses.asdict(trace_breakdown.mean_breakdown(steps))
-    milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in steps) * 1000
-    rows = [[name, percent] for name, percent in trace_breakdown.input_shares(steps, parts).items()]
-    count = '1 step' if len(steps) == 1 else f'{len(steps)} steps, on average'
-    replicas = f'{steps[0].num_replicas} replicas of ' if steps[0].num_replicas > 1 else ''
-    title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
-             f'{steps[0].num_devices} devices, {schedule.num_micro_batches} micro-batches{" each" if replicas else ""}')
-    return '\n\n'.join([title, text_tables.table(['part', '% of the step'], rows),
-                        '\n'.join(trace_breakdown.advice(steps, batch_size, num_cores))])
-
-
-def row_names(body: gpipe_layer.GPipeLayer) -> list[str]:
+def _row_names(body):
     """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
     several = len(body.replicas) > 1
     return [_row_name(held, f'replica {replica}, ' if several else '')
@@ -194,9 +226,3 @@ def _row_name(held, replica):
     indices = ' '.join(str(stage.index) for stage in held)
     device = partition_summary.short_device(held[0].device)
     return f'{device}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
-
-
-def num_shared_cores(body: gpipe_layer.GPipeLayer) -> int | None:
-    """Return how many processor cores the devices of a pipeline share, or None if they are accelerators."""
-    on_cpu = [tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages]
-    return host_processor.num_cores() if any(on_cpu) else None

@@ -27,11 +27,6 @@ def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Fig
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 
-def png(panels: Mapping[str, StepTimes], row_names: list[str]) -> bytes:
-    """Return `figure` as the bytes of a PNG file."""
-    return drawing.png(figure(panels, row_names))
-
-
 def _rows(title, step, row_names):
     asked, several = step.asked, step.schedule.num_virtual_stages > 1
 

@@ -4,7 +4,7 @@ import json
 
 from PIL import Image
 
-from lingpipe import schedules
+from lingpipe import drawing, schedules
 from lingpipe.schedules import simulation
 from lingpipe.tools import trace_picture
 
@@ -16,7 +16,8 @@ def test_the_wait_for_input_has_a_row_and_the_devices_wait_meanwhile():
     schedule = schedules.make_schedule('gpipe', 1, 1)
     step = simulation.replay(schedule, [dict.fromkeys(schedule.execution_order(), 1.0)], (0.0, 1.0))
     waited = dataclasses.replace(step, input_wait=(-1.0, 0.0))
-    image = Image.open(io.BytesIO(trace_picture.png({'measured': waited, 'simulated': step}, ['device 0']))).convert('RGB')
+    figure = trace_picture.figure({'measured': waited, 'simulated': step}, ['device 0'])
+    image = Image.open(io.BytesIO(drawing.png(figure))).convert('RGB')
     rows = [colours_of_blocks(image, y) for y in range(image.height)]
     order = [rows.index(row) for row in ([WAIT, FORWARD, BACKWARD, UPDATE], [INPUT], [FORWARD, BACKWARD, UPDATE])]
     assert order == sorted(order)
