@@ -67,20 +67,10 @@ class Checkpointer:
         paths = checkpoints.complete(self._directory)
         return next((path for path in paths if path not in self._damaged), None)
 
-    def save(self) -> str:
-        """Write a checkpoint of the current step, and return its path.
+    def save(self, position: Callable[[], int | None] = lambda: 0) -> str | None:
+        """Write a checkpoint of the current step, also from another thread than that which trains; return its path.
 
         Nothing is written if the state has not changed since the last save or restore.
-
-        Raises:
-            TrainingError: this checkpoint or the previous one could not be written.
-        """
-        path = self.begin_save()
-        self._writer.wait()
-        return path
-
-    def save_while(self, position: Callable[[], int | None]) -> str | None:
-        """Write a checkpoint from another thread than that which trains, and return its path.
 
         Args:
             position: function that returns the version of the state, or None during an update; if it changes during

@@ -198,7 +198,7 @@ class Trainer:
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return `waits.for_batch`, which saves the run by `Checkpointer.save_while` before its process ends."""
+        """Return `waits.for_batch`, which saves the run by `Checkpointer.save` before its process ends."""
         return functools.partial(
             waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
@@ -208,7 +208,7 @@ class Trainer:
         self._dog.beat()
         try:
             self._program.before_save()
-            path = self._checkpointer.save_while(position)
+            path = self._checkpointer.save(position)
             if path is None:
                 return
             self._curves.flush()
