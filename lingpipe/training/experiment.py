@@ -62,10 +62,13 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     Raises:
         ValueError: the task has no such metric, or it is not known, or wrongly said, which values are better.
     """
-    _require_metric(evaluation, metric_names)
     name, said = evaluation.best_metric, evaluation.best_is_largest
     if name is None:
         return None
+    if name not in metric_names:
+        raise ValueError(
+            f'eval.best_metric={name!r} is not a metric of this task{spelling.did_you_mean(str(name), metric_names)} '
+            'Set it to a metric that is, or to None to keep no best checkpoint.')
     known = task.is_larger_better(name)
     if said is None and known is None:
         raise ValueError(f'eval.best_is_largest=None: it is not known whether a larger {name} is better. Set it to '
@@ -74,15 +77,6 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
         raise ValueError(f'eval.best_is_largest={said!r} would keep the worst checkpoint by eval.best_metric={name!r}, '
                          f'whose best is the {"largest" if known else "smallest"}. Set it to None.')
     return known if said is None else bool(said)
-
-
-def _require_metric(evaluation: hyperparams.Params, metric_names: set[str]) -> None:
-    """Raise ValueError if the metric that selects the best checkpoint does not exist."""
-    name = evaluation.best_metric
-    if name is not None and name not in metric_names:
-        raise ValueError(
-            f'eval.best_metric={name!r} is not a metric of this task{spelling.did_you_mean(str(name), metric_names)} '
-            'Set it to a metric that is, or to None to keep no best checkpoint.')
 
 
 def _check_at_least(field: str, value: Any, smallest: int,

@@ -106,6 +106,9 @@ class LogDir:
         self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
+        self._left_out_file, self._evaluated_file = (tf.io.gfile.join(self._control, name)
+                                                     for name in ('left_out.json', 'evaluated.txt'))
+        self._best_file = tf.io.gfile.join(self.best, 'best.json')
 
     def create(self) -> None:
         """Create the folder for a training run, if needed.
@@ -227,10 +230,6 @@ class LogDir:
         """
         replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
-    @property
-    def _left_out_file(self) -> str:
-        return tf.io.gfile.join(self._control, 'left_out.json')
-
     def read_evaluated(self) -> int:
         """Return the step of the newest evaluation that came to its end; 0 if there is none."""
         return _parsed(self._evaluated_file, int) or 0
@@ -238,10 +237,6 @@ class LogDir:
     def write_evaluated(self, step: int) -> None:
         """Record that the evaluation after a step came to its end."""
         replace_text(self._evaluated_file, f'{step}\n')
-
-    @property
-    def _evaluated_file(self) -> str:
-        return tf.io.gfile.join(self._control, 'evaluated.txt')
 
     def read_best(self, metric: str | None, input_text: str) -> tuple[int, float] | None:
         """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric.
@@ -271,10 +266,6 @@ class LogDir:
         """Record the step, metric, value and input of the evaluation of the checkpoint in 'best'."""
         record = {'step': step, 'metric': metric, 'value': value, 'input': input_text}
         replace_text(self._best_file, json.dumps(record) + '\n')
-
-    @property
-    def _best_file(self) -> str:
-        return tf.io.gfile.join(self.best, 'best.json')
 
 
 def versions() -> dict[str, str]:

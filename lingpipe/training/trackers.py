@@ -50,8 +50,8 @@ class Tracker(Protocol):
         ...
 
 
-class TensorBoardHyperparameters:
-    """The params of a run in TensorBoard's tab HPARAMS, with the last values of its curves."""
+class TensorBoardHyperparameters(Tracker):
+    """The params of a run in TensorBoard's tab HPARAMS, where its curves are already."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._folder = logdir.train
@@ -65,12 +65,6 @@ class TensorBoardHyperparameters:
             self._api.hparams(config, trial_id=run)
         writer.close()
         return run
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """Do nothing: the curves are already there."""
-
-    def end(self, status: str) -> None:
-        """Do nothing."""
 
 
 class WeightsAndBiases:
@@ -153,19 +147,16 @@ class Trackers:
         """
         config = flat(params)
         for name, tracker in self._made.items():
-            run = self._run_of(name)
+            file = f'{name}_run.txt'
+            earlier = (self._logdir.read('control', file) or '').strip()
             try:
-                run = tracker.start(config, run)
+                run = tracker.start(config, earlier or None)
             except Exception as error:  # libraries may raise anything
                 raise errors.TrainingError(
                     f'train.trackers: {name!r} cannot begin a run ({type(error).__name__}: {errors.cause(error)}). '
                     'Fix that, or leave it out of train.trackers; nothing was trained.') from error
             self._active[name] = tracker
-            self._logdir.write_control_file(_file_of(name), f'{run}\n')
-
-    def _run_of(self, name: str) -> str | None:
-        """Return the id of the run that a tracker is to continue, or None."""
-        return (self._logdir.read('control', _file_of(name)) or '').strip() or None
+            self._logdir.write_control_file(file, f'{run}\n')
 
     def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
         """Add a point to several curves; the prefix of their names is 'train', or the name of a dataset."""
@@ -205,10 +196,6 @@ def flat(params: hyperparams.Params) -> dict[str, Value]:
             path, value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)),
         lambda path, value: param_tree.holds_params(value))
     return found
-
-
-def _file_of(name: str) -> str:
-    return f'{name}_run.txt'
 
 
 def _new_name() -> str:
