@@ -61,7 +61,7 @@ class Trainer:
                  dog: watchdog.Watchdog | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
         self._params = params = planning.resolved(params)
-        self._started = started or time.monotonic()
+        self._started: float | None = started or time.monotonic()  # None after the first step
         self._dog = dog or watchdog.Watchdog()
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
@@ -153,33 +153,32 @@ class Trainer:
         p = self._params.train
         self._begin()
         self._program.stopping.assign(False)
-        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
+        with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as self.interrupted, \
                 self._writing_to_the_end():
-            self.interrupted = interrupted
-            self._dog.listen(interrupted.ask)
+            self._dog.listen(self.interrupted.ask)
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
                 with self._program.watching_input(self._input, self._wait_for_batch(self._program.awaited_batch)):
-                    self._train(interrupted)
+                    self._train()
             finally:
                 self._progress.close()
                 self._iterator = None  # an input that Python makes must be closed before Python shuts down
             path = self._begin_save(self._checkpointer)
             with self._time.of(progress.SAVING):
                 self._writer.wait()
-            if self._program.should_stop(interrupted) and self._step < p.max_steps:
+            if self._program.should_stop(self.interrupted) and self._step < p.max_steps:
                 print(self._stopped(self._step, path), flush=True)
                 return {}
-            return self._finish(interrupted, path)
+            return self._finish(path)
 
-    def _train(self, interrupted: interruption.Interruption) -> None:
+    def _train(self) -> None:
         self._saved_at = time.monotonic()
         if self._is_evaluation_missing():
-            self._evaluate_between_steps(interrupted)
-        while self._step < self._params.train.max_steps and not self._program.should_stop(interrupted):
+            self._evaluate_between_steps()
+        while self._step < self._params.train.max_steps and not self._program.should_stop(self.interrupted):
             self._train_steps(self._num_steps_to_next_event())
             with self._saving_before_errors():
-                self._after_steps(interrupted)
+                self._after_steps()
 
     @contextlib.contextmanager
     def _saving_before_errors(self) -> Iterator[None]:
@@ -312,12 +311,8 @@ class Trainer:
         p, step = self._params, self._step
         intervals = [p.train.summary_interval_steps, p.eval.interval_steps]
         distances = [interval - step % interval for interval in intervals if interval]
-        first = [1] if self._first_step_is_ahead else []
+        first = [1] if self._started is not None else []
         return min(p.train.steps_per_loop, p.train.max_steps - step, *distances, *first)
-
-    @property
-    def _first_step_is_ahead(self) -> bool:
-        return self._started is not None
 
     def _train_steps(self, num_steps: int) -> None:
         begin, waited = time.monotonic(), float(self._program.input_seconds)
@@ -338,7 +333,7 @@ class Trainer:
         self._step += result.num_steps
         self._rate = result.num_steps * self._batch_size / seconds
         means = {name: float(values.mean()) for name, values in self._metrics.items()}
-        if self._first_step_is_ahead:
+        if self._started is not None:
             self._progress.write(f'First step after {time.monotonic() - self._started:.1f} s')
             self._started = None
         else:
@@ -347,7 +342,7 @@ class Trainer:
             self._time.add(progress.STEPS, seconds - waited)
             self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
 
-    def _after_steps(self, interrupted: interruption.Interruption) -> None:
+    def _after_steps(self) -> None:
         p = self._params
         self._writer.check()
         passed = functools.partial(_has_passed, self._step_of_events, self._step)
@@ -357,7 +352,7 @@ class Trainer:
                 self._write_curves()
             self._tell_bad_records()
         if passed(p.eval.interval_steps) and self._step < p.train.max_steps:
-            self._evaluate_between_steps(interrupted)
+            self._evaluate_between_steps()
         if time.monotonic() - self._saved_at >= p.train.save_interval_seconds:
             self._begin_save(self._checkpointer)
             self._saved_at = time.monotonic()
@@ -365,9 +360,11 @@ class Trainer:
             if self._dog.is_worker_back():
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
-    def _evaluate_between_steps(self, interrupted: interruption.Interruption) -> None:
+    def _evaluate_between_steps(self) -> None:
+        """Evaluate what choices are made by: only Dev, if there is one."""
+        inputs = self._evaluation_inputs
         with self._time.of(progress.EVALUATION):
-            self._evaluate(self._inputs_for_choices(), interrupted)
+            self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
 
     def _is_evaluation_missing(self) -> bool:
         """Whether the run resumes at a step whose evaluation a signal or an error has cut off."""
@@ -427,20 +424,14 @@ class Trainer:
             f'The input of training, {self._input.source}, failed after step {self._step}: '
             f'{errors.of_input(error)} The steps are saved in {path}.')
 
-    def _inputs_for_choices(self) -> dict[str, base_input.BaseInput]:
-        """Return the inputs for evaluations during training: only Dev, if there is one."""
-        inputs = self._evaluation_inputs
-        return {'Dev': inputs['Dev']} if 'Dev' in inputs else inputs
-
-    def _evaluate(self, inputs: dict[str, base_input.BaseInput], interrupted: interruption.Interruption,
-                  decode: bool = False) -> dict[str, dict[str, float]]:
+    def _evaluate(self, inputs: dict[str, base_input.BaseInput], decode: bool = False) -> dict[str, dict[str, float]]:
         results = {}
         self._bring_to_host()
         for name, data in inputs.items():
             with self._dog.watch(kind='batch of an evaluation'):
                 metrics = self._evaluator.run(
                     evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.position)),
-                    interrupted, decode, self._dog.beat)
+                    self.interrupted, decode, self._dog.beat)
             if metrics is None:
                 return {}  # interrupted: the checkpoint comes first
             results[name] = metrics
@@ -483,17 +474,16 @@ class Trainer:
                 self._best, functools.partial(
                     self._logdir.write_best, self._step, p.best_metric, value, self._input_of_best()))
 
-    def _finish(self, interrupted: interruption.Interruption, path: str) -> dict[str, dict[str, float]]:
+    def _finish(self, path: str) -> dict[str, dict[str, float]]:
         with self._time.of(progress.EVALUATION):
-            results = self._evaluate(self._evaluation_inputs, interrupted, decode=True)
+            results = self._evaluate(self._evaluation_inputs, decode=True)
         self._writer.wait()
         told = progress.time_text(self._time)
         if told:
             self._progress.write(told)
-        if interrupted and len(results) < len(self._evaluation_inputs):
-            print(f'Stopped by {interrupted.reason} in the final evaluation; checkpoint {path}. Run the same command '
-                  'again for it.',
-                  flush=True)
+        if self.interrupted and len(results) < len(self._evaluation_inputs):
+            print(f'Stopped by {self.interrupted.reason} in the final evaluation; checkpoint {path}. Run the same '
+                  'command again for it.', flush=True)
             return {}
         self._is_complete = True
         for name, metrics in results.items():
