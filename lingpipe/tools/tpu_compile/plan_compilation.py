@@ -3,8 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -14,7 +13,7 @@ from lingpipe.optimizers import moving_average, training_optimizer
 from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
-from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
+from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses, micro_batches
 from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
 from lingpipe.training import experiment, planning
@@ -182,31 +181,6 @@ def _function_name(call):
     return call.operation.get_attr('f').name
 
 
-def lower_spmd(body_params: hyperparams.InstantiableParams, input_specs: Any, target_specs: Any, loss: Callable,
-               optimizer: Any, clip_gradient_norm_to_value: float = 0.0, ema_decay: float = 0.0) -> str:
-    """Translate the step for all cores of one pipeline, see `stable_hlo.lower`; one partition is for one device.
-
-    The arguments are as in `spmd_step.SpmdStep`, and `loss` as tasks have it.
-
-    Raises:
-        ValueError: there are too few equal layers; the message says what to do.
-    """
-    p = body_params
-    whole = p.Copy().Set(num_partitions=1, num_virtual_stages=1, schedule='gpipe', partition_by='flops')
-    pipe = stage_calls.unallocated_pipeline(whole, input_specs)
-    layer_params = layer_analysis.named_layer_params(p.layers, p.dtype_policy)
-    specs = [input_specs, *[each.outputs for each in pipe.analyses]]
-    pipeline = spmd_pipeline.SpmdPipeline(
-        pipe.stack, stage_map.longest_run(layer_params, specs), p.num_partitions, p.num_micro_batches, p.recompute,
-        p.num_partitions > 1, p.num_virtual_stages)
-    with base_layer.unallocated_variables():
-        step = spmd_step.SpmdStep(
-            pipeline, losses.as_metrics(loss), optimizer, p.random_seed or 0, clip_gradient_norm_to_value,
-            moved=moving_average.step_function(ema_decay))
-        state_specs = step.state_specs()
-    return stable_hlo.lower(step, state_specs, input_specs, target_specs)
-
-
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
     """Compile the programs of the devices of a plan, without allocating anything.
 
@@ -303,13 +277,23 @@ def _of_stage(stage, device):
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
                     topology: str) -> tpu_compiler.CompiledProgram:
-    """Compile the training step of an experiment, whose params have no 'auto', as one program for all cores."""
-    task, specs, target_specs = _task_and_specs(params)
-    body, train = experiment.body_params(params), params.train
-    program = lower_spmd(
-        body, specs, target_specs, task.loss_and_metrics, training_optimizer.make_optimizer(train),
-        train.clip_gradient_norm_to_value, train.ema_decay)
-    return compiler.compile(program, topology, body.num_partitions, spmd=body.num_partitions > 1)
+    """Compile the training step of an experiment, whose params have no 'auto', as one program for all cores.
+
+    Raises:
+        ValueError: there are too few equal layers; the message says what to do.
+    """
+    task, input_specs, target_specs = _task_and_specs(params)
+    p, train = experiment.body_params(params), params.train
+    pipe = stage_calls.unallocated_pipeline(p, input_specs)
+    pipeline = spmd_pipeline.of_layer(pipe, input_specs, is_partitioned=p.num_partitions > 1)
+    optimizer = training_optimizer.make_optimizer(train)
+    with base_layer.unallocated_variables():
+        step = spmd_step.SpmdStep(
+            pipeline, losses.as_metrics(task.loss_and_metrics), optimizer, p.random_seed or 0,
+            train.clip_gradient_norm_to_value, moved=moving_average.step_function(train.ema_decay))
+        state_specs = step.state_specs()
+    program = stable_hlo.lower(step, state_specs, input_specs, target_specs)
+    return compiler.compile(program, topology, p.num_partitions, spmd=p.num_partitions > 1)
 
 
 def _task_and_specs(params):
