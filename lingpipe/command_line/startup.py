@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -88,17 +89,11 @@ def _not_installed(packages: Sequence[str]) -> Iterator[None]:
             del sys.modules[name]
 
 
-class _Held:
-    """Whether the captured lines can be discarded."""
-
-    are_harmless = False
-
-
 @contextlib.contextmanager
 def _log_lines_held_back():
     """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
-    held, stderr = _Held(), os.dup(2)
+    held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
     with _unnamed_file() as file:
         os.dup2(file.fileno(), 2)
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
