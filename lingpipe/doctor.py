@@ -74,11 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def examine(timeout_seconds: float = 120) -> Machine:
-    """Look at this machine.
-
-    Args:
-        timeout_seconds: how long TensorFlow may take to import and to find its devices.
-    """
+    """Look at this machine; TensorFlow may take `timeout_seconds` to import and to find its devices."""
     flags = re.search(r'^flags\s*: (.*)', host_processor.cpu_information(), re.MULTILINE)
     known = (flags.group(1) if flags else '').split()
     driver = re.search(r'Kernel Module.*?\s(\d+\.[\d.]+)', _read(_NVIDIA_DRIVER))

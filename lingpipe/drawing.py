@@ -47,7 +47,6 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
     """Draw panels below each other, all on one scale that starts at 0.
 
     Args:
-        panels: the `Rows`.
         legend: for each kind of block its name and its colour.
         unit: title of the horizontal axis.
         limit: value of a line across all rows, or None.
@@ -92,7 +91,6 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
     """Draw curves over steps; a curve has a gap where a value is not finite.
 
     Args:
-        title: title of the chart.
         series: dictionary from the name of a curve to its pairs (step, value).
         unit: what is counted instead of steps.
     """

@@ -32,9 +32,6 @@ class Listing(NamedTuple):
 def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
     """Class decorator: makes a SingleTaskModelParams known by its module and name.
 
-    Returns:
-        `cls`.
-
     Raises:
         TypeError: `cls` is not a subclass of SingleTaskModelParams.
     """
@@ -170,11 +167,7 @@ def _unknown_error(name):
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Return the Params of an experiment and of one of its datasets.
-
-    Args:
-        name: name of the experiment, as for GetClass.
-        dataset_name: 'Train', 'Dev' or 'Test'.
+    """Return the Params of an experiment, named as for GetClass, and of its dataset 'Train', 'Dev' or 'Test'.
 
     Returns:
         Params with the fields `task`, `train`, `eval` and `input`.

@@ -10,8 +10,6 @@ def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: s
     """Return the end of an error sentence that offers the names that were probably meant, or lists the existing ones.
 
     Args:
-        name: the wrong name.
-        names: the names that exist.
         prefix: text to show before each of `names`.
         see_all: command that shows all names, if there may be more than five.
     """

@@ -6,15 +6,7 @@ from typing import Any
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format columns side by side; numbers to the right, text to the left.
-
-    Args:
-        header: list of column titles.
-        rows: list of lists of cells; numbers get thousands separators.
-
-    Returns:
-        The table as one string.
-    """
+    """Format columns side by side: text to the left; numbers, with thousands separators, to the right."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     right = _is_right(header, rows)
@@ -23,15 +15,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format the same table as HTML.
-
-    Args:
-        header: list of column titles.
-        rows: list of lists of cells.
-
-    Returns:
-        A `<table>` element.
-    """
+    """Format the same table as an HTML element."""
     right = _is_right(header, rows)
     head = ''.join(f'<th>{html.escape(title)}</th>' for title in header)
     lines = [''.join(_html_cell(cell, is_right) for cell, is_right in zip(row, right)) for row in rows]

@@ -20,11 +20,7 @@ def needs_placement(mode: str) -> bool:
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
         given: flags.FlagValues, started: float) -> int:
-    """Run the mode of --mode; return the exit code.
-
-    Args:
-        placement: the `Placement`; None for a mode without devices.
-    """
+    """Run the mode of --mode, with no placement if it uses no devices; return the exit code."""
     if given.dry_run:
         _dry_run(params, datasets, placement)
     elif given.mode == 'train':

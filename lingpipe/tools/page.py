@@ -47,11 +47,7 @@ def table(text: str) -> str:
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph instead of a missing part.
-
-    Args:
-        command: the command that would add the part, or None.
-    """
+    """Return a paragraph instead of a missing part, with the command that would add it."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 
@@ -73,11 +69,7 @@ def figure(drawn: drawing.Figure, description: str) -> str:
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the page.
-
-    Args:
-        sections: dictionary from the heading of a section to its HTML.
-    """
+    """Return the page of some sections, {heading: HTML of the parts}."""
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(
         title=html.escape(title), introduction='\n'.join(introduction),

@@ -19,11 +19,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draw steps below each other, all on one scale of milliseconds since their batch was requested.
-
-    Args:
-        panels: dictionary from the title of a step to its times in seconds.
-    """
+    """Draw steps, by title, below each other, all on one scale of milliseconds since their batch was requested."""
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 
