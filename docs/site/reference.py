@@ -8,7 +8,7 @@ import source
 from absl import flags
 
 from lingpipe import schedules
-from lingpipe.command_line import run_flags, topics
+from lingpipe.command_line import run_flags, topics  # noqa: F401 - run_flags defines the flags
 
 _REGISTERED = {'schedules.SCHEDULES': [repr(name) for name in sorted(schedules.SCHEDULES)]}  # by decorators
 _TYPES = {bool: 'bool', int: 'int', float: 'float', str: 'text', type(None): ''}
@@ -41,7 +41,7 @@ class Owner(NamedTuple):
 
 def flags_text() -> str:
     """Return the page of modes and flags, in Markdown."""
-    modes = [f'| `{mode}` | {source.table_cell(purpose)} |' for mode, purpose in run_flags.MODES.items()]
+    modes = [f'| `{mode}` | {source.table_cell(purpose)} |' for mode, purpose in topics.MODES.items()]
     parts = [_FLAGS_HEAD, '| mode | does |\n|---|---|', *modes, '| `new` | writes a params file to start from |', '']
     for topic in topics.TOPICS:
         where = ', '.join(f'`{mode}`' for mode in topic.modes) or 'all'

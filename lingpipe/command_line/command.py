@@ -65,7 +65,7 @@ def _new(words):
 def _with_mode(words):
     """Return the words with the sub-command, if there is one, as --mode."""
     first, *others = words
-    if first not in run_flags.MODES:
+    if first not in topics.MODES:
         return words
     second = next((word for word in others if word.split('=')[0].lstrip('-') == 'mode'), None)
     if second:
@@ -179,7 +179,7 @@ def _main(arguments):
 
 def _checked_main(arguments):
     if len(arguments) > 1:
-        likely = spelling.close(arguments[1], [*run_flags.MODES, *topics.TOOLS])
+        likely = spelling.close(arguments[1], [*topics.MODES, *topics.TOOLS])
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
     if FLAGS.mode == 'train' or FLAGS.follow:

@@ -6,24 +6,8 @@ import pathlib
 from absl import app, flags, logging
 
 from lingpipe.cluster import launchers, tpu_slice
+from lingpipe.command_line import topics
 
-MODES = {
-    'train': 'trains, and evaluates during and after training; resumes from the newest checkpoint of --logdir',
-    'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow new ones as they come',
-    'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
-    'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
-    'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
-    'generate': 'prints the continuation of --prompt by a language model, or its translation by a translation model',
-    'predict': 'classifies the images or texts of --input, and writes a line of JSON for each to --output',
-    'inspect_params': 'prints every hyperparameter, as text that can be read again',
-    'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device; allocates nothing',
-    'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
-    'list': 'prints all models'}
-_FLAGS_OF_ONE_MODE = {
-    'train': ('dry_run', 'step_timeout_seconds', 'liveness_file'),
-    'plan': ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology'),
-    'predict': ('input', 'output'),
-    'generate': ('prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')}
 _MODES_OF_CHECKPOINT = ('eval', 'export', 'generate', 'predict')
 _FLAGS_OF_LANGUAGE_MODELS = ('num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')
 _MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
@@ -34,7 +18,7 @@ flags.DEFINE_string(
     'model', None, "Model: a module of LingPipe ('params.amoebanet') or of the current folder ('my_model' for "
     "my_model.py), or a class in one ('params.amoebanet.X').")
 flags.DEFINE_enum(
-    'mode', 'train', list(MODES), 'What to do; a mode as the first word does the same.')
+    'mode', 'train', list(topics.MODES), 'What to do; a mode as the first word does the same.')
 flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from its newest checkpoint.')
 flags.DEFINE_multi_string(
@@ -188,13 +172,13 @@ def _check_mode(given):
             "--model_params_override='train.init_from_checkpoint=PATH'.")
     if given.checkpoint and given.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
-    for mode, names in _FLAGS_OF_ONE_MODE.items():
-        for name in names:
-            if given[name].present and given.mode != mode:
-                raise app.UsageError(f'--{name} is for --mode={mode} only.')
     if given['steps'].present and given.mode != 'trace':
         raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
                              "--model_params_override='train.max_steps=100'.")
+    for topic in topics.TOPICS:
+        for name in topic.names if len(topic.modes) == 1 else ():
+            if given[name].present and given.mode not in topic.modes:
+                raise app.UsageError(f'--{name} is for --mode={topic.modes[0]} only.')
     if given.mode == 'generate':
         prompts(given)
         _check_beams(given)

@@ -8,11 +8,21 @@ from typing import NamedTuple
 
 from absl import flags
 
-from lingpipe.command_line import run_flags
-
 _HELP = ('--help', '-h', '-help', 'help', '--helpfull', '--helpshort')
 _WIDTH = 100
 _MARGIN = 22
+MODES = {
+    'train': 'trains, and evaluates during and after training; resumes from the newest checkpoint of --logdir',
+    'eval': 'evaluates the newest checkpoint, the one of --checkpoint, or with --follow new ones as they come',
+    'trace': 'runs --steps training steps and shows where their time went: a picture, a table, advice',
+    'report': 'writes one page about a run, report.html: curves, partitions, memory, timeline, samples, configuration',
+    'export': 'writes a checkpoint as one plain Keras file and as a SavedModel',
+    'generate': 'prints the continuation of --prompt by a language model, or its translation by a translation model',
+    'predict': 'classifies the images or texts of --input, and writes a line of JSON for each to --output',
+    'inspect_params': 'prints every hyperparameter, as text that can be read again',
+    'inspect_model': 'prints every layer with its shape, parameters, FLOPs, partition and device; allocates nothing',
+    'plan': "shows what fits on which devices and how fast it is, and chooses what is 'auto'",
+    'list': 'prints all models'}
 TOOLS = {
     'new': 'writes a params file to start from, in the current folder: `new my_model`',
     'doctor': 'says what this machine has, what would be used of it, and what is wrong',
@@ -59,15 +69,15 @@ def text(words: Sequence[str]) -> str:
     if words and words[0] == 'new':
         return f'{program()} new MODULE\n\n' + _row('new', TOOLS['new'])
     given = [word.removeprefix('--mode=') for word in words]
-    mode = next((name for name in given if name in run_flags.MODES), None)
+    mode = next((name for name in given if name in MODES), None)
     topics = [topic for topic in TOPICS if mode is None or not topic.modes or mode in topic.modes]
     return '\n\n'.join([_usage(mode), *map(_text_of, topics)])
 
 
 def _usage(mode):
     if mode:
-        return f'{program()} {mode} --model=MODULE [--flag=value ...]\n\n' + _row(mode, run_flags.MODES[mode])
-    rows = [_row(name, purpose) for name, purpose in (run_flags.MODES | TOOLS).items()]
+        return f'{program()} {mode} --model=MODULE [--flag=value ...]\n\n' + _row(mode, MODES[mode])
+    rows = [_row(name, purpose) for name, purpose in (MODES | TOOLS).items()]
     return '\n'.join([
         f'{program()} MODE --model=MODULE [--flag=value ...]', '',
         'Pipeline-parallel training in TensorFlow and Keras.',

@@ -14,7 +14,7 @@ def test_every_flag_stands_in_one_topic():
 def test_help_names_all_modes_and_flags():
     text = topics.text(['--help'])
     lines = text.splitlines()
-    for mode in [*run_flags.MODES, *topics.TOOLS]:
+    for mode in [*topics.MODES, *topics.TOOLS]:
         assert any(line.startswith(f'  {mode} ') for line in lines), mode
     for topic in topics.TOPICS:
         assert f'\n\n{topic.title}:\n' in text

@@ -12,7 +12,7 @@ from absl import flags
 
 import lingpipe
 from lingpipe import hyperparams
-from lingpipe.command_line import run_flags
+from lingpipe.command_line import run_flags, topics
 
 ROOT = pathlib.Path(__file__).parents[2]
 SITE = ROOT / 'docs/site'
@@ -36,7 +36,7 @@ def rows(text):
 
 def test_every_mode_and_flag_has_a_row_with_its_default(site):
     found = {row[0].strip('| `'): row for row in rows(site('reference').flags_text())}
-    for mode in run_flags.MODES:
+    for mode in topics.MODES:
         assert mode in found
     for flag in flags.FLAGS.flags_by_module_dict()[run_flags.__name__]:
         row = found[f'--{flag.name}']
