@@ -62,12 +62,6 @@ from tensorflow.python.ops import custom_gradient
 # save_context: detecting that a model is being exported, which gives no gradients.
 from tensorflow.python.saved_model import save_context
 
-__all__ = [
-    'Functional', 'ag_ctx', 'base_optimizer', 'custom_gradient', 'distributed_values', 'eager_context',
-    'function_context', 'global_state', 'keras_backend', 'keras_hub_presets', 'keras_losses', 'masking', 'pywrap_tfe',
-    'record', 'save_context', 'seed_generator', 'stateless_scope', 'tensorflow_optimizer', 'tracking', 'xla',
-    'xla_sharding']
-
 
 def keras_hub_presets() -> Any:
     """Return KerasHub's module of presets: reading weights into an existing model whose variables are placed.
