@@ -115,7 +115,9 @@ def _plan(params, unused_datasets, unused_placement, given):
     print(text)
     if given.compile:
         from lingpipe.tools.tpu_compile import plan_compilation
-        report = plan_compilation.compiled_report(planned, given.tpu_topology, _folder_of_compiled(folder))
+        is_here = folder is not None and '://' not in folder  # as the folder of compiled programs must be
+        report = plan_compilation.compiled_report(
+            planned, given.tpu_topology, os.path.join(folder, 'compiled') if is_here else None)
         print(f'\n{report}')
         text += f'\n\n{report}'
     if folder:
@@ -129,11 +131,6 @@ def _report(params, unused_datasets, unused_placement, given):
     from lingpipe.tools import report
     tf.config.set_visible_devices([], 'GPU')  # a training run may use them
     report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
-
-
-def _folder_of_compiled(folder):
-    """Return the folder of compiled programs, which must be on this machine, or None."""
-    return os.path.join(folder, 'compiled') if folder and '://' not in folder else None
 
 
 def _accelerator(given):

@@ -25,7 +25,6 @@ from lingpipe.tools import page, trace_picture
 from lingpipe.training import checkpoints, errors, planning, progress
 from lingpipe.training import logdir as logdirs
 
-FILE = 'report.html'
 _NUM_SAMPLES = 5
 _NUM_SHOWN = 200
 
@@ -67,7 +66,7 @@ class Report:
         Raises:
             TrainingError: it cannot be written.
         """
-        path = f'{self._logdir.path.rstrip("/")}/{FILE}'
+        path = f'{self._logdir.path.rstrip("/")}/report.html'
         logdirs.replace_text(path, self.text())
         print(path, flush=True)
         return path

@@ -212,14 +212,13 @@ def simulated(steps: list[StepTimes]) -> StepTimes:
 
 def _row_names(body):
     """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
-    several = len(body.replicas) > 1
-    return [_row_name(held, f'replica {replica}, ' if several else '')
-            for replica, stages in enumerate(body.replicas) for held in _stages_of_devices(body.schedule, stages)]
-
-
-def _stages_of_devices(schedule, stages):
-    return [[stage for stage in stages if schedule.device_of(stage.index) == device]
-            for device in range(schedule.num_devices)]
+    names = []
+    for replica, stages in enumerate(body.replicas):
+        of_replica = f'replica {replica}, ' if len(body.replicas) > 1 else ''
+        for device in range(body.schedule.num_devices):
+            held = [stage for stage in stages if body.schedule.device_of(stage.index) == device]
+            names.append(_row_name(held, of_replica))
+    return names
 
 
 def _row_name(held, replica):

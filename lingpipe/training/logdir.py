@@ -217,7 +217,8 @@ class LogDir:
 
     def read_versions(self) -> dict[str, str]:
         """Return the `versions` that `write_control` wrote; empty if there are none."""
-        return _parsed(tf.io.gfile.join(self._control, 'versions.txt'), _versions_of) or {}
+        return _parsed(tf.io.gfile.join(self._control, 'versions.txt'),
+                       lambda text: dict(line.split(' ', 1) for line in text.splitlines())) or {}
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
@@ -323,10 +324,6 @@ def refuse_patterns(name: str, path: Any) -> None:
 def _remove_folder(folder: str) -> None:
     with contextlib.suppress(tf.errors.OpError):
         tf.io.gfile.rmtree(folder)
-
-
-def _versions_of(text: str) -> dict[str, str]:
-    return dict(line.split(' ', 1) for line in text.splitlines())
 
 
 def _left_out_of(text: str) -> tuple[list[str], int | None] | None:

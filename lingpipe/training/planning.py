@@ -120,12 +120,10 @@ def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu:
     is_measured = params.task.body.partition_by == search.AUTO
     planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices,
                    profile_device=_local_device(on_cpu) if is_measured else None)
-    print(f"'auto': {_chosen(params.task.body, _body(planned.params))}. {planned.sentence}", flush=True)
+    chosen = ', '.join(f'{field}={value!r}' for field, value in planned.fields.items()
+                       if params.task.body.Get(field) == search.AUTO)
+    print(f"'auto': {chosen}. {planned.sentence}", flush=True)
     return planned.params
-
-
-def _chosen(before: hyperparams.Params, after: hyperparams.Params) -> str:
-    return ', '.join(f'{field}={after.Get(field)!r}' for field in search.FIELDS if before.Get(field) == search.AUTO)
 
 
 def num_local_devices(on_cpu: bool = False) -> int:

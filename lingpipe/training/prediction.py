@@ -77,13 +77,10 @@ class Prediction(inference.TrainedTask):
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
         for name, problem, row in zip(names.numpy(), problems.numpy(), probabilities.numpy()):
             line = {'input': name.decode(errors='replace')}
-            number = int(np.argmax(row))
+            number, known = int(np.argmax(row)), self._class_names or []
             yield line | ({'problem': problem.decode(errors='replace')} if problem else {
-                'class': self._name_of(number), 'probability': round(float(row[number]), _NUM_DIGITS)})
-
-    def _name_of(self, number: int) -> str:
-        known = self._class_names
-        return known[number] if known and number < len(known) else str(number)
+                'class': known[number] if number < len(known) else str(number),
+                'probability': round(float(row[number]), _NUM_DIGITS)})
 
 
 @contextlib.contextmanager
