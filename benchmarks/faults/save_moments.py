@@ -86,7 +86,7 @@ def obey(folder):
     import tensorflow as tf
     reach = functools.partial(_reach, _request(folder))
     for module, name, wrapper in (
-            ('lingpipe.training.background_writer', 'copied_to_hosts', _after_half_of_the_copy(reach)),
+            ('lingpipe.training.checkpointing', 'copied_to_hosts', _after_half_of_the_copy(reach)),
             ('tensorflow.python.checkpoint.checkpoint', 'Checkpoint.write', _before(reach, BEGIN)),
             ('tensorflow.python.ops.gen_io_ops', 'merge_v2_checkpoints', _around_the_merge(reach)),
             (tf.io.gfile, 'rename', _before(reach, LIST, _replaces_list)),
@@ -124,12 +124,12 @@ def _is_of_values(path):
 def _after_half_of_the_copy(reach):
     import tensorflow as tf
 
-    from lingpipe.training import background_writer
+    from lingpipe.training import checkpointing
 
     def wrapper(copied, unused_instance, args, kwargs):
         variables = tf.nest.flatten(args)
         for variable in variables[:len(variables) // 2]:
-            background_writer._copied_to_host(variable)
+            checkpointing._copied_to_host(variable)
         reach(COPY)
         return copied(*args, **kwargs)
 

@@ -9,12 +9,14 @@ So training with two partitions can resume with three, and be evaluated with one
 
 import os
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.cluster import waits
+from lingpipe.devices import device_kinds
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.training import checkpoints, errors, logdir
 
@@ -23,6 +25,9 @@ _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _RESERVED = re.compile(r'\.ATTRIBUTES/')
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
+# Errors of a machine that has no such folder, or may not read it.
+_NOT_SEEN = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.FailedPreconditionError,
+             tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
@@ -185,6 +190,33 @@ def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON
         if errors.is_lost_machine(error):
             raise
         raise _damaged(path, error) from error
+
+
+def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
+    """Return the options by which each machine of these devices handles its shard, or this machine all of them."""
+    hosts = {device_kinds.host_of(device) for device in devices}
+    is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
+    return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
+
+
+def _is_seen_by(hosts: set[str], directory: str) -> bool:
+    """Ask each machine for a random text in this folder, because it may have another folder of the same name."""
+    token = uuid.uuid4().hex
+    path = os.path.join(str(directory), f'seen_by_all_{token}')
+    with tf.io.gfile.GFile(path, 'w') as file:
+        file.write(token)
+    try:
+        return all(_read_on(host, path) == token.encode() for host in sorted(hosts))
+    finally:
+        tf.io.gfile.remove(path)
+
+
+def _read_on(host: str, path: str) -> bytes | None:
+    try:
+        with tf.device(host):
+            return tf.io.read_file(path).numpy()
+    except _NOT_SEEN:
+        return None
 
 
 def _damaged(path: str, error: Exception) -> errors.TrainingError:

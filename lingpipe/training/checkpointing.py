@@ -1,15 +1,18 @@
-"""Saving and restoring the state of a training run: what checkpoints contain, which are kept, and which is read.
+"""Saving the state of a training run while it continues, and restoring it: which checkpoints are kept and read.
 
 ::
 
     begin_save       state ─ copy ──> thread: ckpt-12 ──> list: ckpt-12, ckpt-8 ──> ckpt-4 is deleted
+    meanwhile        step ─ step ─ step ─ step ─ step ─ step ─ wait, if need be ─ copy ─ step ─ ...
     restore_newest   ckpt-12 is corrupt: a warning, it stays ──> ckpt-8 ──> state
 """
 
+import concurrent.futures
+import contextlib
 import functools
 import os
-import uuid
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,11 +21,40 @@ import tensorflow as tf
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
 from lingpipe.optimizers import loss_scaling
-from lingpipe.training import background_writer, checkpoint_contents, checkpoints, errors, train_program
+from lingpipe.training import checkpoint_contents, checkpoints, errors, train_program
 
-# Errors of a machine that has no such folder, or may not read it.
-_NOT_SEEN = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.FailedPreconditionError,
-             tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
+_NICENESS = 10
+
+
+class BackgroundWriter:
+    """Runs one function at a time in a thread, and raises its errors in the calling thread."""
+
+    def __init__(self) -> None:
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            1, thread_name_prefix='checkpoint writer', initializer=_let_others_go_first)
+        self._work: concurrent.futures.Future[None] | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Start a function of no arguments once the previous one has ended; raise the error of that one."""
+        self.wait()
+        self._work = self._threads.submit(work)
+
+    def check(self) -> None:
+        """Raise the error of the function if it has ended with one; do not wait."""
+        if self._work and self._work.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the function to end, and raise its error."""
+        work, self._work = self._work, None
+        if work:
+            work.result()
+
+
+def _let_others_go_first() -> None:
+    """Lower the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 class Checkpointer:
@@ -50,13 +82,13 @@ class Checkpointer:
     """
 
     def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
-                 writer: background_writer.BackgroundWriter | None = None,
+                 writer: BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
         checkpoints.complete(directory)  # refuses a corrupt list
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self.state = _nested_state(program)
-        self._writer = writer or background_writer.BackgroundWriter()
+        self._writer = writer or BackgroundWriter()
         self._wait = wait
         self._damaged = []
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
@@ -97,7 +129,7 @@ class Checkpointer:
     def _copied_state(self) -> dict[str, Any]:
         """Wait for the previous checkpoint, and return a copy of the state."""
         self._writer.wait()
-        return background_writer.copied_to_hosts(self.state)
+        return copied_to_hosts(self.state)
 
     def _begin_write(self, copies: dict[str, Any], then: Callable[[], None] = lambda: None) -> str:
         """Write a copy of the state in a thread; return the path that the checkpoint will have."""
@@ -133,7 +165,8 @@ class Checkpointer:
 
     @functools.cached_property
     def _options(self) -> tf.train.CheckpointOptions:
-        return checkpoint_options(self._directory, {variable.device for variable in tf.nest.flatten(self.state)})
+        devices = {variable.device for variable in tf.nest.flatten(self.state)}
+        return checkpoint_contents.checkpoint_options(self._directory, devices)
 
     def _unwritten(self, step: int, newest: str | None, error: Exception) -> errors.TrainingError:
         earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
@@ -174,33 +207,6 @@ def _variable_of(copy: tf.Tensor) -> tf.Variable:
         return tf.Variable(copy, trainable=False)
 
 
-def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return the options by which each machine of these devices handles its shard, or this machine all of them."""
-    hosts = {device_kinds.host_of(device) for device in devices}
-    is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
-    return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
-
-
-def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Ask each machine for a random text in this folder, because it may have another folder of the same name."""
-    token = uuid.uuid4().hex
-    path = os.path.join(str(directory), f'seen_by_all_{token}')
-    with tf.io.gfile.GFile(path, 'w') as file:
-        file.write(token)
-    try:
-        return all(_read_on(host, path) == token.encode() for host in sorted(hosts))
-    finally:
-        tf.io.gfile.remove(path)
-
-
-def _read_on(host: str, path: str) -> bytes | None:
-    try:
-        with tf.device(host):
-            return tf.io.read_file(path).numpy()
-    except _NOT_SEEN:
-        return None
-
-
 def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
     """Return the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
     state = {
@@ -220,3 +226,22 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
     if loss_scaling.is_scaling(optimizer):
         named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
     return named
+
+
+def copied_to_hosts(state: dict) -> dict:
+    """Copy a nest of `tf.Variable` to the memory of the machines that hold them; later steps change no copy.
+
+    If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
+    a new buffer when a step changes it.
+    """
+    copies = tf.nest.map_structure(_copied_to_host, state)
+    # Other machines run operations in order, but later than they are called here: the last one of each is awaited.
+    for tensor in {tensor.device: tensor for tensor in tf.nest.flatten(copies)}.values():
+        with tf.device(tensor.device):
+            tf.raw_ops.Size(input=tensor).numpy()
+    return copies
+
+
+def _copied_to_host(variable: tf.Variable) -> tf.Tensor:
+    with tf.device(device_kinds.host_of(variable.device)):
+        return tf.identity(variable.read_value())

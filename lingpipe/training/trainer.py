@@ -17,7 +17,6 @@ from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
-    background_writer,
     checkpointing,
     checkpoints,
     errors,
@@ -77,7 +76,7 @@ class Trainer:
         self._task = self._built_task(placement)
         self._program = placement.program(self._task, params.train, self._input.batch_spec)
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
-        self._writer = background_writer.BackgroundWriter()
+        self._writer = checkpointing.BackgroundWriter()
         with self._waiting_for(f'list of checkpoints in {logdir}'):
             self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
             self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds
-from lingpipe.training import checkpointing, checkpoints, errors, experiment, train_program
+from lingpipe.training import checkpoint_contents, checkpointing, checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -157,15 +157,15 @@ def devices_are_hosts(monkeypatch):
 
 
 def test_each_machine_writes_its_shard_where_all_see_the_folder(devices_are_hosts, tmp_path):
-    assert checkpointing.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device is None
+    assert checkpoint_contents.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device is None
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('found', [None, b'of another folder of this name'])
 def test_one_machine_writes_all_where_another_does_not_see_it(devices_are_hosts, tmp_path, monkeypatch, found):
-    read = checkpointing._read_on
-    monkeypatch.setattr(checkpointing, '_read_on', lambda host, path: found if host == 'CPU:1' else read(host, path))
-    assert checkpointing.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device == 'CPU:0'
+    read = checkpoint_contents._read_on
+    monkeypatch.setattr(checkpoint_contents, '_read_on', lambda host, path: found if host == 'CPU:1' else read(host, path))
+    assert checkpoint_contents.checkpoint_options(tmp_path, ['CPU:0', 'CPU:1']).experimental_io_device == 'CPU:0'
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import background_writer, checkpointing, checkpoints, errors, experiment, progress, train_program
+from lingpipe.training import checkpointing, checkpoints, errors, experiment, progress, train_program
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_copies_keep_their_values_while_steps_change_variables():
     for device in ('CPU:0', 'CPU:1'):
         with tf.device(device):
             variables[device] = tf.Variable([1.0, 2.0])
-    copies = background_writer.copied_to_hosts({'model': variables})['model']
+    copies = checkpointing.copied_to_hosts({'model': variables})['model']
     for variable in variables.values():
         change(variable)
     for device, variable in variables.items():
