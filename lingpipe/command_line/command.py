@@ -115,14 +115,10 @@ def _place(params):
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
     is_free = kind is None and not params.task.body.devices
     if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or is_free and device_kinds.has_tpu()):
-        return _place_on_tpu(params)
+        from lingpipe.placements import tpu_system
+        tpu_system.validate(params.task.body, FLAGS.mode)
+        return tpu_system.start_and_place(params, FLAGS.mode, FLAGS.tpu or tpu_system.LOCAL)
     return local.place(params, kind)
-
-
-def _place_on_tpu(params):
-    from lingpipe.placements import tpu_system
-    tpu_system.validate(params.task.body, FLAGS.mode)
-    return tpu_system.start_and_place(params, FLAGS.mode, FLAGS.tpu or tpu_system.LOCAL)
 
 
 def _list():
@@ -142,7 +138,7 @@ def _run(params, datasets):
         if FLAGS.cluster != 'none' or FLAGS.tpu == tpu_slice.SLICE:
             from lingpipe.command_line import cluster_modes
             return cluster_modes.run(params, datasets, FLAGS, _STARTED)
-        if modes.needs_placement(FLAGS.mode):
+        if FLAGS.mode not in modes.WITHOUT_PLACEMENT:
             params, placement = _place(params)
         return modes.run(params, datasets, placement, FLAGS, _STARTED)
     except tf.errors.OpError as error:

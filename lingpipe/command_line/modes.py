@@ -10,12 +10,7 @@ from absl import flags
 from lingpipe import hyperparams
 from lingpipe.command_line import run_flags, topics
 
-_WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan', 'report')
-
-
-def needs_placement(mode: str) -> bool:
-    """Return whether a mode of --mode uses devices."""
-    return mode not in _WITHOUT_PLACEMENT
+WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan', 'report')
 
 
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lingpipe.devices import device_kinds
 from lingpipe.schedules import schedule_type
 from lingpipe.schedules.actions import Action
 from lingpipe.schedules.timeline import RECOMPUTE, Span
@@ -42,7 +43,8 @@ class TimeStamps:
         """
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
-        with tf.device(_clock_of(device)):
+        is_cpu = device_kinds.kind_of(device) == 'CPU'
+        with tf.device(device if is_cpu else device_kinds.host_of(device)):
             return self.when_ready([element])
 
 
@@ -51,13 +53,6 @@ def _stamp_function(dtypes):
         function = tf.function(
             lambda *unused: tf.timestamp(), autograph=False, experimental_attributes={'_noinline': True})
         return function.get_concrete_function(*[tf.TensorSpec(None, dtype) for dtype in dtypes])
-
-
-def _clock_of(device):
-    spec = tf.DeviceSpec.from_string(device)
-    if spec.device_type == 'CPU':
-        return device
-    return spec.replace(device_type='CPU', device_index=0).to_string()
 
 
 class Clocks:
@@ -95,9 +90,8 @@ class Clocks:
 
 def _host(device):
     """Return the CPU whose clock is that of a device; None for devices of this machine."""
-    spec = tf.DeviceSpec.from_string(device)
-    is_here = spec.job in (None, 'localhost', 'chief')
-    return None if is_here else spec.replace(device_type='CPU', device_index=0).to_string()
+    is_here = tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief')
+    return None if is_here else device_kinds.host_of(device)
 
 
 def _time_of(host):

@@ -60,7 +60,8 @@ def partition_table(plan: plans.Plan) -> str:
     """Return the table with one row for each partition."""
     limit = plan.setting.memory_limit
     titles, counts = partition_summary.parameter_columns(plan.partitions)
-    unit, size = _unit(max(part.flops for part in plan.partitions))
+    most_flops = max(part.flops for part in plan.partitions)
+    unit, size = ('GFLOPs', 1e9) if most_flops >= _LEAST_GFLOPS * 1e9 else ('MFLOPs', 1e6)
     header = ['partition', 'device', 'from .. to', 'layers', *titles, f'{unit} an example', *KINDS, 'total MiB']
     rows = [[index, plan.schedule.device_of(index), partition_summary.span(part.layer_names), len(part.layer_names),
              *numbers, part.flops / size, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
@@ -71,10 +72,6 @@ def partition_table(plan: plans.Plan) -> str:
             used = plan.device_bytes[plan.schedule.device_of(index)]
             row += [limit / _MIB, 'yes' if used <= limit else f'no, {picture.to_text(used - limit)} over']
     return text_tables.table(header, rows)
-
-
-def _unit(most_flops: int) -> tuple[str, float]:
-    return ('GFLOPs', 1e9) if most_flops >= _LEAST_GFLOPS * 1e9 else ('MFLOPs', 1e6)
 
 
 def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:

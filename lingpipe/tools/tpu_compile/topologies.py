@@ -33,11 +33,6 @@ def mesh(topology: str) -> list[int]:
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
 
 
-def num_devices(topology: str) -> int:
-    """Return the number of devices of a topology that `check` accepts."""
-    return _DEVICES[topology]
-
-
 def check(topology: str, num_devices: int = 1) -> None:
     """Raise ValueError if a topology is not known, or has fewer devices than are wanted.
 
