@@ -29,8 +29,7 @@ def validate(train: hyperparams.Params) -> None:
     """Raise ValueError if the fields of training that name initial checkpoints cannot work."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
-                         "'%s')], []) are the "
-                         'rules for all variables of a checkpoint.')
+                         "'%s')], []) are the rules for all variables of a checkpoint.")
     if not isinstance(train.init_from_checkpoint, (str, type(None))):
         raise ValueError(f'train.init_from_checkpoint={train.init_from_checkpoint!r} is not possible: it must be a '
                          "path or None. Set it to one, such as 'logs/a/train/ckpt-100'.")
@@ -105,10 +104,8 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
     if not found:
         raise errors.TrainingError(
             f'train.init_from_checkpoint: {path} has no variable of this model, whose names are like '
-            f'{next(iter(named), None)!r}; its own '
-            f"are like {next(iter(_model_names(stored)), None)!r}. To start from it nevertheless, set "
-            f"{_FIELD}={{{path!r}: "
-            "([('EXPRESSION', 'NAME')], [])}.")
+            f'{next(iter(named), None)!r}; its own are like {next(iter(_model_names(stored)), None)!r}. To start from '
+            f"it nevertheless, set {_FIELD}={{{path!r}: ([('EXPRESSION', 'NAME')], [])}}.")
     checkpoint_contents.require_low_rank_parts(path, stored, named)
     return found
 
