@@ -17,6 +17,7 @@ from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, inspection
 
 _DEFAULT_SLOTS = 2
+_MEASURED_ON = {'TPU': None, 'GPU': 'GPU:0', 'CPU': 'CPU:0'}  # measuring layers does not work on TPUs
 
 
 class Planned:
@@ -116,10 +117,10 @@ def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu:
     """
     if not resolution.is_open(params.task.body):
         return params
-    num_devices = num_devices or num_local_devices(on_cpu)
+    kind, num_devices = _local_kind(on_cpu), num_devices or num_local_devices(on_cpu)
     is_measured = params.task.body.partition_by == search.AUTO
-    planned = plan(params, device_memory=_local_memory(num_devices, on_cpu), num_devices=num_devices,
-                   profile_device=_local_device(on_cpu) if is_measured else None)
+    planned = plan(params, device_memory=_local_memory(kind, num_devices), num_devices=num_devices,
+                   profile_device=_MEASURED_ON[kind] if is_measured else None)
     chosen = ', '.join(f'{field}={value!r}' for field, value in planned.fields.items()
                        if params.task.body.Get(field) == search.AUTO)
     print(f"'auto': {chosen}. {planned.sentence}", flush=True)
@@ -128,23 +129,19 @@ def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu:
 
 def num_local_devices(on_cpu: bool = False) -> int:
     """Return the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
-    found = [] if on_cpu else [len(tf.config.list_physical_devices(kind)) for kind in ('TPU', 'GPU')]
-    return next((count for count in found if count), os.cpu_count() or 1)
+    kind = _local_kind(on_cpu)
+    return os.cpu_count() or 1 if kind == 'CPU' else len(tf.config.list_physical_devices(kind))
 
 
-def _local_device(on_cpu: bool) -> str | None:
-    """Return the name of the device on which layers are measured; None on TPUs, where that does not work."""
-    if not on_cpu and tf.config.list_physical_devices('TPU'):
-        return None
-    return 'GPU:0' if not on_cpu and tf.config.list_physical_devices('GPU') else 'CPU:0'
+def _local_kind(on_cpu: bool) -> str:
+    kinds = () if on_cpu else ('TPU', 'GPU')
+    return next((kind for kind in kinds if tf.config.list_physical_devices(kind)), 'CPU')
 
 
-def _local_memory(num_devices: int, on_cpu: bool) -> int | None:
+def _local_memory(kind: str, num_devices: int) -> int | None:
     """Return the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
-    if not on_cpu and tf.config.list_physical_devices('GPU'):
-        return accelerators.memory_of_gpus()
-    if not on_cpu and tf.config.list_physical_devices('TPU'):
-        return None
+    if kind != 'CPU':
+        return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
 
 
