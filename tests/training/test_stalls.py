@@ -35,18 +35,18 @@ class Stall:
     def __init__(self):
         self.expected, self._sentences, self._condition = None, [], threading.Condition()
 
-    def block(self):
+    def block(self, expected=None):
         with self._condition:
-            assert self._condition.wait_for(self.sentence, 60)
+            assert self._condition.wait_for(lambda: self.sentence(expected), 60)
 
     def end(self, sentence):
         with self._condition:
             self._sentences.append(sentence)
             self._condition.notify_all()
 
-    def sentence(self):
+    def sentence(self, expected=None):
         """Return the sentence with the expected beginning, or None."""
-        return next((sentence for sentence in self._sentences if sentence.startswith(self.expected)), None)
+        return next((text for text in self._sentences if text.startswith(expected or self.expected)), None)
 
     def in_batches(self, batches):
         """Return the same dataset, whose third batch blocks."""
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_training_cannot_read_is_named(tiny, unread, copied):
     assert unread.sentence()
 
 
-@pytest.mark.parametrize('owner, name, what', [
+WORK = [
     (logdir.LogDir, 'create', 'log directory {} ('),
     (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
     (train_program.TrainProgram, 'state_restored', 'weights to reach all devices ('),
@@ -221,11 +221,13 @@ def test_a_checkpoint_that_training_cannot_read_is_named(tiny, unread, copied):
     (trackers.Trackers, 'log', 'curves of {}/train to be written'),
     (train_program.TrainProgram, 'before_save', 'the newest weights'),
     (progress.SummaryWriter, 'flush', 'curves of {}/eval_test to be written'),
-    (image_classifier.ImageClassifier, 'sample', 'a sample of the model')])
-def test_work_between_steps_that_hangs_is_named(owner, name, what, tiny, stall, monkeypatch, tmp_path):
-    stall.expected = f'Waited 1 s for {what.format(tmp_path)}'
+    (image_classifier.ImageClassifier, 'sample', 'a sample of the model')]
+
+
+def test_work_between_steps_that_hangs_is_named(tiny, stall, monkeypatch, tmp_path):
     monkeypatch.setattr(trainer, '_SECONDS_OF_A_SAMPLE', 1.)
-    work = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *args: stall.block() or work(*args))
+    for owner, name, what in WORK:
+        work, expected = getattr(owner, name), f'Waited 1 s for {what.format(tmp_path)}'
+        monkeypatch.setattr(owner, name, lambda *args, work=work, expected=expected: stall.block(expected) or work(*args))
     tiny.train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=2, train__summary_interval_steps=1)
-    assert stall.sentence()
+    assert all(stall.sentence(f'Waited 1 s for {what.format(tmp_path)}') for _, _, what in WORK)
