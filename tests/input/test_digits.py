@@ -34,9 +34,12 @@ def test_batches_are_those_of_the_dataset_of_tfds(data_dir, split):
             np.testing.assert_array_equal(part, expected)
 
 
-def test_the_default_model_imports_no_tfds_and_writes_no_data(tmp_path):
+def test_an_import_loads_no_tfds_writes_no_data_and_leaves_types_open(tmp_path):
     program = (
-        'import sys\n'
+        'import sys, keras, lingpipe\n'
+        'keras.config.set_floatx("float64")\n'
+        'assert keras.layers.Dense(2).dtype == "float64"\n'
+        'keras.config.set_floatx("float32")\n'
         'from lingpipe.training import trainer\n'
         'from params import amoebanet\n'
         'experiment = amoebanet.DEFAULT()\n'
