@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import tensorflow as tf
 
@@ -35,6 +37,7 @@ def needs_more_memory_than_there_is():
     tf.fill([2**58], 0.0)
 
 
+@functools.cache  # TensorFlow waits ten seconds for memory
 def failure(function):
     with pytest.raises(tf.errors.OpError) as caught:
         function()
