@@ -14,14 +14,7 @@ from lingpipe import layers
 from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
 from lingpipe.tools import report
-from lingpipe.training import (
-    checkpoints,
-    errors,
-    evaluation,
-    logdir,
-    train_program,
-    trainer,
-)
+from lingpipe.training import checkpoints, errors, evaluation, logdir, train_program, trainer
 
 
 def test_training_resumes_before_a_truncated_checkpoint(
