@@ -22,6 +22,8 @@ BACKBONES = {
     'Gemma4Backbone': {**SIZES, 'image_size': 16, 'vision_encoder': None, 'sliding_window_size': 4,
                        'sliding_window_pattern': 2}}
 TOKENS = {'token_ids': np.random.default_rng(0).integers(1, 20, [4, 8], 'int32'), 'padding_mask': np.ones([4, 8], bool)}
+EACH_BACKBONE = pytest.mark.parametrize('name', [
+    'GemmaBackbone', *(pytest.param(name, marks=pytest.mark.slow) for name in ('Gemma3Backbone', 'Gemma4Backbone'))])
 INPUTS = dict.fromkeys(BACKBONES, TOKENS) | {
     'Gemma4Backbone': {**TOKENS, 'position_ids': np.tile(np.arange(8, dtype='int32'), [4, 1])}}
 WANTED = np.random.default_rng(1).normal(size=[4, 8, 8]).astype('float32')
@@ -61,7 +63,7 @@ def trained(model, x, y, loss='mse', num_steps=3):
 
 
 @pytest.mark.parametrize('order', ['before', 'after'])
-@pytest.mark.parametrize('name', list(BACKBONES))
+@EACH_BACKBONE
 def test_lora_trains_as_in_plain_keras(hub, name, order):
     plain, source = twins(hub, name)
     if order == 'before':
@@ -82,7 +84,7 @@ def test_lora_trains_as_in_plain_keras(hub, name, order):
         assert {variable_placement.device_of(part)[-5:] for part in parts} == set(DEVICES)
 
 
-@pytest.mark.parametrize('name', list(BACKBONES))
+@EACH_BACKBONE
 def test_a_saved_backbone_has_merged_kernels(hub, name, tmp_path):
     source, plain = twins(hub, name)
     source.enable_lora(4)

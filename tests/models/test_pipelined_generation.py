@@ -60,7 +60,7 @@ def samplers(hub):
 
 
 @pytest.mark.parametrize('name, stop_token_ids', [
-    ('greedy', None), ('top_k', STOPS), ('top_p', STOPS), ('beam', None), ('beam', STOPS)])
+    ('greedy', None), ('top_k', STOPS), ('top_p', STOPS), ('beam', STOPS), pytest.param('beam', None, marks=pytest.mark.slow)])
 def test_texts_are_those_of_the_plain_task(hub, name, stop_token_ids):
     task, sampler = make_task(hub), samplers(hub)[name]
     task.compile(sampler=sampler(), jit_compile=False)
@@ -72,7 +72,7 @@ def test_texts_are_those_of_the_plain_task(hub, name, stop_token_ids):
 
 @pytest.mark.parametrize('name, sizes', [
     ('GPTNeoX', HEADS), ('Gemma', {**GROUPED_HEADS, 'head_dim': 4}),
-    ('Mixtral', {**GROUPED_HEADS, 'num_layers': 2, 'num_experts': 2})])
+    pytest.param('Mixtral', {**GROUPED_HEADS, 'num_layers': 2, 'num_experts': 2}, marks=pytest.mark.slow)])
 def test_architectures_keep_caches_on_their_devices(hub, name, sizes):
     task = make_task(hub, name, sizes)
     task.compile(sampler='greedy', jit_compile=False)

@@ -91,7 +91,7 @@ def texts(folder, prompts, sampling):
 
 
 @needs.keras_hub
-@pytest.mark.parametrize('name', ['gpt2', 'llama3', 'gemma'])
+@pytest.mark.parametrize('name', ['gpt2', 'llama3', pytest.param('gemma', marks=pytest.mark.slow)])
 def test_texts_are_those_of_the_plain_preset(name, tmp_path):
     keras.utils.set_random_seed(0)
     plain = as_if_trained(getattr(hub_presets, name)(tmp_path, LENGTH), tmp_path)

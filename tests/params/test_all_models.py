@@ -20,7 +20,8 @@ def test_all_models_of_a_module_are_known_and_one_is_the_default(module):
     assert model_registry.GetClass(f'params.{module}').__name__ == DEFAULTS[module]
 
 
-@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('name', [
+    pytest.param(name, marks=pytest.mark.slow if name.endswith('1663') else ()) for name in MODELS])
 def test_params_read_back_from_their_text(name):
     changed = model_registry.GetParams(name, 'Train')
     changed.train.Set(max_steps=7, clip_gradient_norm_to_value=0.125)

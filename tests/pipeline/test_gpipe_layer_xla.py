@@ -31,8 +31,8 @@ def test_compiled_partitions_equal_the_plain_layers(schedule, recompute):
     assert_trains_as_plain_layers(pipe, squared_error, *BATCH, 4, num_steps=1)
 
 
-@pytest.mark.parametrize('recompute',
-                         ['none', 'selective', 'layer'])  # a loop's lists from program to program; sizes known to XLA alone
+@pytest.mark.parametrize('recompute', [  # a loop's lists from program to program; sizes known to XLA alone
+    'none', 'selective', pytest.param('layer', marks=pytest.mark.slow)])
 def test_loops_train_where_xla_compiles_what_it_can(recompute):
     x, y = np.random.default_rng(0).normal(size=(2, 7, 3, 2)).astype('float32')
     layers = [KerasParams(keras.layers.LSTM, units=2, return_sequences=True, name=name) for name in 'ab']

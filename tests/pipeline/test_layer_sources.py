@@ -82,7 +82,8 @@ def test_loss_gradients_and_outputs_are_those_of_the_model(
     assert_close(pipe(x), model(x))
 
 
-@pytest.mark.parametrize('recompute', ['none', 'selective', 'stage', 'layer'])
+@pytest.mark.parametrize('recompute', ['none', 'selective', *(
+    pytest.param(name, marks=pytest.mark.slow) for name in ('stage', 'layer'))])
 def test_a_memory_limit_is_kept_or_its_failure_explained(recompute):
     fields = {'num_partitions': 3, 'num_micro_batches': 2, 'recompute': recompute, 'batch_size': 4}
     free = from_keras(u_net(), memory_limit=1e9, **fields)

@@ -79,6 +79,7 @@ def test_replicas_of_two_cores_share_statistics_on_the_core_of_the_layer():
     assert {operation.device for operation in sums} == {f'/device:TPU_REPLICATED_CORE:{norm}'}
 
 
+@pytest.mark.slow
 def test_every_batch_norm_of_resnet_50_is_summed_over_groups_both_ways():
     """A whole training step of the model that runs with groups on 2,048 cores, here on four."""
     p = model_registry.GetParams('params.resnet50.ResNet50MLPerf32768Cores2048', 'Train')
