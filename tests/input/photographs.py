@@ -7,6 +7,8 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from sklearn import datasets
 
+from tests.input import small_datasets
+
 NUM_EXAMPLES = 40
 
 
@@ -40,25 +42,17 @@ def _bad():
 BAD = _bad()
 
 
-class _Photographs(tfds.core.GeneratorBasedBuilder):
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+class _Photographs(small_datasets.SmallDataset, skip_registration=True):
+    features = tfds.features.FeaturesDict({
+        'image': tfds.features.Image(shape=(None, None, 3), encoding_format='jpeg'),
+        'label': tfds.features.ClassLabel(num_classes=NUM_EXAMPLES)})
     bad = {}
 
-    def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-            'image': tfds.features.Image(shape=(None, None, 3), encoding_format='jpeg'),
-            'label': tfds.features.ClassLabel(num_classes=NUM_EXAMPLES),
-        }))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
+    def examples(self, split):
         for number in range(NUM_EXAMPLES):
             good = encoded(photograph(60 + number, 90 - number), mode='L' if number % 5 == 0 else 'RGB')
             file, _ = self.bad.get(number, (good, ''))
-            yield number, {'image': io.BytesIO(file), 'label': number}
+            yield {'image': io.BytesIO(file), 'label': number}
 
 
 class GoodPhotographs(_Photographs):
@@ -73,6 +67,4 @@ class BadPhotographs(_Photographs):
 
 def prepare(name, data_dir):
     """Write 'good_photographs' or 'bad_photographs' into four files."""
-    tfds.builder(name, data_dir=data_dir).download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=4))
-    return str(data_dir)
+    return small_datasets.prepare(name, data_dir, num_shards=4)

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import image_augmentation, image_input, tfds_builders
-from tests.input import exact_order, photographs, published
+from tests.input import exact_order, photographs, published, small_datasets
 
 NUM_DIGITS = 1437
 
@@ -16,22 +16,14 @@ def data_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp('data'))
 
 
-class HalfLabelled(tfds.core.GeneratorBasedBuilder):
+class HalfLabelled(small_datasets.SmallDataset):
     """Eight images; the label of every second one is unknown."""
 
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+    features = tfds.features.FeaturesDict({
+        'image': tfds.features.Image(shape=(8, 8, 1)), 'label': tfds.features.ClassLabel(num_classes=8)})
 
-    def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-            'image': tfds.features.Image(shape=(8, 8, 1)), 'label': tfds.features.ClassLabel(num_classes=8)}))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
-        for i in range(8):
-            yield i, {'image': np.full((8, 8, 1), i, np.uint8), 'label': i if i % 2 else -1}
+    def examples(self, split):
+        return [{'image': np.full((8, 8, 1), i, np.uint8), 'label': i if i % 2 else -1} for i in range(8)]
 
 
 @pytest.fixture(scope='module')

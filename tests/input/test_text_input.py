@@ -4,33 +4,21 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingpipe.input import text_input, tokenization
-from tests.input import exact_order, published
+from tests.input import exact_order, published, small_datasets
 
 
-class Sentences(tfds.core.GeneratorBasedBuilder):
+class Sentences(small_datasets.SmallDataset):
     """200 sentences, each of its own length."""
 
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+    features = tfds.features.FeaturesDict({'title': tfds.features.Text(), 'text': tfds.features.Text()})
 
-    def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-            'title': tfds.features.Text(), 'text': tfds.features.Text()}))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
-        for i in range(200):
-            yield i, {'title': str(i), 'text': f'{i} ' + 'ab' * (i % 17)}
+    def examples(self, split):
+        return [{'title': str(i), 'text': f'{i} ' + 'ab' * (i % 17)} for i in range(200)]
 
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
-    directory = tmp_path_factory.mktemp('data')
-    tfds.builder('sentences', data_dir=directory).download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=3))
-    return str(directory)
+    return small_datasets.prepare('sentences', tmp_path_factory.mktemp('data'), num_shards=3)
 
 
 def make_input(data_dir, **fields):

@@ -5,23 +5,17 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lingpipe.input import text_records
+from tests.input import small_datasets
 
 
-class Reviews(tfds.core.GeneratorBasedBuilder):
+class Reviews(small_datasets.SmallDataset):
     """Three texts, one of them without a class."""
 
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+    features = tfds.features.FeaturesDict({
+        'text': tfds.features.Text(), 'label': tfds.features.ClassLabel(names=['poor', 'fine'])})
 
-    def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({
-            'text': tfds.features.Text(), 'label': tfds.features.ClassLabel(names=['poor', 'fine'])}))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
-        yield from enumerate([{'text': 'é', 'label': 1}, {'text': 'b', 'label': 0}, {'text': 'c', 'label': -1}])
+    def examples(self, split):
+        return [{'text': 'é', 'label': 1}, {'text': 'b', 'label': 0}, {'text': 'c', 'label': -1}]
 
 
 def write(path, content):

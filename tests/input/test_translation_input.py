@@ -4,37 +4,25 @@ import pytest
 import tensorflow_datasets as tfds
 
 from lingpipe.input import spoken_numbers_dataset, translation_input
-from tests.input import exact_order, published
+from tests.input import exact_order, published, small_datasets
 
 NUM_PAIRS = 100
 
 
-class Doubles(tfds.core.GeneratorBasedBuilder):
+class Doubles(small_datasets.SmallDataset):
     """Numbers and twice as many letters; every tenth pair is too long for the tests' lengths, one has an empty side."""
 
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+    features, supervised_keys = tfds.features.Translation(languages=('number', 'letters')), ('number', 'letters')
 
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.Translation(languages=('number', 'letters')),
-            supervised_keys=('number', 'letters'))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples()}
-
-    def _generate_examples(self):
+    def examples(self, split):
         for i in range(NUM_PAIRS):
             letters = '' if i == 1 else 'ab' * (20 if i % 10 == 0 else i % 3 + 1)
-            yield i, {'number': f'{i:03d}', 'letters': letters}
+            yield {'number': f'{i:03d}', 'letters': letters}
 
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
-    directory = tmp_path_factory.mktemp('data')
-    tfds.builder('doubles', data_dir=directory).download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=2))
-    return str(directory)
+    return small_datasets.prepare('doubles', tmp_path_factory.mktemp('data'), num_shards=2)
 
 
 def make_input(data_dir, **fields):

@@ -9,25 +9,17 @@ from lingpipe.input import translation_input
 from lingpipe.layers import translation
 from lingpipe.models import translation_model
 from lingpipe.training import evaluation, inference, trainer
+from tests.input import small_datasets
 
 
-class Letters(tfds.core.GeneratorBasedBuilder):
+class Letters(small_datasets.SmallDataset):
     """A letter, and the same letter."""
 
-    VERSION = tfds.core.Version('1.0.0')
-    url_infos = None
+    features = tfds.features.Translation(languages=('from', 'into'))
+    supervised_keys, splits = ('from', 'into'), ('train', 'test')
 
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.Translation(languages=('from', 'into')),
-            supervised_keys=('from', 'into'))
-
-    def _split_generators(self, dl_manager):
-        return {'train': self._generate_examples(64), 'test': self._generate_examples(5)}
-
-    def _generate_examples(self, count):
-        for i in range(count):
-            yield i, {'from': 'ab'[i % 2], 'into': 'ab'[i % 2]}
+    def examples(self, split):
+        return [{'from': letter, 'into': letter} for letter in ('ab' * 32 if split == 'train' else 'ababa')]
 
 
 def make_params(data_dir, num_partitions=2):
