@@ -65,6 +65,17 @@ def test_more_partitions_than_layers_are_refused(num_partitions):
         exact_cut.balanced_partition_ends([1, 2, 3], num_partitions)
 
 
+def assert_best(allowed, costs, *arguments, message):
+    """The cut is the best of those that are allowed, or the error says what is missing."""
+    if allowed:
+        ends = exact_cut.balanced_partition_ends(costs, *arguments)
+        assert ends in allowed
+        assert maximum_and_squares(costs, ends) == min(maximum_and_squares(costs, cut) for cut in allowed)
+    else:
+        with pytest.raises(ValueError, match=message):
+            exact_cut.balanced_partition_ends(costs, *arguments)
+
+
 @hypothesis.given(strategies.data(), strategies.lists(
     strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 9)), min_size=1, max_size=8))
 @hypothesis.settings(deadline=None, max_examples=200)
@@ -73,13 +84,7 @@ def test_no_cut_within_the_memory_limit_is_better_balanced(data, layers):
     num_partitions = data.draw(strategies.integers(1, len(costs)))
     limit = data.draw(strategies.integers(1, 30))
     allowed = [cut for cut in every_cut(len(costs), num_partitions) if max(part_costs(memory, cut)) <= limit]
-    if allowed:
-        ends = exact_cut.balanced_partition_ends(costs, num_partitions, memory, limit)
-        assert ends in allowed
-        assert maximum_and_squares(costs, ends) == min(maximum_and_squares(costs, cut) for cut in allowed)
-    else:
-        with pytest.raises(ValueError, match=f'memory_limit={limit} bytes is too little'):
-            exact_cut.balanced_partition_ends(costs, num_partitions, memory, limit)
+    assert_best(allowed, costs, num_partitions, memory, limit, message=f'memory_limit={limit} bytes is too little')
 
 
 def fewer_later(memory, num_partitions):
@@ -97,13 +102,8 @@ def test_no_cut_is_better_balanced_where_early_partitions_keep_more(data, layers
     limit = data.draw(strategies.integers(1, 40))
     allowed = [cut for cut in every_cut(len(costs), num_partitions) if all(
         (num_partitions - k) * size <= limit for k, size in enumerate(part_costs(memory, cut)))]
-    if allowed:
-        ends = exact_cut.balanced_partition_ends(costs, num_partitions, fewer_later(memory, num_partitions), limit)
-        assert ends in allowed
-        assert maximum_and_squares(costs, ends) == min(maximum_and_squares(costs, cut) for cut in allowed)
-    else:
-        with pytest.raises(ValueError, match=r'memory_limit=.*alone needs|memory_limit=.*at least \d+ partitions'):
-            exact_cut.balanced_partition_ends(costs, num_partitions, fewer_later(memory, num_partitions), limit)
+    assert_best(allowed, costs, num_partitions, fewer_later(memory, num_partitions), limit,
+                message=r'memory_limit=.*alone needs|memory_limit=.*at least \d+ partitions')
 
 
 @hypothesis.given(strategies.data(), strategies.lists(strategies.integers(0, 20), min_size=3, max_size=8))
