@@ -37,19 +37,14 @@ def test_statistics_and_gradients_are_those_of_the_whole_group(num_replicas, num
     assert_close([w.numpy() for layer in pipe.stack for w in layer.weights], [w.numpy() for w in plain.weights])
 
 
-def test_groups_that_do_not_come_out_even_are_refused():
-    x, y = images_and_labels(12)
-    pipe = make_pipe(stack(2), num_replicas=3)
-    with pytest.raises(ValueError, match='group_size=2 does not divide num_replicas=3'):
-        pipe.value_and_grad(cross_entropy, x, y)
-
-
-def test_unequal_micro_batches_of_replicas_are_refused():
-    """One replica would wait forever for the other."""
-    x, y = images_and_labels(3)
-    pipe = make_pipe(stack(2), num_replicas=2, num_micro_batches=2)
-    with pytest.raises(ValueError, match="some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'"):
-        pipe.value_and_grad(cross_entropy, x, y)
+@pytest.mark.parametrize('num_examples, fields, message', [
+    (12, {'num_replicas': 3}, 'group_size=2 does not divide num_replicas=3'),
+    (3, {'num_replicas': 2, 'num_micro_batches': 2},  # one replica would wait forever for the other
+     "some replicas 1 and others 2 micro-batches, but layers such as 'norm_0'")])
+def test_groups_and_micro_batches_that_do_not_come_out_even_are_refused(num_examples, fields, message):
+    pipe = make_pipe(stack(2), **fields)
+    with pytest.raises(ValueError, match=message):
+        pipe.value_and_grad(cross_entropy, *images_and_labels(num_examples))
 
 
 def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
