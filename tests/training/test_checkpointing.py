@@ -37,12 +37,6 @@ def test_a_step_that_is_there_already_is_left_alone(make_program, tmp_path, cont
     assert contents(tmp_path) == before
 
 
-def test_a_moved_folder_is_read_at_its_new_place(make_program, copied):
-    moved = copied.rename(copied.with_name('moved'))
-    assert checkpoints.complete(moved / 'train')[0] == str(moved / 'train/ckpt-12')
-    checkpointing.Checkpointer(moved / 'train', make_program()).restore(moved / 'train/ckpt-12')
-
-
 def test_a_constant_learning_rate_is_that_of_the_params(make_program, tmp_path):
     """The checkpoint does not restore another one."""
     constant = {'train__lr_schedule': None}
