@@ -17,11 +17,6 @@ def assert_gradients_close(actual, expected, tolerance=1e-5):
 
     A gradient that is 0 in truth, such as that of a bias before a batch norm, is a sum of terms that cancel. What is
     left of them depends on the processor, and is small beside the terms, not beside itself.
-
-    Args:
-        actual: nest of gradients.
-        expected: nest of the same structure.
-        tolerance: how far a value may be off.
     """
     tf.nest.assert_same_structure(actual, expected)
     largest = max((np.abs(_as_array(gradient)).max(initial=0) for gradient in tf.nest.flatten(expected)), default=0)

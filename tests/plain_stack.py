@@ -26,15 +26,10 @@ class Counts(keras.layers.Layer):
 
 
 class PlainStack:
-    """The layers of a pipeline without the pipeline, with a copy of its weights.
-
-    Args:
-        pipe: a `GPipeLayer`; one that has no weights yet is built, without a graph for a call that nobody looks at.
-        inputs: nest of tensors `[batch, ...]` to build the layers with.
-    """
+    """The layers of a pipeline without the pipeline, with a copy of its weights."""
 
     def __init__(self, pipe, inputs):
-        if not pipe.built:
+        if not pipe.built:  # without a graph for a call that nobody looks at
             pipe.build_from_specs(micro_batches.specs_of_tensors(inputs))
         self.layers = [params.Instantiate() for params in pipe.params.layers]
         self(inputs)
@@ -58,14 +53,7 @@ class PlainStack:
         return inputs
 
     def value_and_grad(self, loss_fn, x, y_true, num_micro_batches):
-        """Return the loss, the gradients and the outputs; batch norm is updated once, from all micro-batches together.
-
-        Args:
-            loss_fn: function `(y_true, outputs)` that returns the mean over the examples.
-            x: nest of arrays `[batch, ...]`.
-            y_true: nest of arrays `[batch, ...]`.
-            num_micro_batches: M.
-        """
+        """Return the loss, the gradients and the outputs; batch norm is updated once, from all micro-batches together."""
         before = [norm.values() for norm in self._norms]
         num_rows = len(tf.nest.flatten(x)[0])
         loss, gradients, outputs = 0.0, [0.0] * len(self.trainable_variables), []

@@ -13,13 +13,7 @@ from tests.programs import tiny_digits
 
 
 class Run(NamedTuple):
-    """A training that has ended.
-
-    Attributes:
-        logdir: its folder.
-        trainer: the `Trainer`.
-        results: what `Trainer.run` returned.
-    """
+    """A training that has ended, with what `Trainer.run` returned."""
 
     logdir: pathlib.Path
     trainer: trainer.Trainer

@@ -15,19 +15,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(name='start')
 def start_fixture(tmp_path):
-    """Return a function that starts run.py as one task of the only cluster of a test."""
+    """Return a function that starts run.py as one task of the only cluster, whose addresses have three `jobs`."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as held:
             ports = [held.enter_context(socket.create_server(('127.0.0.1', 0))).getsockname()[1] for _ in range(3)]
         addresses = [f'127.0.0.1:{port}' for port in ports]
 
         def start(jobs, task, cluster, *flags):
-            """Args:
-                jobs: for each of the three addresses the name of its job.
-                task: name of the task.
-                cluster: as --cluster takes it.
-                *flags: further arguments.
-            """
             spec = {job: [address for other, address in zip(jobs, addresses) if other == job] for job in jobs}
             (tmp_path / 'cluster.json').write_text(json.dumps({'cluster': spec}))
             process = forked_programs.ForkedProgram(

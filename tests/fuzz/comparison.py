@@ -28,8 +28,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: EQUAL, REFUSED, DIFFERENT, CRASHED, or INVALID where plain Keras cannot run the model either.
-        reason: text: what differs, the error, or the words of the refusal.
-        largest_difference: the largest difference, as a part of the largest value of its group.
+        reason: what differs, the error, or the words of the refusal.
+        largest_difference: as a part of the largest value of its group.
     """
 
     kind: str
@@ -68,9 +68,6 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
         twins: names of two layers that draw other numbers than each other.
         made_under: source of the strategy in whose scope the pipeline is made and used, or None.
         **arguments: passed on to `way`.
-
-    Returns:
-        `Outcome`.
     """
     data = observed.Data(x, y, sample_weight, loss)
     modes = [mode for mode in random_in if mode == 'inference' or way == 'value_and_grad']

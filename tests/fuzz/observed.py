@@ -59,13 +59,7 @@ class Step(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What `fit` leaves behind, but for weights and state.
-
-    Attributes:
-        history: dictionary from name to the list of the values of the epochs.
-        slots: list of the arrays of the optimizer.
-        evaluation: what `evaluate` says after it: a dictionary from name to value.
-    """
+    """The history of `fit`, the arrays of the optimizer, and what `evaluate` says after it."""
 
     history: dict
     slots: list

@@ -11,12 +11,7 @@ _EXACT = ('num_partitions', 'schedule', 'recompute')  # the same numbers, but fo
 
 
 class Config(NamedTuple):
-    """The model and the fields of a run.
-
-    Attributes:
-        model: name of a model of `experiment`.
-        others: as the fields of params of the same names.
-    """
+    """The name of a model of `experiment`, and the fields of its params."""
 
     model: str = 'Tiny'
     num_partitions: int = 1

@@ -22,10 +22,7 @@ _SECONDS_TO_FOLLOW = 60
 
 
 class Life:
-    """Two runs in folders beside each other.
-
-    Each public method is an event. It raises `folders.Broken` where something does not hold then.
-    """
+    """Two runs; each public method is an event, and raises `folders.Broken` where something does not hold then."""
 
     def __init__(self, root, names, references):
         self._root, self._notes = pathlib.Path(root, 'runs'), pathlib.Path(root, 'notes')

@@ -17,13 +17,7 @@ _LIMITS = {'full disk': (0, 100, 500, 2000), 'STOP': (20, 300)}
 
 
 class Sequence(NamedTuple):
-    """A life that has ended.
-
-    Attributes:
-        names: pair of the names of the two runs.
-        events: list of tuples of an event and its arguments.
-        broken: what did not hold at the last event, or ''.
-    """
+    """A life that has ended: tuples of an event and its arguments, and what did not hold at the last one, or ''."""
 
     names: tuple
     events: list

@@ -32,14 +32,7 @@ def assert_training_is_exact(data, num_rows, positions, num_shares=2):
 
 
 def assert_shares_are_the_batch(make_dataset, num_batches, position=0, count=2):
-    """Compare all parts of some batches with those of `count` shares.
-
-    Args:
-        make_dataset: function that makes an input's `training_dataset` from a position and a `Share`.
-        num_batches: number of batches to compare.
-        position: number of examples seen before.
-        count: number of shares.
-    """
+    """Compare all parts of some batches with those of `count` shares; `make_dataset(position, share)` makes them."""
     whole = _batches(make_dataset(position, batch_share.WHOLE), num_batches)
     shares = [_batches(make_dataset(position, batch_share.Share(index, count)), num_batches) for index in range(count)]
     for batch, *parts in zip(whole, *shares, strict=True):

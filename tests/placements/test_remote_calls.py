@@ -15,11 +15,7 @@ class Coordinator:
 
 
 class LostOnItsWay(values.RemoteValueImpl):
-    """A result whose worker is dead when it is first copied.
-
-    Args:
-        then: what the coordinator does as soon as it sees that.
-    """
+    """A result whose worker is dead when it is first copied, which the coordinator answers with `then`."""
 
     def __init__(self, then):
         super().__init__(None, None)

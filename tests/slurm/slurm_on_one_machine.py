@@ -41,11 +41,7 @@ PartitionName=tests Nodes=127.0.0.[1-3] Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """Submits jobs, and looks at their processes.
-
-    Args:
-        folder: of the configuration, and of the jobs' output.
-    """
+    """Submits jobs, and looks at their processes; the folder has the configuration, and the jobs' output."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -142,11 +138,7 @@ def missing() -> list[str]:
 
 @contextlib.contextmanager
 def running(folder: pathlib.Path) -> Iterator[Slurm]:
-    """Yield a `Slurm` that runs within this scope.
-
-    Args:
-        folder: of its configuration, and of the jobs' output; it exists.
-    """
+    """Yield a `Slurm` that runs within this scope."""
     (folder / 'state').mkdir()
     (folder / 'munge.key').write_bytes(os.urandom(128))
     (folder / 'munge.key').chmod(0o600)
