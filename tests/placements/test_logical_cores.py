@@ -12,6 +12,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.placements import tpu_replicas
 from lingpipe.training import train_program
 from tests import needs, virtual_tpu
+from tests.closeness import assert_close
 from tests.off_its_cores import OffItsCores
 from tests.tiny_tasks import TASKS
 
@@ -163,11 +164,7 @@ def traced_convolution():
 @needs.xla_on_cpus
 def test_the_program_of_a_replica_equals_the_pipeline_on_cpu(traced_convolution):
     program, batch, traced = traced_convolution
-    actual = values_after(program, OffItsCores(traced), batch, 2)
-    expected = values_on_cpu(2)
-    assert len(actual) == len(expected)
-    for one, other in zip(actual, expected):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(np.abs(other).max(initial=0), 1e-2))
+    assert_close(values_after(program, OffItsCores(traced), batch, 2), values_on_cpu(2))
 
 
 @needs.xla_on_cpus

@@ -1,7 +1,6 @@
 """Whole training steps as a TPU would be given them: virtual CPU devices pretend to be TPUs."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +9,7 @@ from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import train_program
 from tests import needs
+from tests.closeness import assert_close
 from tests.tiny_tasks import TASKS
 
 STAGES = ['CPU:1', 'CPU:2']
@@ -40,12 +40,6 @@ def train(program, batch, num_steps=2):
     values = [variable.numpy() for variable in variables] + [
         average.numpy() for average in program.average.averages.values()]
     return [value.numpy() for value in result.metrics.values()] + values
-
-
-def assert_close(actual, expected):
-    assert len(actual) == len(expected)
-    for one, other in zip(actual, expected):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(np.abs(other).max(initial=0), 1e-2))
 
 
 def is_compiled(operation, library):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.models import base_task
 from lingpipe.training import train_program
+from tests.closeness import assert_close
 
 layers = keras.layers
 
@@ -57,12 +58,6 @@ def values(variables):
     return [variable.numpy() for variable in variables]
 
 
-def assert_close(actual, expected, tolerance=1e-5):
-    assert len(actual) == len(expected)
-    for one, other in zip(actual, expected):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(np.abs(other).max(), 1e-2))
-
-
 class ByHand:
     """Two dense layers without activation, and the gradients of their weighted squared error, worked out on paper."""
 
@@ -94,7 +89,7 @@ def test_steps_are_those_of_gradient_descent(num_partitions, num_micro_batches):
         losses.append(loss)
         by_hand.weights = [weight - 0.1 * gradient for weight, gradient in zip(by_hand.weights, gradients)]
     assert_close(values(task.body.trainable_variables), by_hand.weights)
-    assert_close([result.metrics['loss'], result.gradient_norm], [losses, norm_of(gradients)])
+    assert_close([result.metrics['loss'], result.gradient_norm], [np.array(losses), norm_of(gradients)])
     assert result.metrics['largest_output'].shape == [3]
     assert program.global_step.numpy() == 3
 
@@ -144,7 +139,7 @@ def test_l2_regularisation_of_kernels_adds_to_layer_regularizers():
     kernels = [weight.ndim == 2 for weight in by_hand.weights]
     result = program.run(iterate([batch]), 1)
     penalty = 0.3 * sum(np.sum(weight**2) for weight, is_kernel in zip(by_hand.weights, kernels) if is_kernel)
-    assert_close(result.metrics['loss'], [loss + penalty + 0.05 * np.abs(by_hand.weights[0]).sum()])
+    assert_close([*result.metrics['loss']], [loss + penalty + 0.05 * np.abs(by_hand.weights[0]).sum()])
     gradients[0] += 0.05 * np.sign(by_hand.weights[0])
     assert_close(values(task.body.trainable_variables), [
         weight - 0.1 * (gradient + 0.6 * is_kernel * weight)
