@@ -8,7 +8,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
-import keras
 import tensorflow as tf
 
 from lingpipe import schedules
@@ -93,6 +92,7 @@ class Execution:
         share: the replica's part of it.
 
     Attributes:
+        state: the `step_state.StepState`, which the forward actions change.
         loss_factors: factors of the gradients of the batch's losses; given after all replicas have executions.
     """
 
@@ -117,7 +117,7 @@ class Execution:
         if any(program.outside_state for program in self.programs):
             check = outside_state.no_empty_micro_batch(share.rows)
             self._last = {stage.device: check for stage in stages}
-        self._state = step_state.StepState(stages, self.programs, values)
+        self.state = step_state.StepState(stages, self.programs, values)
         self.needed = [stage_program.NOTHING_NEEDED] * len(stages)
         if schedule.backwards():
             self.needed = gradient_flow.needed_gradients(
@@ -146,7 +146,7 @@ class Execution:
         """Build all actions of the given kinds."""
         build = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                  schedules.WEIGHT: self._backward_weights}
-        for action in self._state.execution_order(self._schedule):
+        for action in self.state.execution_order(self._schedule):
             if action.kind in kinds and (action.kind == schedules.FORWARD or self.needed[action.stage]):
                 self._action = action
                 build[action.kind](self.stages[action.stage], action.micro_batch)
@@ -181,11 +181,6 @@ class Execution:
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._losses.items()}
 
-    @property
-    def borrowed(self) -> list[keras.Variable]:
-        """List of the Keras variables that some stage reads and no stage owns."""
-        return self._state.borrowed_from_outside
-
     def fork(self) -> Self:
         """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
@@ -207,15 +202,6 @@ class Execution:
             positions = self._outputs[last, m].differentiable_positions
             self._gradients.add([(last, position) for position in positions], m, parts)
 
-    @property
-    def state(self) -> step_state.State:
-        """The `step_state.State` that the forward actions run so far lead to."""
-        return self._state.state
-
-    def final_values(self) -> list[stage_layers.Variables]:
-        """Return, for each stage, its `Variables` after all forward actions, as tensors."""
-        return self._state.final_values()
-
     def _in_turn(self, stage: Stage, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
         """Build a call after the previous one on the stage's device."""
         if self._work.observer:
@@ -231,7 +217,7 @@ class Execution:
         # 2. The inputs come from the stages that made them, and variables as earlier micro-batches left them.
         inputs = self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m])
         targets = self.share.targets[m] if self._is_last(stage) else ()
-        values, borrowed, statistics = self._state.before(stage)
+        values, borrowed, statistics = self.state.before(stage)
         arguments = stage_program.Arguments(inputs, targets, values, self.share.positions.of(m), borrowed,
                                             self._factors_of_added_losses(stage, m), statistics)
         done = self._in_turn(stage, self.programs[stage.index].forward, arguments, self._what_forward_keeps(stage, m),
@@ -240,7 +226,7 @@ class Execution:
         self._outputs[stage.index, m] = done.results.outputs
         # 4. From here to its last backward action the micro-batch is in flight on this stage.
         self._in_flight[stage.index, m] = done.in_flight
-        self._state.record(stage, done.results)
+        self.state.record(stage, done.results)
         if done.results.metrics:
             self._metrics.append(done.results.metrics)
         if done.results.added:

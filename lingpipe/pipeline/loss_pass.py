@@ -121,7 +121,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     last = stages[-1].device
     sums = execution.sums_of_group
     weight, scale = sums.metrics['loss'][1], execution.loss_factors.scale_of_sum
-    finished = gradient_flow.finish(stages, execution.final_values(), sums,
+    finished = gradient_flow.finish(stages, execution.state.final_values(), sums,
                                     weight if scale is None else weight * scale, execution.group)
     mean_loss, metrics, squared_norm = device_kinds.call(
         last, functools.partial(_mean_of_batch, loss.results), sums.metrics, sums.losses,

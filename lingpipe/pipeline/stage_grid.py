@@ -111,13 +111,9 @@ class MiniBatch:
                 for index in parts[0]}
 
     @property
-    def borrowed(self) -> list[keras.Variable]:
-        """List of the Keras variables that some stage reads and no stage has."""
-        return self._first.borrowed
-
-    def final_values(self) -> list[stage_layers.Variables]:
-        """Return, for each stage, its `Variables` after all forward actions, as tensors."""
-        return self._first.final_values()
+    def state(self) -> step_state.StepState:
+        """The variables of the first replica, which are those of all but for statistics and assigned state."""
+        return self._first.state
 
     def fork(self) -> 'MiniBatch':
         """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
@@ -133,9 +129,7 @@ class MiniBatch:
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
-        states = [execution.state for execution in self._executions]
-        merged = step_state.merge_updates(self._first.stages, states)
-        return step_state.updates(self._first.stages, merged, self.group)
+        return self.state.updates([execution.state for execution in self._executions], self.group)
 
     def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:
         if not variables:

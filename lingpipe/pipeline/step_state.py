@@ -1,14 +1,16 @@
 """Variables of all stages during a batch: what each action reads and assigns, and the final values."""
 
 import collections
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import stage_layers, stage_program, stage_trace
+from lingpipe.stages import batch_statistics, stage_layers, stage_program, stage_trace
 from lingpipe.stages.stage import Stage
 
 
@@ -26,78 +28,6 @@ class Assigned(NamedTuple):
     before: tf.Tensor
     value: tf.Tensor
     device: str
-
-
-class State(NamedTuple):
-    """The state after the forward actions of a batch.
-
-    Attributes:
-        statistics: list of `BatchStatistics`, one per stage.
-        values: list of tensors `[3, channels]`, the statistics of each stage over the rows of the batch.
-        assigned: dictionary from the id of a variable to its `Assigned`.
-    """
-
-    statistics: list
-    values: list
-    assigned: dict
-
-
-def updates(stages: list[Stage], state: State, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-    """Return pairs (Keras variable, new value) of all variables that change."""
-    changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
-
-    def read(variable: keras.Variable) -> tf.Tensor:
-        return changed[id(variable)][1] if id(variable) in changed else variable_placement.read_variable(variable)
-
-    for each in state.assigned.values():
-        value = group.agree_on(each.device, each.variable.aggregation, each.before, each.value)
-        changed[id(each.variable)] = (each.variable, value)
-    for stage, statistics, values in zip(stages, state.statistics, state.values):
-        for variable, value in statistics.updates(values, read, stage.device, group):
-            changed[id(variable)] = (variable, value)
-    return list(changed.values())
-
-
-def merge_updates(stages: list[Stage], states: list[State]) -> State:
-    """Merge the states that replicas computed from their shares of a batch.
-
-    Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean', 'sum' of
-    the changes, otherwise the value of the first replica.
-
-    Args:
-        stages: list of `Stage`s of the first replica, which compute the merged values.
-        states: list of `State`s, one per replica.
-    """
-    first = states[0]
-    if len(states) == 1:
-        return first
-
-    def joined(stage: Stage, statistics: Any, parts: Any) -> tf.Tensor:
-        return device_kinds.call(stage.device, lambda parts: _join(statistics, parts), list(parts))
-
-    parts_of_stages = zip(*[state.values for state in states])
-    values = [joined(*row) for row in zip(stages, first.statistics, parts_of_stages)]
-    assigned = {key: each._replace(value=_aggregate(each, [state.assigned[key].value for state in states]))
-                for key, each in first.assigned.items()}
-    return State(first.statistics, values, assigned)
-
-
-def _join(statistics: Any, parts: list) -> tf.Tensor:
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = statistics.merge(joined, part)
-    return joined
-
-
-def _aggregate(assigned: Assigned, values: Any) -> tf.Tensor:
-    variable = assigned.variable
-    if variable.aggregation == 'mean':
-        return device_kinds.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
-    if variable.aggregation == 'sum':
-        return device_kinds.call(
-            assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before,
-            values)
-    return values[0]
 
 
 class StepState:
@@ -131,12 +61,6 @@ class StepState:
         found = [variable for program in self._programs for variable, _ in program.trace.borrowed]
         return list({id(variable): variable for variable in found if id(variable) not in own}.values())
 
-    @property
-    def state(self) -> State:
-        """The `step_state.State` after the actions so far."""
-        statistics = [program.trace.statistics for program in self._programs]
-        return State(statistics, list(self._statistics), dict(self._assigned))
-
     def before(self, stage: Stage) -> tuple[stage_layers.Variables, list[tf.Tensor], tf.Tensor]:
         """Return what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
@@ -154,6 +78,31 @@ class StepState:
     def final_values(self) -> list[stage_layers.Variables]:
         """Return, for each stage, the current values of its `Variables`."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
+
+    def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Return pairs (Keras variable, new value) of all variables that change.
+
+        Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean',
+        'sum' of the changes, otherwise the value of the first replica.
+
+        Args:
+            replicas: the states of all replicas, this one first, after their shares of the batch.
+            group: the pipelines that train together with these replicas.
+        """
+        changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
+
+        def read(variable: keras.Variable) -> tf.Tensor:
+            return changed[id(variable)][1] if id(variable) in changed else variable_placement.read_variable(variable)
+
+        for key, each in self._assigned.items():
+            value = _aggregate(each, [replica._assigned[key].value for replica in replicas])
+            changed[key] = (each.variable, group.agree_on(each.device, each.variable.aggregation, each.before, value))
+        for stage, program, *parts in zip(self._stages, self._programs, *[each._statistics for each in replicas]):
+            statistics = program.trace.statistics
+            merged = _merge(stage.device, statistics, parts)
+            for variable, value in statistics.updates(merged, read, stage.device, group):
+                changed[id(variable)] = (variable, value)
+        return list(changed.values())
 
     def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
         """Return the actions of a schedule in an order in which state changes from micro-batch to micro-batch.
@@ -225,3 +174,21 @@ class StepState:
 
 def _zeros(device: str, spec: tf.TensorSpec) -> tf.Tensor:
     return device_kinds.call(device, lambda: tf.zeros(spec.shape, spec.dtype))
+
+
+def _merge(device: str, statistics: batch_statistics.BatchStatistics, parts: list) -> tf.Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    return device_kinds.call(device, lambda parts: functools.reduce(statistics.merge, parts), parts)
+
+
+def _aggregate(assigned: Assigned, values: list) -> tf.Tensor:
+    if len(values) == 1:
+        return values[0]
+    if assigned.variable.aggregation == 'mean':
+        return device_kinds.call(assigned.device, lambda values: sum(values[1:], values[0]) / len(values), values)
+    if assigned.variable.aggregation == 'sum':
+        return device_kinds.call(
+            assigned.device, lambda before, values: before + sum(value - before for value in values), assigned.before,
+            values)
+    return values[0]

@@ -41,7 +41,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     def run(*sources: Any) -> tuple:
         batch = _replace_differentiable(inputs, sources[len(tokens):])
         execution = _execution(grid, batch, training, values)
-        _refuse_borrowed(execution.borrowed, training)
+        _refuse_borrowed(execution.state.borrowed_from_outside, training)
         execution.run([schedules.FORWARD])
         results['execution'] = execution
         results['outputs'] = execution.join_outputs()
