@@ -162,32 +162,29 @@ class LossFactors:
 
     Args:
         program: that of the last stage.
-        shares: for each replica, the targets of its micro-batches and their positions.
-        rows: for each replica, the numbers of rows of its micro-batches.
+        shares: the `executor.Share` of each replica.
         loss_scale: scalar by which all gradients of the mean loss are multiplied, or None.
         group: the pipelines that train together, in other processes or on other cores.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str,
-                 shares: list[tuple[list, micro_batches.Positions]], rows: list[micro_batches.RowCounts],
-                 loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
+                 shares: list[Any], loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._program, self._device, self._host = program, device, device_kinds.for_single_operations(device)
-        self._group = group
-        self._shares, self._rows, self._loss_scale = shares, rows, loss_scale
+        self._shares, self._loss_scale, self._group = shares, loss_scale, group
 
     @functools.cached_property
     def total_rows(self) -> tf.Tensor:
         """The number of rows of all replicas, a float32 scalar."""
         with tf.device(self._host):
-            rows = tf.add_n([tf.cast(sum(each), tf.float32) for each in self._rows])
+            rows = tf.add_n([tf.cast(sum(share.rows), tf.float32) for share in self._shares])
             return self._group.sum(self._device, rows)
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
         """The divisor of the mean loss of the batch, computed before there are outputs."""
         with tf.device(self._device):
-            weights = [self._program.total_weight(targets, positions.of(m))
-                       for all_targets, positions in self._shares for m, targets in enumerate(all_targets)]
+            weights = [self._program.total_weight(targets, share.positions.of(m))
+                       for share in self._shares for m, targets in enumerate(share.targets)]
         with tf.device(self._host):
             return self._group.sum(self._device, tf.add_n(weights))
 

@@ -40,10 +40,8 @@ class MiniBatch:
                  loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._executions, self._gradient_sum, self.group = executions, gradient_sum, group
         self._first, self._counts = executions[0], [each.num_micro_batches for each in executions]
-        shares = [execution.share for execution in executions]
         self.loss_factors = gradient_flow.LossFactors(
-            self._first.programs[-1], self._first.stages[-1].device,
-            [(share.targets, share.positions) for share in shares], [share.rows for share in shares], loss_scale,
+            self._first.programs[-1], self._first.stages[-1].device, [each.share for each in executions], loss_scale,
             group)
         for execution in executions:
             execution.loss_factors = self.loss_factors
@@ -207,8 +205,9 @@ class StageGrid:
             self.rows_check.check(batch)
             validation.refuse_overwritten(self.trainable_variables)
         validation.validate_batch(batch, count, p, [stage.device for row in self.rows for stage in row])
-        rows = self._row_counts(inputs, count)
-        with tf.control_dependencies(self._row_checks(batch)):
+        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
+            rows, checks = micro_batches.numbers_of_rows(inputs, count), micro_batches.row_checks(batch)
+        with tf.control_dependencies(checks):
             parts = micro_batches.split_on(self._place_of(0), inputs, count)
             targets = [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count)
         executions = [
@@ -222,15 +221,6 @@ class StageGrid:
         """Return the device that splits batches for a stage: its own, or the host if the stage has several."""
         device = self.stages[index].device
         return device if len(self.rows) == 1 else device_kinds.host_of(device)
-
-    def _row_checks(self, batch: Any) -> list[tf.Operation]:
-        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
-            return micro_batches.row_checks(batch)
-
-    def _row_counts(self, inputs: Any, count: int) -> micro_batches.RowCounts:
-        """Return the numbers of rows of the micro-batches, computed on the host."""
-        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
-            return micro_batches.numbers_of_rows(inputs, count)
 
     def _shares(self, work: executor.Work, group: collectives.Group, parts: list, targets: list,
                 rows: micro_batches.RowCounts) -> list[executor.Share]:
