@@ -88,19 +88,16 @@ class ForwardResult(NamedTuple):
     results: stage_trace.Results
 
 
-class RecomputeResult(NamedTuple):
-    """What a recomputation makes."""
+class PreparedResult(NamedTuple):
+    """What comes before the end of a backward action makes: a recomputation, or the first half of a split one.
+
+    Attributes:
+        input_gradients: gradients of the needed inputs; none of a recomputation.
+    """
 
     operation: tf.Operation | None
     in_flight: InFlight
-
-
-class BackwardInputsResult(NamedTuple):
-    """What the first half of a split backward action makes: the gradients of the needed inputs."""
-
-    operation: tf.Operation | None
-    in_flight: InFlight
-    input_gradients: list[tf.Tensor]
+    input_gradients: list[tf.Tensor] = []
 
 
 class BackwardResult(NamedTuple):
@@ -117,7 +114,7 @@ class BackwardResult(NamedTuple):
     sums: list[Any]
 
 
-ActionResult = TypeVar('ActionResult', ForwardResult, RecomputeResult, BackwardInputsResult, BackwardResult)
+ActionResult = TypeVar('ActionResult', ForwardResult, PreparedResult, BackwardResult)
 
 
 def _once_per_need(method: Callable) -> Callable:
@@ -214,7 +211,7 @@ class StageProgram:
             ('forward', kept, needed), given, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
 
-    def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> RecomputeResult:
+    def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> PreparedResult:
         """Build the recomputation of what the forward action did not keep.
 
         Args:
@@ -226,7 +223,7 @@ class StageProgram:
         missing = [tensor for tensor in wanted if tensor.ref() not in kept]
         values, operation = self._call(('recompute', what, len(missing), len(kept), needed), in_flight.values, missing,
                                        feeds=[ref.deref() for ref in kept])
-        return RecomputeResult(operation, in_flight._replace(residuals={**kept, **_select(values, missing)}))
+        return PreparedResult(operation, in_flight._replace(residuals={**kept, **_select(values, missing)}))
 
     def backward(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> BackwardResult:
@@ -255,17 +252,17 @@ class StageProgram:
         return BackwardResult(operation, input_gradients, new_sums)
 
     def backward_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor],
-                        needed: NeededGradients) -> BackwardInputsResult:
+                        needed: NeededGradients) -> PreparedResult:
         """Build the first half of a split backward action, which the previous stage waits for; see `backward`."""
         inputs, _ = self._gradients_and_sums(needed)
         given = _by_ref(self.trace.given_gradients, gradients)
         if not inputs:
-            return BackwardInputsResult(None, in_flight._replace(bridge=given), [])
+            return PreparedResult(None, in_flight._replace(bridge=given))
         bridge = self._bridge(needed)
         values, operation = self._call(
             ('backward_inputs', needed), {**in_flight.values, **given}, inputs + bridge, feeds=self._residuals(needed))
-        return BackwardInputsResult(operation, in_flight._replace(bridge={**given, **_select(values, bridge)}),
-                                    _look_up(values, inputs))
+        return PreparedResult(operation, in_flight._replace(bridge={**given, **_select(values, bridge)}),
+                              _look_up(values, inputs))
 
     def backward_weights(self, in_flight: InFlight, sums: list, needed: NeededGradients) -> BackwardResult:
         """Build the second half of a split backward action, from what `backward_inputs` left."""
@@ -417,8 +414,10 @@ class StageProgram:
     @_once_per_need
     def _residuals(self, needed: NeededGradients) -> list[tf.Tensor]:
         """Tensors that the forward pass computes from its arguments and the backward pass reads."""
-        later = self._backward_operations
-        return self._frontier(later & self._backward_ancestors(needed), later, needed)
+        later, given = self._backward_operations, {tensor.ref() for tensor in self._all_arguments}
+        from_arguments = graph_pieces.descendants(self.graph, self._all_arguments + self._unrepeatable(needed))
+        return [tensor for tensor in self._read_by(later & self._backward_ancestors(needed))
+                if tensor.op not in later and tensor.op in from_arguments and tensor.ref() not in given]
 
     @_once_per_need
     def _bridge(self, needed: NeededGradients) -> list[tf.Tensor]:
@@ -444,14 +443,6 @@ class StageProgram:
 
     def _is_constant(self, operation: tf.Operation) -> bool:
         return operation.type == 'ReadVariableOp' and operation.inputs[0].ref() not in self.outside_state
-
-    def _frontier(self, operations: set[tf.Operation], excluded: set[tf.Operation],
-                  needed: NeededGradients) -> list[tf.Tensor]:
-        """Tensors that `operations` read and that depend on the arguments, except results of `excluded` operations."""
-        given = {tensor.ref() for tensor in self._all_arguments}
-        from_arguments = graph_pieces.descendants(self.graph, self._all_arguments + self._unrepeatable(needed))
-        return [tensor for tensor in self._read_by(operations)
-                if tensor.op not in excluded and tensor.op in from_arguments and tensor.ref() not in given]
 
     def _read_by(self, operations: set[tf.Operation]) -> list[tf.Tensor]:
         ordered = [operation for operation in self.graph.get_operations() if operation in operations]
