@@ -108,7 +108,9 @@ class Execution:
         # The B actions without recomputation. Before a B that directly follows its own F nothing else is computed.
         is_all = work.recompute == 'none'
         self._without_recompute = schedule.backwards() if is_all else schedule.backwards_after_own_forward()
-        specs = micro_batches.specs((inputs[0], share.targets[0]), share.equal_rows)
+        specs = micro_batches.specs_of_tensors((inputs[0], share.targets[0]))
+        if not share.equal_rows:
+            specs = micro_batches.specs_of(specs, None)  # so that one trace fits all
         self._wiring = stage_wiring.trace(
             stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer,
             share.is_whole_batch)

@@ -28,11 +28,7 @@ def specs_of_tensors(batch: Any) -> Any:
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Return specs of Keras's default float type for a shape, or for a nest of shapes.
-
-    Args:
-        shapes: tuple of integers and None, or a list or tuple of such.
-    """
+    """Return specs of Keras's default float type for a shape, a tuple of integers and None, or a nest of shapes."""
     if all(size is None or isinstance(size, int) for size in shapes):
         return tf.TensorSpec(shapes, keras.backend.floatx())
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
@@ -168,8 +164,11 @@ def split(batch: Any, num_micro_batches: int) -> list:
 
 def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
     """Do `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
+    def to_tensor(leaf: Any) -> Any:
+        return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
+
     with tf.device(device_kinds.for_single_operations(device)):
-        return split(tf.nest.map_structure(_to_tensor, batch), num_micro_batches)
+        return split(tf.nest.map_structure(to_tensor, batch), num_micro_batches)
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
@@ -198,17 +197,6 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
     return [end - start for start, end in itertools.pairwise(_ends(tensor, num_micro_batches))]
 
 
-def specs(nest: Any, equal: bool) -> tuple:
-    """Return the specs of a micro-batch; if sizes differ, its number of rows is None, so that one trace fits all.
-
-    Args:
-        nest: nest of tensors `[micro_batch, ...]`.
-        equal: whether all micro-batches have the same number of rows.
-    """
-    return tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape if equal else [None, *tensor.shape[1:]], tensor.dtype), nest)
-
-
 def specs_of(nest: Any, num_rows: int | None) -> Any:
     """Return the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
@@ -217,10 +205,6 @@ def specs_of(nest: Any, num_rows: int | None) -> Any:
 def most_rows(num_rows: int, num_parts: int) -> int:
     """Return the number of rows of the largest part of a batch: a micro-batch, or the share of a replica."""
     return -(-num_rows // num_parts)
-
-
-def _to_tensor(leaf: Any) -> Any:
-    return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
 
 def _static_rows(tensor: tf.Tensor) -> int | None:
