@@ -434,8 +434,8 @@ class GPipeLayer(model_conversion.ModelConversion):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), or to the sums of a `losses.State`, ready to be summed over
-            batches; 'loss' includes losses that layers add.
+            Dictionary from name to (sum, weight), or to the sums of a state of `losses.LossAndStates`, ready to be
+            summed over batches; 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(

@@ -23,7 +23,7 @@ class ValueAndGrad(NamedTuple):
         gradients: list of tensors in the order of `trainable_variables`; None if the loss does not depend on one.
         metrics: dictionary from name to the mean over the batch, for loss functions that return several.
         sums: dictionary from name to the values that the mean was computed from, including the loss: (sum, weight), or
-            the sums of a `losses.State`.
+            the sums of a state of `losses.LossAndStates`.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were assigned.
         outputs: outputs of the stack `[batch, ...]`, or None.
@@ -92,8 +92,10 @@ def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
         y_true: nest of tensors `[batch, ...]`.
         sample_weight: tensor `[batch, ...]`, or None.
     """
-    fractions = [losses.fractions(y_true)] if losses.is_sum(loss_fn) else []
-    return (y_true, *fractions, *([] if sample_weight is None else [sample_weight]))
+    targets = [y_true]
+    if losses.is_sum(loss_fn):
+        targets.append(losses.fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0]))
+    return (*targets, *([] if sample_weight is None else [sample_weight]))
 
 
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,

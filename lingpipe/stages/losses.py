@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,30 +14,14 @@ _PLAIN = (str, int, float, bool)
 _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
-class State(Protocol):
-    """A number that is computed from sums over the examples, such as a Keras metric."""
-
-    def share(self, y_true: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Return the sums over the examples of a micro-batch, a tuple of tensors.
-
-        Args:
-            y_true: nest of tensors `[micro_batch, ...]`.
-            outputs: nest of tensors `[micro_batch, ...]`.
-        """
-
-    def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Return the number that follows from the sums over all examples, a float32 scalar.
-
-        Args:
-            *sums: tensors, what `share` returned, summed over all micro-batches.
-        """
-
-
 class LossAndStates:
     """A loss function for the pipeline, with other numbers that need more than a sum and its weight.
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
+        states: dictionary from name to a number that is computed from sums over the examples, such as
+            `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
+            tensors; its `result(*sums)` the number, a float32 scalar, from the sums over all micro-batches.
 
     Attributes:
         results: dictionary from name to the function of a state's sums that returns its number.
@@ -46,7 +30,7 @@ class LossAndStates:
         ValueError: the loss is a sum, whose share of each micro-batch depends on the rows of the whole batch.
     """
 
-    def __init__(self, loss_fn: Callable, states: Mapping[str, State]) -> None:
+    def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
         if is_sum(loss_fn):
             raise ValueError(
                 f"The loss {type(loss_fn).__name__} has reduction='sum', for which states cannot be computed as well. "
@@ -118,13 +102,8 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
 
 def is_sum(loss_fn: Callable) -> bool:
-    """Whether a loss is a sum over the examples; its divisor, 1, is split over micro-batches by numbers of examples."""
+    """Whether a loss is a sum over the examples; its divisor, 1, is split over micro-batches by `fractions_of`."""
     return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
-
-
-def fractions(y_true: Any) -> tf.Tensor:
-    """Return a tensor `[batch]` of one over the number of rows, whose sum is 1."""
-    return fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0])
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
