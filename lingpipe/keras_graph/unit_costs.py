@@ -20,7 +20,7 @@ class _UnitAsLayer:
 
     def __call__(self, inputs, training):
         """Run the unit on a `Boundary`, which holds its inputs and their Keras masks."""
-        return self._unit(boundary.pack(inputs, boundary.list_structure(len(inputs.values))), training)
+        return self._unit(boundary.pack(inputs, boundary.structure_of(inputs.values)), training)
 
 
 def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,

@@ -57,11 +57,6 @@ def structure_of(nest: Any) -> Structure:
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
-def list_structure(count: int) -> Structure:
-    """Return the `Structure` of a plain list of `count` values."""
-    return Structure([True] * count)
-
-
 def unpack(nest: Any) -> Boundary:
     """Convert a nest to a `Boundary`.
 
@@ -117,10 +112,6 @@ class MaskedFunction:
         results, masks = self._inside(_masks(arguments), *arguments)
         _attach(tf.nest.flatten(results), masks)
         return results
-
-    def experimental_get_tracing_count(self) -> int:
-        """Return how often it was traced; see `tf.function`."""
-        return self._inside.experimental_get_tracing_count()
 
 
 def _masks(nest: Any) -> list:

@@ -114,10 +114,6 @@ def _spec_of(tensor: tf.Tensor) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _size_of(tensor: tf.Tensor) -> Any:
-    return tensor.shape.as_list() if tensor.shape.is_fully_defined() else None
-
-
 def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, Dependence],
             otherwise: Callable[[Node], Any]) -> dict[Any, Dependence]:
     """Return the dependences of the results of an operation."""
@@ -127,16 +123,12 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
     # A gradient gives a loop more inputs afterwards: empty lists, for what its backward pass needs.
     node = Node(operation, other, [found.get(tensor.ref(), CONSTANT) for tensor in operation.inputs])
     pairs = list(zip(operation.outputs, other.outputs))
-    if all(each == CONSTANT for each in node.given) or _are_known(operation.outputs):
+    if all(each == CONSTANT for each in node.given) or all(map(_is_known, operation.outputs)):
         values = [_of_constants(one, two) for one, two in pairs]
     else:
         found_now = (arithmetic.RULES.get(operation.type) or movement.RULES.get(operation.type) or otherwise)(node)
         values = found_now if isinstance(found_now, list) else [found_now] * len(pairs)
     return {one.ref(): _checked(value, one, two) for value, (one, two) in zip(values, pairs)}
-
-
-def _are_known(tensors: list) -> bool:
-    return all(tf.get_static_value(tensor) is not None for tensor in tensors)
 
 
 def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
@@ -159,8 +151,10 @@ def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
         return value
     if value.form is not Form.ROWS:
         return value if one.shape.as_list() == two.shape.as_list() else MIXED
-    sizes, others = _size_of(one), _size_of(two)
-    if not sizes or not others or len(sizes) != len(others) or value.axis >= len(sizes):
+    if not (one.shape.is_fully_defined() and two.shape.is_fully_defined()):
+        return MIXED
+    sizes, others = one.shape.as_list(), two.shape.as_list()
+    if len(sizes) != len(others) or value.axis >= len(sizes):
         return MIXED
     grown, size = others.pop(value.axis), sizes.pop(value.axis)
     return value if sizes == others and size * NUM_ROWS[1] == grown * NUM_ROWS[0] else MIXED
