@@ -16,20 +16,60 @@ from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, laye
 from lingpipe.stages import micro_batches, random_seeds, stage, stage_layers
 
 
-class LayersOfParams:
+class _Layers:
+    """What all sources of layers share, as a sequence of layers needs it.
+
+    Attributes:
+        model: the Keras model, or None.
+        input_specs: nest of `tf.TensorSpec` of what the model takes; None: layers do not say what goes in.
+        layers: list of the Keras layers.
+    """
+
+    model: Any = None
+    input_specs: Any = None
+    layers: list[keras.layers.Layer]
+
+    def specs_of_shapes(self, shapes: Any) -> Any:
+        """Return the nest of `tf.TensorSpec` of an input from its shapes `(batch, ...)`, with the model's dtypes."""
+        if self.input_specs is None:
+            return micro_batches.specs_of_shapes(shapes)
+        return keras.tree.map_structure_up_to(
+            self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
+
+    def refuse_changes(self) -> None:
+        """Raise ValueError if a model calls other layers than when it was cut; the message names it."""
+
+    def refuse_changed_settings(self) -> None:
+        """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
+
+    def load_weights(self) -> None:
+        """Load the weights that come with a model, each to its device; Params come with none."""
+
+    def enter(self, inputs: Any) -> Any:
+        """Convert the user's inputs to the nest that the first stage takes."""
+        return inputs
+
+    def pack_outputs(self, outputs: Any) -> Any:
+        """Convert the outputs of the last stage to the nest that the user gets."""
+        return outputs
+
+    def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
+        """Return the nest of `tf.TensorSpec` of the outputs, from what `analyses` returned."""
+        return analyses[-1].outputs
+
+    def output_spec(self, inputs: Any) -> Any:
+        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        for layer in self.layers:
+            inputs = layer.compute_output_spec(inputs)
+        return inputs
+
+
+class LayersOfParams(_Layers):
     """A sequence of layers that Params describe; each layer passes all its results to the next.
 
     Args:
         dtype_policy: name of the policy for layers without one, or None.
-
-    Attributes:
-        model: None: there is no Keras model.
-        input_specs: None: layers do not say what goes in.
-        layers: list of the Keras layers, once made.
     """
-
-    model = None
-    input_specs = None
 
     def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
         self._layer_params, self._dtype_policy = layer_params, dtype_policy
@@ -48,10 +88,6 @@ class LayersOfParams:
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
-
-    def specs_of_shapes(self, shapes: Any) -> Any:
-        """Return the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
-        return micro_batches.specs_of_shapes(shapes)
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Return the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
@@ -101,35 +137,8 @@ class LayersOfParams:
         """
         model_checks.refuse_mixed_layers(self.layers, specs)
 
-    def refuse_changes(self) -> None:
-        """Do nothing: Params do not change."""
 
-    def refuse_changed_settings(self) -> None:
-        """Do nothing: Params do not change."""
-
-    def load_weights(self) -> None:
-        """Load nothing: layers create the weights that training starts from."""
-
-    def enter(self, inputs: Any) -> Any:
-        """Convert the user's inputs to the nest that the first stage takes."""
-        return inputs
-
-    def pack_outputs(self, outputs: Any) -> Any:
-        """Convert the outputs of the last stage to the nest that the user gets."""
-        return outputs
-
-    def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the stack's outputs, from what `analyses` returned."""
-        return analyses[-1].outputs
-
-    def output_spec(self, inputs: Any) -> Any:
-        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
-        for layer in self.layers:
-            inputs = layer.compute_output_spec(inputs)
-        return inputs
-
-
-class LayersOfModel:
+class LayersOfModel(_Layers):
     """The layers of a Sequential or Functional model, which share weights with the model itself.
 
     A tensor that skips partitions goes directly from the one that makes it to the one that reads it::
@@ -142,9 +151,6 @@ class LayersOfModel:
         model: built `keras.Model`; variables without a value are allocated on the devices of their stages.
         origin: the `KerasModelSource` that made it, whose weights training starts from, or None.
 
-    Attributes:
-        layers: list that contains only the model, which is one layer to Keras.
-
     Raises:
         ValueError: the model cannot be cut.
     """
@@ -152,24 +158,14 @@ class LayersOfModel:
     def __init__(self, model: keras.Model, origin: model_source.KerasModelSource | None = None) -> None:
         _refuse_sparse_inputs(model)
         self._graph = keras_model.ModelGraph(model)
-        self.model, self.layers, self._origin = model, [model], origin
+        self.model, self.layers, self._origin = model, [model], origin  # to Keras, the model is one layer
+        self.input_specs = self._graph.input_structure
         self._settings = stage.settings(self.layers)
 
     def __len__(self) -> int:
         return len(self._graph.units)
 
-    @property
-    def input_specs(self) -> Any:
-        """Nest of `tf.TensorSpec` of what the model takes."""
-        return self._graph.input_structure
-
-    def specs_of_shapes(self, shapes: list) -> Any:
-        """Return the nest of `tf.TensorSpec` of an input: shapes `(batch, ...)` as given, dtypes of the model."""
-        return keras.tree.map_structure_up_to(
-            self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
-
     def refuse_changes(self) -> None:
-        """Raise ValueError if the model calls other layers than when it was cut; the message names it."""
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
@@ -272,8 +268,7 @@ class LayersOfModel:
 
     def output_spec(self, inputs: Any) -> Any:
         """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
-        outputs = self.model.compute_output_spec(inputs)
-        return self.pack_outputs(keras.tree.flatten(outputs))
+        return self.pack_outputs(keras.tree.flatten(super().output_spec(inputs)))
 
 
 class LayersOfList(LayersOfModel):
@@ -299,15 +294,6 @@ class LayersOfList(LayersOfModel):
     def __len__(self) -> int:
         return len(self.layers if self.model is None else self._graph.units)
 
-    @property
-    def input_specs(self) -> Any:
-        """None: layers do not say what goes in."""
-        return None
-
-    def specs_of_shapes(self, shapes: Any) -> Any:
-        """Return the nest of `tf.TensorSpec` of an input, from the nest of its shapes `(batch, ...)`."""
-        return micro_batches.specs_of_shapes(shapes)
-
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Return the list of `LayerAnalysis`, one per layer; see `LayersOfModel.analyses`."""
         if self.model is None:
@@ -319,11 +305,10 @@ class LayersOfList(LayersOfModel):
         """Convert the user's inputs, whose sizes may change from batch to batch, to the list of their tensors."""
         return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
 
-    def output_spec(self, inputs: Any) -> Any:
-        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
-        for layer in self.layers:
-            inputs = layer.compute_output_spec(inputs)
-        return inputs
+    output_spec = _Layers.output_spec  # the layers may not be chained yet
+
+
+LayerSource = LayersOfParams | LayersOfModel
 
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
@@ -336,7 +321,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
         return keras.Model(inputs, outputs, name='layers')
 
 
-def of_params(p: hyperparams.Params) -> LayersOfParams | LayersOfModel:
+def of_params(p: hyperparams.Params) -> LayerSource:
     """Find the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
 
     Returns:

@@ -49,7 +49,7 @@ class LossesOfTargets:
         name: name of the pipeline, for warnings.
     """
 
-    def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, name: str) -> None:
+    def __init__(self, source: layer_sources.LayerSource, name: str) -> None:
         self._source, self._name = source, name
         self._known: dict[Any, _LossOfTargets] = {}
 

@@ -26,7 +26,7 @@ class LayerStack:
         micro_batch_sizes: the sizes of micro-batches, in examples, that will be needed.
     """
 
-    def __init__(self, source: layer_sources.LayersOfParams | layer_sources.LayersOfModel, input_specs: Any,
+    def __init__(self, source: layer_sources.LayerSource, input_specs: Any,
                  micro_batch_sizes: list[int], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
         self._tensor_size = tensor_size
         self.source = source
