@@ -1,7 +1,7 @@
 """Arguments of a pipeline for Keras users: layers, one argument per field, and numbers instead of 'auto'."""
 
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -35,28 +35,13 @@ def _signature(method: Any, p: hyperparams.Params, names: Any) -> inspect.Signat
     return inspect.Signature([*own, *keywords])
 
 
-class Given(NamedTuple):
-    """What a pipeline is made of.
+def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
+          ) -> tuple[hyperparams.InstantiableParams, dict[str, str], layer_sources.LayerSource]:
+    """Return what the arguments of the constructor of a pipeline, the class `GPipeLayer`, describe.
 
-    Attributes:
-        params: `GPipeLayer.Params()` with numbers.
-        source: where the layers come from.
-        reasons: dictionary from the fields that were 'auto' to the reason of their value.
-    """
-
-    params: hyperparams.InstantiableParams
-    source: Any
-    reasons: dict[str, str]
-
-
-def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]) -> Given:
-    """Return what the arguments of a pipeline's constructor describe.
-
-    Args:
-        pipeline: the class, `GPipeLayer`.
-        params: its Params, or None.
-        source: see `GPipeLayer`.
-        fields: keyword arguments of its constructor.
+    Returns:
+        `GPipeLayer.Params()` with numbers, the dictionary from the fields that were 'auto' to the reason of their
+        value, and where the layers come from.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
@@ -71,7 +56,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
             raise TypeError(f'{name}={value!r} was given beside Params, which have it as a field. Give '
                             f'params.Set({name}=...), or no Params.')
         source = source or layer_sources.of_params(params)
-        return _with_numbers(params, source)
+        return (*_with_numbers(params, len(source)), source)
     layers, policy = fields.pop('layers', None), fields.get('dtype_policy')
     if not isinstance(layers, (list, tuple)):
         raise TypeError(f'layers={layers!r} is not a list of Keras layers. Give one, such as '
@@ -80,10 +65,10 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
         raise ValueError(f'dtype_policy={policy!r} was given with layers that have policies of their own. Leave it '
                          'out, and call keras.config.set_dtype_policy before the layers are made.')
     source = layer_sources.LayersOfList(layers)
-    return _with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), source)
+    return (*_with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), len(source)), source)
 
 
-def _with_numbers(p: Any, source: Any) -> Given:
+def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, dict[str, str]]:
     """Replace 'auto' by values that follow from the devices, the layers and `batch_size`.
 
     ::
@@ -95,7 +80,7 @@ def _with_numbers(p: Any, source: Any) -> Given:
     """
     p, reasons = hyperparams.CopyFieldsTo(p, p.cls.Params()), {}  # a layer's Params are frozen
     if p.num_partitions == AUTO:
-        p.num_partitions, reasons['num_partitions'] = _num_partitions(p, len(source))
+        p.num_partitions, reasons['num_partitions'] = _num_partitions(p, num_layers)
     if p.schedule == AUTO:
         p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'
         reasons['schedule'] = 'it keeps fewer activations than gpipe'
@@ -108,7 +93,7 @@ def _with_numbers(p: Any, source: Any) -> Given:
             logging.warning('Nothing overlaps in %r: %s=1%s.', p.name or 'a pipeline', field,
                             f" by 'auto' ({reasons[field]})" if field in reasons else '')
             break
-    return Given(p, source, reasons)
+    return p, reasons
 
 
 def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:

@@ -29,7 +29,8 @@ from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 class _Untracked:
     """What Keras and TensorFlow must not search for what to save: they look into layers and collections only."""
 
-    def __init__(self, source: Any, losses: loss_pass.LossesOfTargets, reasons: dict[str, str]) -> None:
+    def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.LossesOfTargets,
+                 reasons: dict[str, str]) -> None:
         self.source, self.losses, self.reasons = source, losses, reasons
         self.grid: stage_grid.StageGrid | None = None
         self.functions: dict[tuple, Callable] = {}  # traced
@@ -127,7 +128,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
                  source: layer_sources.LayerSource | None = None, **fields: Any) -> None:
-        params, source, reasons = arguments.given(type(self), params, source, fields)
+        params, reasons, source = arguments.given(type(self), params, source, fields)
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are already cast.
         super().__init__(params, autocast=False, dtype='float32')
