@@ -1,13 +1,18 @@
 """Conversion of a Keras model to a pipeline and back, and saving."""
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from typing import Any, Self
 
 import keras
+import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.keras_graph import hub_model
+from lingpipe.devices import variable_placement
+from lingpipe.keras_graph import hub_model, lora
 from lingpipe.layers import base_layer
-from lingpipe.pipeline import arguments, layer_sources, model_copy
+from lingpipe.pipeline import arguments, layer_sources
 
 
 class ModelConversion(base_layer.BaseLayer):
@@ -22,7 +27,7 @@ class ModelConversion(base_layer.BaseLayer):
 
     @classmethod
     def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
-        """Make a pipeline of a Keras model, which keeps using the same weights.
+        """Make a built pipeline of a Keras model, which keeps using the same weights.
 
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
@@ -30,9 +35,6 @@ class ModelConversion(base_layer.BaseLayer):
             **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
                 memory_limit) require `batch_size`, unless the model's inputs have one. By default 'auto' chooses
                 num_partitions, num_micro_batches, schedule and recompute; see `GPipeLayer`.
-
-        Returns:
-            A built `GPipeLayer`.
 
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
@@ -43,7 +45,7 @@ class ModelConversion(base_layer.BaseLayer):
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
                     **fields: Any) -> Self:
-        """Make a pipeline of a KerasHub model, and load its weights tensor by tensor to their partitions.
+        """Make a built pipeline of a KerasHub model, and load its weights tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
@@ -55,9 +57,6 @@ class ModelConversion(base_layer.BaseLayer):
             preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
                 preset's own, if it has one; None: the model takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
-
-        Returns:
-            A built `GPipeLayer`.
 
         Raises:
             ValueError: the preset cannot be loaded, or the model cannot be cut.
@@ -99,11 +98,7 @@ class ModelConversion(base_layer.BaseLayer):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards.
 
-        Args:
-            config: dictionary.
-
-        Returns:
-            `GPipeLayer`, built if it was made from a Keras model.
+        It is built if it was made from a Keras model.
         """
         if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
@@ -114,13 +109,10 @@ class ModelConversion(base_layer.BaseLayer):
         return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
 
     def to_keras(self) -> keras.Model:
-        """Make a plain Keras model with the current weights, all on the device of the first partition.
+        """Make a plain Keras model of its own with the current weights, all on the device of the first partition.
 
         Low-rank parts (LoRA) are merged into the kernels that they are added to, except quantized ones, which
         could not hold the sum exactly.
-
-        Returns:
-            `keras.Model`, which is independent of the pipeline.
 
         Raises:
             ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
@@ -130,7 +122,7 @@ class ModelConversion(base_layer.BaseLayer):
         if model is None:
             raise ValueError(f'{self.name!r} was made from Params, so there is no Keras model to copy. Make one of its '
                              'layers, pipe.stack, as by keras.Sequential.')
-        return model_copy.plain_copy(model, device)
+        return _plain_copy(model, device)
 
     def save_own_variables(self, store: Any) -> None:
         """Save the seed, which Keras does not save, so that dropout resumes where it stopped."""
@@ -149,3 +141,99 @@ def _refuse_pipelines(model: keras.Model) -> None:
     if names:
         raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
                          'whole model, in which the model that this one was made of stands in its place.')
+
+
+def _plain_copy(model: keras.Model, device: str) -> keras.Model:
+    """Make a model on one device, where Keras can compile by XLA what it uses, such as grouped convolutions."""
+    pairs = []
+
+    def clone(layer: keras.layers.Layer) -> keras.layers.Layer:
+        pairs.append((layer, _made_again(layer)))
+        return pairs[-1][1]
+
+    with tf.init_scope(), variable_placement.creating_on(device), lora.merged(model):
+        copy = keras.models.clone_model(model, clone_function=clone)
+        _require_own_weights(model)
+        for layer, copied in pairs:
+            _copy_state(layer, copied)
+        _require_shared_weights(pairs)
+    return copy
+
+
+def _made_again(layer: keras.layers.Layer) -> keras.layers.Layer:
+    with _default_policy(getattr(layer, 'dtype_policy', None)):  # of layers that it makes in its constructor
+        try:
+            return type(layer).from_config(layer.get_config())
+        except Exception as error:  # a user's methods may raise anything
+            raise ValueError(f'Layer {layer.name!r} cannot be made again of its get_config() ({type(error).__name__}). '
+                             'Let its config hold all arguments of its constructor, or save the weights of the model '
+                             'and load them into one that you make.') from error
+
+
+@contextlib.contextmanager
+def _default_policy(policy: Any) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy or before)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _copy_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
+    if not isinstance(layer, keras.layers.Layer):
+        return
+    if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
+        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its '
+                         'config hold all arguments of its constructor, or save the weights of the model and load them '
+                         'into one that you make.')
+    # pylint: disable-next=protected-access
+    for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
+        if part.dtype_policy != copied.dtype_policy:
+            raise ValueError(f'Layer {part.name!r} has the dtype policy {part.dtype_policy.name!r}, but one that the '
+                             f'get_config() of {layer.name!r} makes has {copied.dtype_policy.name!r}. Let its config '
+                             'hold the policy, or make the inner layer with dtype=self.dtype_policy.')
+        copied.trainable = part.trainable
+        _copy_own_state(part, copied)
+    for variable, copied in zip(layer.variables, copy.variables):
+        copied.assign(variable.numpy())
+        copied.trainable = variable.trainable
+
+
+def _copy_own_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
+    """Copies by the methods of the layer that save and load it, such as constants of `adapt`, and by its attributes."""
+    store: dict[str, Any] = {}
+    layer.save_own_variables(store)
+    copy.load_own_variables(store)
+    if hasattr(layer, 'save_assets'):
+        with tempfile.TemporaryDirectory() as folder:
+            layer.save_assets(folder)
+            copy.load_assets(folder)
+    for name, value in vars(layer).items():
+        if isinstance(value, tf.Variable):
+            getattr(copy, name).assign(value)
+        if isinstance(value, tf.lookup.experimental.MutableHashTable):
+            getattr(copy, name).insert(*value.export())
+
+
+def _require_shared_weights(pairs: list) -> None:
+    """Refuse layers that share a weight, if their copies do not: they would be trained apart."""
+    twins: dict[int, keras.Variable] = {}
+    for layer, copied in pairs:
+        for variable, twin in zip(getattr(layer, 'variables', []), getattr(copied, 'variables', [])):
+            if twins.setdefault(id(variable), twin) is not twin:
+                raise ValueError(f'Layer {layer.name!r} shares {variable.path!r} with another layer, but one that its '
+                                 'get_config() makes has a weight of its own. Call the layer that has the weight '
+                                 'wherever it is used, or save the weights of the model and load them into one that '
+                                 'you make.')
+
+
+def _require_own_weights(model: keras.Model) -> None:
+    """Refuse variables that are arguments of operations: a copied graph would still read the old variables."""
+    for operation in getattr(model, 'operations', []):  # a Sequential model has layers only
+        for node in operation._inbound_nodes:  # pylint: disable=protected-access
+            for leaf in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
+                if isinstance(leaf, keras.Variable):
+                    raise ValueError(f'Operation {operation.name!r} reads {leaf.path!r} by reference, which a copy of '
+                                     'the model would read too. Read it inside a layer that owns it or is given the '
+                                     'layer that does.')
