@@ -144,11 +144,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @property
     def grid(self) -> stage_grid.StageGrid:
-        """The `stage_grid.StageGrid`, once built.
-
-        Raises:
-            ValueError: the pipeline is not built.
-        """
+        """The `stage_grid.StageGrid`, once built; before, ValueError."""
         if self._untracked.grid is None:
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._untracked.grid
@@ -212,8 +208,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                 f'recompute {p.recompute}{partition_summary.html_table(parts)}{html.escape(self._chosen_in_words())}')
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.built:
-            self.build_from_specs(micro_batches.specs_of_tensors(inputs))
+        self._require_built(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
@@ -247,10 +242,9 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Cut the stack and create every weight on its partition's device.
+        """Do the same for a nest of `tf.TensorSpec` `[batch, ...]` of the input.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
             load_weights: whether to load the weights that come with the model of `params`; otherwise
                 `load_initial_weights` does it, or a checkpoint has other weights.
         """
@@ -320,21 +314,11 @@ class GPipeLayer(model_conversion.ModelConversion):
         """Return None, because outputs already have the masks of the layers inside."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Return the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, without running the pipeline.
-
-        Args:
-            inputs: nest of `keras.KerasTensor` `[batch, ...]`.
-            training: not used.
-            mask: not used.
-        """
+        """Return the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, from such a nest of the inputs."""
         return self._untracked.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of the shapes of the outputs, without running the pipeline.
-
-        Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of such.
-        """
+        """Return the nest of the shapes of the outputs, from a shape `(batch, ...)` of the input, or a nest of such."""
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
@@ -390,7 +374,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                 'loss'; or `losses.LossAndStates`.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
-            sample_weight: tensor `[batch, ...]`, how much each example or token counts; None: all count the same.
+            sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
             step: number of the training step, which determines all random numbers together with the seed; None: steps
                 are counted here.
             return_outputs: whether to return the outputs too.
@@ -399,9 +383,6 @@ class GPipeLayer(model_conversion.ModelConversion):
             loss_scale: scalar by which the loss is multiplied before the backward pass, and the gradients are divided
                 after it, so that small gradients do not vanish in float16; None: 1.
             read: function that returns the value of a Keras variable.
-
-        Returns:
-            `loss_pass.ValueAndGrad`.
 
         Raises:
             ValueError: `assign_state` is False, but the caller does not run inside a `tf.function`.
@@ -423,13 +404,9 @@ class GPipeLayer(model_conversion.ModelConversion):
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None,
                  read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable) -> dict[str, Any]:
-        """Compute a batch's metric sums in evaluation mode, with the loss inside the last stage.
+        """Compute a batch's metric sums in evaluation mode, with the loss inside the last stage; see `value_and_grad`.
 
         Args:
-            loss_fn: as in `value_and_grad`.
-            x: nest of tensors `[batch, ...]`.
-            y_true: nest of tensors `[batch, ...]`.
-            sample_weight: tensor `[batch, ...]`, or None.
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:

@@ -32,7 +32,8 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
         has such layers.
     """
     values = variable_placement.read_values(grid.stages)
-    _trace(grid, inputs, training, values)
+    # Traces the stages: in a custom gradient TensorFlow would register all variables that a trace reads.
+    _execution(grid, inputs, training, values, step=0)
     results: dict[str, Any] = {}
     tokens = [_port(stage, variables, weights, results)
               for stage, (variables, weights) in zip(grid.stages, _owned_weights(grid.stages, values))]
@@ -62,11 +63,6 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     count = len(outputs.values)
     given = boundary.Boundary(found[:count], outputs.masks)
     return boundary.pack(given, boundary.structure_of(results['outputs'])), found[count:]
-
-
-def _trace(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any) -> None:
-    """Trace the stages early: in a custom gradient TensorFlow would register all variables that a trace reads."""
-    _execution(grid, inputs, training, values, step=0)
 
 
 def _execution(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any,
