@@ -173,7 +173,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     @property
     def output_of_one_example(self) -> Any:
         """Nest of `tf.TensorSpec` of the outputs for a batch of one, once built."""
-        return self._untracked.source.output_of_one_example(self.analyses)
+        return self.source.output_of_one_example(self.analyses)
 
     @property
     def schedule(self) -> schedules.Schedule:
@@ -219,30 +219,11 @@ class GPipeLayer(model_conversion.ModelConversion):
                 inputs, otherwise Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
-            self.build_from_specs(self._untracked.source.specs_of_shapes(input_shape))
-
-    def forget_programs(self) -> None:
-        """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
-        self._untracked.losses.forget()
-        self._untracked.functions.clear()
-        for each in self._untracked.grid.stages if self._untracked.grid else []:
-            each.forget_programs()
-
-    @property
-    def jit_compile(self) -> bool:
-        """Whether XLA compiles the functions of each partition."""
-        return self._jit_compile
-
-    def set_jit_compile(self, jit_compile: bool) -> None:
-        """Set whether XLA compiles the functions of each partition, and drop all traces."""
-        self._jit_compile = jit_compile
-        for each in itertools.chain(*self._untracked.grid.rows) if self._untracked.grid else []:
-            each.set_jit_compile(jit_compile)
-        self.forget_programs()
+            self.build_from_specs(self.source.specs_of_shapes(input_shape))
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Do the same for a nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        """Do what `build` does for a nest of `tf.TensorSpec` `[batch, ...]` of the input.
 
         Args:
             load_weights: whether to load the weights that come with the model of `params`; otherwise
@@ -250,25 +231,12 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         validation.refuse_strategies(self.name, self.stack)
         random_seeds.make_global_generator()
-        self.analyses = self._untracked.source.analyses(input_specs)
+        self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)
-        self.cut = balancing.cut(
-            self.params, self._schedule, self._untracked.source, self.analyses, input_specs, devices[0])
+        self.cut = balancing.cut(self.params, self._schedule, self.source, self.analyses, input_specs, devices[0])
         self._put_recompute(self.cut.recompute)
-        p = self.params
         self._schedule = schedules.for_costs(self._schedule, self.cut.costs.stages(self.cut.ends))
-        columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
-        specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
-        runs = self._untracked.source.runs(self.cut.ends, columns, specs)
-        if p.num_replicas * p.num_micro_batches > 1:
-            self._untracked.source.refuse_micro_batches(specs)
-        stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
-                  for (run, sources), column in zip(runs, columns)]
-        if p.recompute == 'selective':
-            self._choose_what_is_kept(stages)
-        rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
-        seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
-        self._untracked.grid = stage_grid.StageGrid(rows, self._schedule, seeds, p)
+        self._untracked.grid = self._make_grid(input_specs, devices)
         self.place_new_weights()
         self.built = True
         if load_weights:
@@ -281,6 +249,22 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
             self.params.Freeze()
             self._untracked.reasons['recompute'] = chosen.reason
+
+    def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
+        """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
+        p = self.params
+        columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
+        specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
+        runs = self.source.runs(self.cut.ends, columns, specs)
+        if p.num_replicas * p.num_micro_batches > 1:
+            self.source.refuse_micro_batches(specs)
+        stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
+                  for (run, sources), column in zip(runs, columns)]
+        if p.recompute == 'selective':
+            self._choose_what_is_kept(stages)
+        rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
+        seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
+        return stage_grid.StageGrid(rows, self._schedule, seeds, p)
 
     def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
         kept = self.cut.most_kept_bytes(self._schedule, self.params.memory_limit)
@@ -302,20 +286,39 @@ class GPipeLayer(model_conversion.ModelConversion):
         self._untracked.placed.clear()
         self._untracked.placed.update(found)
 
+    def forget_programs(self) -> None:
+        """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
+        self._untracked.losses.forget()
+        self._untracked.functions.clear()
+        for each in self._untracked.grid.stages if self._untracked.grid else []:
+            each.forget_programs()
+
+    @property
+    def jit_compile(self) -> bool:
+        """Whether XLA compiles the functions of each partition."""
+        return self._jit_compile
+
+    def set_jit_compile(self, jit_compile: bool) -> None:
+        """Set whether XLA compiles the functions of each partition, and drop all traces."""
+        self._jit_compile = jit_compile
+        for each in itertools.chain(*self._untracked.grid.rows) if self._untracked.grid else []:
+            each.set_jit_compile(jit_compile)
+        self.forget_programs()
+
     def load_initial_weights(self) -> None:
         """Load the weights that come with the model of `params`, such as a preset's, each to its device."""
-        self._untracked.source.load_weights()
+        self.source.load_weights()
 
     def pack_outputs(self, outputs: Any) -> Any:
         """Convert the outputs of the last stage to the nest that the user gets."""
-        return self._untracked.source.pack_outputs(outputs)
+        return self.source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         """Return None, because outputs already have the masks of the layers inside."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
         """Return the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, from such a nest of the inputs."""
-        return self._untracked.source.output_spec(inputs)
+        return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the nest of the shapes of the outputs, from a shape `(batch, ...)` of the input, or a nest of such."""
@@ -427,7 +430,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def _enter(self, x: Any) -> Any:
         validation.refuse_forward_mode(self.name, x, self.trainable_variables)
-        return self._untracked.source.enter(x)
+        return self.source.enter(x)
 
     def _require_built(self, x: Any) -> None:
         if not self.built:
