@@ -86,11 +86,6 @@ class Execution:
     XLA frees residuals after their last use only within one program. A split backward pass has two programs, so it
     recomputes ahead of them.
 
-    Args:
-        stages: the stages on the replica's devices.
-        work: what to do with the batch.
-        share: the replica's part of it.
-
     Attributes:
         state: the `step_state.StepState`, which the forward actions change.
         loss_factors: factors of the gradients of the batch's losses; given after all replicas have executions.

@@ -36,21 +36,12 @@ class BoundaryGradients:
         return copy
 
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
-        """Add gradients.
-
-        Args:
-            sources: pairs (producer, position), one per gradient: the stage and the output that it belongs to.
-        """
+        """Add gradients, each of which belongs to an output of a stage, a pair (producer, position)."""
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
     def take(self, producer: int, micro_batch: int, outputs: boundary.Boundary, device: str) -> list[tf.Tensor]:
-        """Return and drop the sum for every differentiable output; an output that nothing reads has gradient 0.
-
-        Args:
-            producer: index of the stage that made the outputs.
-            device: name of the device that they are on.
-        """
+        """Return and drop the sum for every differentiable output; an output that nothing reads has gradient 0."""
         parts = self._parts.pop((producer, micro_batch), {})
         return [self._sum(parts.get(position, []), outputs.values[position], device)
                 for position in outputs.differentiable_positions]
@@ -163,8 +154,6 @@ class LossFactors:
     Args:
         program: that of the last stage.
         shares: the `executor.Share` of each replica.
-        loss_scale: scalar by which all gradients of the mean loss are multiplied, or None.
-        group: the pipelines that train together, in other processes or on other cores.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str,
@@ -240,8 +229,6 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
     A variable that several stages use belongs to the first of them: the others send it their sums.
 
     Args:
-        values: list of `Variables` of tensors, one per stage.
-        sums: `micro_batches.Sums`, over the examples.
         total_weight: scalar by which the loss is divided: the weight of all replicas' examples.
         group: the pipelines that train together, in other processes or on other cores.
 
@@ -300,12 +287,7 @@ def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Varia
 def _finish(device: str, variables: list[keras.Variable], weights: list[tf.Tensor | None], parts: list[list],
             total_weight: tf.Tensor, group: collectives.Group, trained: list[keras.Variable]) -> StageGradients:
     """Add up all parts and replicas, divide by the total weight, and add regularisers, once per step."""
-
     weights = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
-
-    def regularize(weights: list) -> tf.Tensor:
-        terms = [variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None]
-        return losses.add_up(terms)
 
     def divide_and_regularize(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
         totals = [micro_batches.total(each, variable.shape) if each else None
@@ -314,7 +296,8 @@ def _finish(device: str, variables: list[keras.Variable], weights: list[tf.Tenso
         regularized = [weight for weight in weights if weight is not None]
         with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
             tape.watch(regularized)
-            regularization = regularize(weights)
+            regularization = losses.add_up([
+                variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None])
         _refuse_other_weights(reads.watched_variables(), trained)
         of_regularizers = iter(tape.gradient(regularization, regularized))
         extra = [None if weight is None else next(of_regularizers) for weight in weights]

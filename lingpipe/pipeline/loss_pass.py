@@ -42,11 +42,7 @@ class LossesOfTargets:
     """Losses in the form in which the last stage calls them.
 
     Equal losses get the same object. It is part of the key under which a stage keeps its programs, so an equal loss
-    needs no new trace.
-
-    Args:
-        source: where the layers come from, which gives outputs the structure that losses take.
-        name: name of the pipeline, for warnings.
+    needs no new trace. Outputs get the structure that their source gives them.
     """
 
     def __init__(self, source: layer_sources.LayerSource, name: str) -> None:
@@ -54,11 +50,7 @@ class LossesOfTargets:
         self._known: dict[Any, _LossOfTargets] = {}
 
     def of(self, loss_fn: Callable) -> '_LossOfTargets':
-        """Return a loss as a function `(targets, outputs) -> {name: (sum, weight)}` with `results` for `losses.means`.
-
-        Args:
-            loss_fn: see `GPipeLayer.value_and_grad`.
-        """
+        """Return a loss as a function `(targets, outputs) -> {name: (sum, weight)}`, with `results` for its means."""
         key = losses.identity(loss_fn)
         if key not in self._known:
             self._known[key] = _LossOfTargets(loss_fn, self._source)
@@ -85,13 +77,7 @@ class _LossOfTargets:
 
 
 def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches.
-
-    Args:
-        loss_fn: see `GPipeLayer.value_and_grad`.
-        y_true: nest of tensors `[batch, ...]`.
-        sample_weight: tensor `[batch, ...]`, or None.
-    """
+    """Return the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches."""
     targets = [y_true]
     if losses.is_sum(loss_fn):
         targets.append(losses.fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0]))
@@ -101,16 +87,11 @@ def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
                    return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None,
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
-    """Build a training step up to the gradients.
+    """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
     Args:
         loss: what `LossesOfTargets.of` returned.
-        x: nest of tensors `[batch, ...]`.
-        targets: nest of tensors `[batch, ...]`.
-        step: int64 scalar, or None.
-        return_outputs: whether outputs are needed.
-        assign_state: whether to assign moving statistics and other state.
-        loss_scale: scalar, or None.
+        targets: what `targets_of` returned.
 
     Returns:
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
@@ -145,17 +126,7 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
 
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
-    """Build an evaluation step.
-
-    Args:
-        loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-        x: nest of tensors `[batch, ...]`.
-        targets: nest of tensors `[batch, ...]`.
-        read: function that returns the value to use for a Keras variable.
-
-    Returns:
-        Dictionary from name to (sum, weight).
-    """
+    """Build an evaluation step; return the dictionary from name to (sum, weight). See `GPipeLayer.evaluate`."""
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
     execution = grid.execution(work, variable_placement.read_values(grid.stages, read), x, targets)
     execution.run()

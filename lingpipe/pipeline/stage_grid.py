@@ -28,12 +28,6 @@ class MiniBatch:
     what one pipeline of R M micro-batches does, random numbers included. Each weight is on one of the devices that
     have its stage. It is broadcast to the others at the start of a step, and the gradients come back to it. So the
     weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
-
-    Args:
-        executions: one per replica.
-        gradient_sum: how their gradients are summed.
-        loss_scale: scalar by which all gradients of the mean loss are multiplied, or None.
-        group: the pipelines that train together with these replicas.
     """
 
     def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum,
@@ -154,9 +148,7 @@ class StageGrid:
         replica 1     GPU:3     GPU:4     GPU:5
 
     Args:
-        rows: for each replica, the list of its `Stage`s.
         schedule: the `Schedule` of a full training batch of a replica.
-        params: `GPipeLayer.Params()`.
 
     Attributes:
         observer: builds the actions of training steps, or None; see `executor.Work`.
@@ -193,12 +185,7 @@ class StageGrid:
 
     def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
                   targets: Any = None) -> MiniBatch:
-        """Prepare the execution of one mini-batch.
-
-        Args:
-            inputs: nest of tensors `[batch, ...]`.
-            targets: nest of tensors `[batch, ...]` that the loss compares outputs with, or None.
-        """
+        """Prepare the execution of a mini-batch, nests of tensors `[batch, ...]`; without a loss it has no targets."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if work.training:

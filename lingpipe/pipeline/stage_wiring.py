@@ -28,25 +28,12 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Return the `Boundary` of a stage's inputs.
-
-        Args:
-            index: index of the stage.
-            outputs_of: function from a producer to the `Boundary` of its outputs.
-        """
+        """Return the `Boundary` of a stage's inputs, given that of the outputs of each producer."""
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
             loss: Callable | None, training: bool | None, by_layer: bool) -> None:
-        """Trace the next stage.
-
-        Args:
-            given: `Boundary` of `tf.TensorSpec` of the pipeline's inputs.
-            structure: `Structure` of them.
-            targets: nest of `tf.TensorSpec` of the targets that the loss compares with.
-            loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
-            by_layer: whether the backward pass is to be cut at every segment.
-        """
+        """Trace the next stage; see `trace`. `given` and `structure` are those of the pipeline's inputs."""
         def outputs_of(producer: int) -> boundary.Boundary:
             return given if producer < 0 else self.programs[producer].trace.results.outputs
 

@@ -15,19 +15,12 @@ from lingpipe.stages.stage import Stage
 
 
 class Assigned(NamedTuple):
-    """A variable that layers assign.
-
-    Attributes:
-        variable: Keras variable.
-        before: tensor, its value before the batch.
-        value: tensor, the value that was assigned last.
-        device: name of the device that assigned it.
-    """
+    """A Keras variable that layers assign."""
 
     variable: Any
-    before: tf.Tensor
-    value: tf.Tensor
-    device: str
+    before: tf.Tensor  # its value before the batch
+    value: tf.Tensor  # the value that was assigned last
+    device: str  # which assigned it
 
 
 class StepState:
@@ -41,7 +34,6 @@ class StepState:
         stage 1        F0 ┘        F1 ┘
 
     Args:
-        programs: list of their `StageProgram`s.
         values: for each stage its `Variables`, as tensors on its device.
     """
 

@@ -23,10 +23,6 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
                 backward: the pipeline's gradient runs all B actions, that of port k returns the sums of stage k
 
-    Args:
-        inputs: nest of tensors `[batch, ...]`.
-        training: Python boolean; None: the default of each layer.
-
     Returns:
         Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that
         has such layers.
@@ -74,15 +70,7 @@ def _execution(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, v
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
-    """Build the forward actions in evaluation mode, for a loss outside the pipeline.
-
-    Args:
-        inputs: nest of tensors `[batch, ...]` that the first stage takes.
-
-    Returns:
-        Nest of outputs `[batch, ...]` of the last stage, and the list of the means of the losses that layers added, one
-        per stage that has such layers.
-    """
+    """Build the forward actions in evaluation mode, for a loss outside the pipeline; return what `call` returns."""
     work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
     execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
     execution.run()

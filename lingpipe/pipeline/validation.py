@@ -60,13 +60,7 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raise ValueError if the user gives a cut that does not fit.
-
-    Args:
-        partition_by: the field of `GPipeLayer.Params()`.
-        num_layers: number of layers to cut.
-        num_stages: number of partitions to cut them into.
-    """
+    """Raise ValueError if the field partition_by is a list of ends that does not cut the layers into the stages."""
     if not isinstance(partition_by, str):
         exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
 
@@ -84,9 +78,7 @@ def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Itera
     """Raise ValueError if a batch needs programs of several shapes on devices that compile for one shape.
 
     Args:
-        batch: nest of tensors `[batch, ...]` and Nones.
         count: number of micro-batches that the batch gives, in all replicas.
-        devices: names of the devices of the stages.
     """
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
@@ -169,11 +161,7 @@ def _check_choice(field: str, value: Any, choices: list) -> None:
 
 
 def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> None:
-    """Raise ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one.
-
-    Args:
-        layers: the Keras layers whose variables it is to place.
-    """
+    """Raise ValueError inside the scope of a `tf.distribute` strategy, and for variables that were made in one."""
     if tf.distribute.has_strategy():
         raise ValueError(
             f'{name!r} is used in the scope of a {type(tf.distribute.get_strategy()).__name__}, but a pipeline places '
@@ -188,12 +176,7 @@ def refuse_strategies(name: str, layers: Iterable[keras.layers.Layer] = ()) -> N
 
 
 def refuse_forward_mode(name: str, inputs: Any, variables: Iterable[keras.Variable]) -> None:
-    """Raise ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights.
-
-    Args:
-        inputs: nest of tensors.
-        variables: its trainable Keras variables.
-    """
+    """Raise ValueError if a `tf.autodiff.ForwardAccumulator` watches inputs or weights."""
     if not record.could_possibly_record():
         return
     tensors = [leaf for leaf in tf.nest.flatten(inputs) if isinstance(leaf, tf.Tensor)]
