@@ -22,9 +22,7 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
     `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program.
 
     Args:
-        graph: the `FuncGraph` to copy from.
-        values: dictionary from `tensor.ref()` to the tensor that replaces one of its tensors; the results of all copies
-            are added.
+        values: from `tensor.ref()` to the tensor that replaces one of `graph`; the results of all copies are added.
     """
     copies: dict[tf.Operation, tf.Operation] = {}
     for operation in graph.get_operations():
@@ -158,10 +156,7 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the function in the current graph.
-
-        Args:
-            values: dictionary from `feed.ref()` to the tensor to feed, for at least the feeds that the piece needs.
+        """Call the function in the current graph, with a dictionary from `feed.ref()` to the tensor to feed.
 
         Returns:
             Dictionary from `output.ref()` to its value (outputs that are feeds have their value in `values`), and the
@@ -212,10 +207,7 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if gradients are not zero.
-
-    Under two tapes TensorFlow builds second gradients that are not needed, and runs them with zeros.
-    """
+    """Fail at run time if gradients are not zero: under two tapes TensorFlow runs unneeded ones with zeros."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and _is_number(gradient)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -233,11 +225,8 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results.
-
-    A second round finds nothing, and a pipeline calls each piece in many places, so both would only cost seconds of
-    start-up.
-    """
+    """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results."""
+    # A second round finds nothing, and a pipeline calls each piece in many places: both only cost seconds of start-up.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.meta_optimizer_iterations = options.ONE
@@ -284,9 +273,6 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     A backward pass that repeats them keeps less, and is much faster on CPUs. oneDNN's gradient of max pooling needs a
     record of the maxima, which its max pooling writes only in the same graph. TensorFlow's own gradient takes many
     times as long.
-
-    Args:
-        operations: set of operations of one graph.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 

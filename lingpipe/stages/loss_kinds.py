@@ -32,9 +32,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
     """Find the `Kind` of what a loss function returns, or the `call` of a Keras loss.
 
     Args:
-        loss: a `keras.losses.Loss`, or a function `(y_true, outputs)`.
-        y_true: nest of tensors `[batch, ...]` or of their specs.
-        outputs: nest of tensors `[batch, ...]` or of their specs.
+        loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
         variables: list of Keras variables that the loss may not read; None: it may read any.
 
     Raises:
@@ -60,12 +58,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch.
-
-    Args:
-        name: name of the loss, for the message.
-        outputs: nest of tensors `[batch, ...]`.
-    """
+    """Raise NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 

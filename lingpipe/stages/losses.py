@@ -116,9 +116,6 @@ def identity(loss_fn: Callable) -> Any:
     """Return a hashable key that is the same for losses known to compute the same.
 
     Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal only to itself.
-
-    Args:
-        loss_fn: as in `as_metrics`.
     """
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
@@ -192,11 +189,7 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss that averages over a batch, computed as the sum over a micro-batch and its divisor.
-
-    Args:
-        loss: a `keras.losses.Loss` of `Kind.ROWS` or `Kind.MEAN`.
-    """
+    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor."""
 
     def __init__(self, loss: keras.losses.Loss) -> None:
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
@@ -239,24 +232,13 @@ def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] |
     Args:
         sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
         results: what `results_of` returns for the loss function; None: nothing.
-
-    Returns:
-        Dictionary from name to the mean, 0 if nothing was counted, or to the result.
     """
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Add to the metric 'loss' the losses that layers added.
-
-    Args:
-        metrics: dictionary from name to (sum, weight).
-        added: list of pairs (sum, rows), one per stage whose layers add losses.
-
-    Returns:
-        Dictionary like `metrics`, in which the mean of every added loss is added to the mean of 'loss'.
-    """
+    """Return metrics in which the means of losses that layers added, pairs (sum, rows), are in the mean of 'loss'."""
     if not added:
         return metrics
     total, weight = metrics['loss']

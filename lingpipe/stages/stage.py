@@ -38,7 +38,6 @@ class Stage:
           └─────> StageLayers       what they are traced from
 
     Args:
-        device: name of the device that holds the variables and computes.
         sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
             for the pipeline's inputs; None: all outputs of the previous stage, in their own structure.
         jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
@@ -65,11 +64,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return the same stage on another device, for another replica; both share layers, variables and programs.
-
-        Args:
-            device: name of the device, of the same kind.
-        """
+        """Return the same stage on another device of the same kind, for another replica, which shares all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -131,7 +126,6 @@ class Stage:
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
             targets: nest of the targets that `loss` compares the outputs with, on the last stage; () elsewhere.
-            loss: function `(targets, outputs) -> {name: (sum, weight)}` on the last stage; None elsewhere.
             by_layer: whether the backward pass is to be cut at every segment, for recomputation in two levels.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
@@ -173,7 +167,7 @@ class Stage:
 
 
 def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
-    """Return the values that a trace treats as constants: a dictionary from (id of a layer, name of an attribute).
+    """Return the values that a trace treats as constants, by (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
     """

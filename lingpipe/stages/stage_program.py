@@ -149,12 +149,9 @@ class StageProgram:
     pass through it, so that there is only one copy of them.
 
     Args:
-        setting: how functions are built.
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
             targets, () if there is no loss.
-        structure: structure of the inputs.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
-        training: whether layers train.
         by_layer: whether `backward_segment` is needed.
 
     Attributes:
@@ -197,11 +194,7 @@ class StageProgram:
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
     def forward(self, arguments: Arguments, kept: Kept, needed: NeededGradients) -> ForwardResult:
-        """Build the forward action in the current graph.
-
-        Args:
-            needed: what the backward action computes; `NOTHING_NEEDED`: there is none.
-        """
+        """Build the forward action in the current graph; with `NOTHING_NEEDED` it is for no backward action."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,
@@ -212,13 +205,7 @@ class StageProgram:
         return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
 
     def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> PreparedResult:
-        """Build the recomputation of what the forward action did not keep.
-
-        Args:
-            in_flight: what the forward action has left.
-            what: 'residuals', or 'between' for the tensors between segments.
-            needed: what the backward action computes.
-        """
+        """Build the recomputation of residuals, or tensors 'between' segments, that the forward action did not keep."""
         wanted, kept = self._residuals(needed) if what == 'residuals' else self._between(needed), in_flight.residuals
         missing = [tensor for tensor in wanted if tensor.ref() not in kept]
         values, operation = self._call(('recompute', what, len(missing), len(kept), needed), in_flight.values, missing,
@@ -233,7 +220,6 @@ class StageProgram:
             in_flight: what the micro-batch has left so far, with all residuals.
             gradients: those of the differentiable outputs, or of the loss, then of the added losses.
             sums: sums of the gradients of the needed weights over the micro-batches so far.
-            needed: the gradients to compute.
         """
         return self._whole_backward('backward', in_flight, gradients, sums, needed, self._residuals(needed))
 
@@ -278,11 +264,9 @@ class StageProgram:
         """Build the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
-            index: index of the segment.
             in_flight: what the micro-batch has left so far, with all tensors between the segments.
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
             sums: as in `backward`; the result replaces those of this segment's weights.
-            needed: what the stage computes.
         """
         trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
@@ -332,7 +316,6 @@ class StageProgram:
         """Choose what the forward action keeps if it keeps 'selected' tensors; once for each need.
 
         Args:
-            needed: what the backward action computes.
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
                 tensors that exist in any case, to the list of tensors to keep.
         """
