@@ -46,26 +46,14 @@ class BatchStatistics:
         return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
-        """Return the statistics `[3, channels]` of a micro-batch.
-
-        Args:
-            calls: list of `stage_scope.NormCall`, one per call of `norms`.
-        """
+        """Return the statistics `[3, channels]` of a micro-batch, from the calls of `norms`."""
         if not calls:
             return tf.zeros(self.spec.shape, self._dtype)
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combine the statistics of the rows so far and of more rows (Chan, Golub, LeVeque 1979, section 2).
-
-        Args:
-            before: statistics so far `[3, ..., channels]`.
-            new: statistics of the other rows `[3, ..., channels]`.
-
-        Returns:
-            Statistics `[3, ..., channels]` of all rows.
-        """
+        """Combine statistics `[3, ..., channels]` of rows so far and of more (Chan, Golub, LeVeque 1979, section 2)."""
         if not self.norms:
             return before
         count = before[2] + new[2]
@@ -81,8 +69,6 @@ class BatchStatistics:
         Args:
             statistics: statistics of this replica's share of the batch `[3, channels]`.
             read: function that returns the current value of a variable.
-            device: name of the device that computes them.
-            group: the pipelines that train together.
         """
         if not self.norms:
             return []
@@ -102,9 +88,6 @@ class BatchStatistics:
             variables: list of Keras variables, the moving averages of `norms`, in any order.
             averages: list of tensors `[..., channels of the norm]`, their values.
             statistics: statistics of the whole batch `[3, ..., channels]`.
-
-        Returns:
-            List of tensors like `averages`.
         """
         values = {id(variable): average for variable, average in zip(variables, averages)}
         for places in self._rounds():
@@ -145,7 +128,6 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
     all rows. Replicas count by their numbers of values.
 
     Args:
-        statistics: statistics of the rows of one replica `[3, ..., channels]`.
         total: function that sums a tensor over all replicas.
     """
     mean, variance, count = tf.unstack(statistics)

@@ -32,13 +32,9 @@ class Boundary(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The nest that a list of values came from.
+    """The nest that a list of values came from."""
 
-    Attributes:
-        nest: the nest, with True for a value and False for None.
-    """
-
-    nest: Any
+    nest: Any  # with True for a value and False for None
 
     def pack(self, values: Iterable) -> Any:
         """Return the nest with `values` in their places."""
@@ -58,14 +54,7 @@ def structure_of(nest: Any) -> Structure:
 
 
 def unpack(nest: Any) -> Boundary:
-    """Convert a nest to a `Boundary`.
-
-    Args:
-        nest: nest of tensors and Nones.
-
-    Returns:
-        `Boundary` with the masks that Keras layers put on the tensors.
-    """
+    """Convert a nest of tensors and Nones to a `Boundary`, with the masks that Keras layers put on the tensors."""
     values = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
     masks = {position: _mask(value) for position, value in enumerate(values) if _mask(value) is not None}
     return Boundary(values, masks)

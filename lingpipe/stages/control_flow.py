@@ -33,9 +33,6 @@ def until_traced(trace: Callable, *arguments: Any) -> Any:
     """Call a function that traces layers, and call it again whenever a layer turns out to need translation.
 
     Translation takes time, and few layers need it, so the first trace does not translate.
-
-    Args:
-        *arguments: its arguments.
     """
     while True:
         try:

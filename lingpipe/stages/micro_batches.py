@@ -46,7 +46,7 @@ class Positions:
     Args:
         seed_and_step: int64 tensor `[2]`.
         rows: list of the numbers of rows of the micro-batches, integers or scalar tensors.
-        device: name of the device that computes the tensors, or whose host does.
+        device: the device that computes the tensors, or whose host does.
         first: number of the first of these micro-batches in the batch.
     """
 
@@ -76,10 +76,6 @@ class Positions:
 def count(batch: Any, num_micro_batches: int) -> int:
     """Return how many micro-batches a batch gives: M, or its number of rows if that is less, but at least one.
 
-    Args:
-        batch: nest of tensors `[batch, ...]`.
-        num_micro_batches: M.
-
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.
     """
@@ -93,11 +89,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Return the checks, while running, that tensors have the same number of rows; `count` sees known numbers.
-
-    Args:
-        batch: nest of tensors `[batch, ...]` and Nones.
-    """
+    """Return the checks, while running, that tensors have the same number of rows; `count` sees known numbers."""
     tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     if all(_static_rows(tensor) is not None for tensor in tensors):
         return []
@@ -108,11 +100,7 @@ def row_checks(batch: Any) -> list[tf.Operation]:
 
 
 class RowsCheck:
-    """Warns once if the first training batch of a pipeline has fewer rows than the pipeline has micro-batches.
-
-    Args:
-        num_micro_batches: M of a replica.
-    """
+    """Warns once if the first training batch of a pipeline has fewer rows than all replicas have micro-batches."""
 
     def __init__(self, num_micro_batches: int, num_replicas: int) -> None:
         self._num_micro_batches, self._num_replicas = num_micro_batches, num_replicas
@@ -125,11 +113,7 @@ class RowsCheck:
             self._check(rows)
 
     def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
-        """Check a tensor `[batch, ...]` while running, if its number of rows is not known before.
-
-        Args:
-            step: scalar, the number of the step.
-        """
+        """Check a tensor `[batch, ...]` while running, if its number of rows is not known before."""
         if tensor.shape[0] is None and not self._is_done:
             rows = tf.shape(tensor)[0]
             tf.cond((step == 0) & (rows < self._total), lambda: tf.numpy_function(self._check, [rows], []), tf.no_op)
@@ -149,15 +133,7 @@ class RowsCheck:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Split every tensor of a nest along its first dimension.
-
-    Args:
-        batch: nest of tensors `[batch, ...]`, with their Keras masks, and Nones.
-        num_micro_batches: M, as `count` returns it.
-
-    Returns:
-        List of M nests of tensors `[micro_batch, ...]`; an empty micro-batch has one row.
-    """
+    """Split every tensor of a nest, with its Keras mask, along its first dimension; empty parts have one row."""
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
@@ -172,12 +148,7 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Join micro-batches, the inverse of `split`.
-
-    Args:
-        micro_batches: list of nests of tensors `[micro_batch, ...]`.
-        rows: their numbers of rows, as `numbers_of_rows` returns them.
-    """
+    """Join micro-batches, which have the `numbers_of_rows`, the inverse of `split`."""
     return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
 
 
@@ -187,12 +158,7 @@ def are_equal(rows: RowCounts) -> bool:
 
 
 def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
-    """Return the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors.
-
-    Args:
-        batch: nest of tensors `[batch, ...]` and Nones.
-        num_micro_batches: M, as `count` returns it.
-    """
+    """Return the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors."""
     tensor = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     return [end - start for start, end in itertools.pairwise(_ends(tensor, num_micro_batches))]
 
@@ -291,15 +257,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Sum the gradients of one weight.
-
-    Args:
-        parts: list of tensors and `Rows`, at least one.
-        shape: shape of the weight.
-
-    Returns:
-        Tensor, or `tf.IndexedSlices` if all parts are `Rows`.
-    """
+    """Sum the gradients of one weight, tensors and `Rows`: a tensor, or `tf.IndexedSlices` if all are `Rows`."""
     if all(isinstance(part, Rows) for part in parts):
         return tf.IndexedSlices(*join_rows(parts), tf.constant(tuple(shape), tf.int64))
     dense = [tf.math.unsorted_segment_sum(*part, shape[0]) if isinstance(part, Rows) else part for part in parts]

@@ -32,12 +32,7 @@ def _written(graph: tf.Graph, operation: tf.Operation) -> set:
 
 
 def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
-    """Raise ValueError if several stages or replicas use state that they change: nobody would say who is first.
-
-    Args:
-        graphs: list of the graphs of all stages.
-        num_replicas: number of replicas of each stage.
-    """
+    """Raise ValueError if several stages or replicas use state that they change: nobody would say who is first."""
     users = collections.defaultdict(set)
     for stage, graph in enumerate(graphs):
         for outer, _ in graph.captures:
@@ -55,11 +50,7 @@ def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
 
 
 def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
-    """Return the check, if one is needed, that no micro-batch is empty: its one row would change the state.
-
-    Args:
-        rows: numbers of rows of micro-batches: integers, or scalar tensors where they are known only at run time.
-    """
+    """Return the check, if one is needed, that no micro-batch is empty: its one row would change the state."""
     if all(isinstance(count, int) for count in rows):
         return []
     told = ('The batch has fewer rows than num_micro_batches times num_replicas, and a layer changes a variable or '

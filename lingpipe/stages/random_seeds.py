@@ -27,12 +27,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return seed and step as an int64 tensor `[2]`.
-
-        Args:
-            step: number of the step; None: steps are counted here.
-            device: name of the device of the first stage.
-        """
+        """Return seed and step as an int64 tensor `[2]` for a first stage on a device; None: steps are counted here."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -82,11 +77,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment, whose random numbers do not depend on other segments.
-
-        Args:
-            mapping: dictionary from the id of a variable to its value; updated in place.
-        """
+        """Begin a segment, whose random numbers do not depend on others; put them into `mapping`, by variables' ids."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -118,16 +109,11 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds for all generators of a model.
+    """Draw seeds for all generators of a model, an int32 tensor `[count, 2]`.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
-        micro_batch: int64 scalar tensor.
-        count: number of generators.
-        call_index: number of earlier calls of their layers in the model.
-
-    Returns:
-        int32 tensor `[count, 2]`.
+        call_index: number of earlier calls of the generators' layers in the model.
     """
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
@@ -136,17 +122,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draw the seed of a generator that belongs to no layer.
-
-    Args:
-        seed_and_step: int64 tensor `[2]`.
-        micro_batch: int64 scalar tensor.
-        position: place of the segment in the model.
-        number: number of the generator in the segment.
-
-    Returns:
-        int32 tensor `[2]`.
-    """
+    """Draw the seed `[2]` of a generator that belongs to no layer, by its number in the segment at a position."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)

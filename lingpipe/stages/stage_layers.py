@@ -109,9 +109,7 @@ class StageLayers:
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
             values: `Variables` of tensors, in the order of `variables()`.
-            step: int64 scalar tensor, the number of the training step.
             seeds: what `seeds` or `given_seeds` returned, on which all random numbers depend.
-            training: Python boolean; None: the default of each layer.
             by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
         """
@@ -124,12 +122,7 @@ class StageLayers:
         return StageCall(between[-1], between[1:-1], scope, list(scope.added_losses))
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
-        """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own.
-
-        Args:
-            seed_and_step: int64 tensor `[2]`.
-            micro_batch: int64 scalar tensor.
-        """
+        """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own."""
         def draw(call_index: int) -> list:
             drawn = random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
             return [drawn[position] for position in self.seed_positions]

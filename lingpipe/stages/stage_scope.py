@@ -120,12 +120,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin a segment.
-
-        Args:
-            index: its number in the stage.
-            separate: whether its gradients are separate from those of other segments.
-        """
+        """Begin a segment, by its number in the stage, whose gradients may be separate from those of others."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -146,11 +141,7 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a loss that a layer adds; Keras calls this.
-
-        Args:
-            loss: tensor, whose sum counts.
-        """
+        """Record a loss that a layer adds, a tensor whose sum counts; Keras calls this."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
@@ -159,9 +150,6 @@ class StageScope(keras.StatelessScope):
 
         Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
         end of the batch.
-
-        Args:
-            update: pair (variable, new value).
 
         Raises:
             UnreachableError: the value is inside a loop or branch of the layer.
@@ -179,10 +167,7 @@ class StageScope(keras.StatelessScope):
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
         """Raise UnreachableError if a tensor is inside a loop or branch, which only its results can leave.
 
-        Args:
-            tensor: the tensor.
-            what: what the layer does, for the message.
-            advice: what the user can do about it.
+        The message says what the layer does, and what the user can do about it.
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise control_flow.UnreachableError(

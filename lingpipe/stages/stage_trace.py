@@ -28,12 +28,7 @@ class Setting(NamedTuple):
     number: int
 
     def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return the `collectives.Replica` that layers work for; None if there is only one.
-
-        Args:
-            index: int64 scalar tensor, the number of the replica.
-            micro_batch: int64 scalar tensor, the number of the micro-batch in it.
-        """
+        """Return the `collectives.Replica` that layers work for, by its number; None if there is only one."""
         if self.num_replicas == 1:
             return None
         return collectives.Replica(
@@ -117,7 +112,6 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         by_layer: whether gradients between the segments are needed.
-        traces: list to append to.
     """
 
     def function(inputs: Any, targets: Any, values: Any, position: tf.Tensor) -> None:
@@ -154,14 +148,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch.
-
-    It may be 0 if it is known only at run time. The micro-batch then has one row, which does not count.
-
-    Args:
-        count: int64 scalar tensor.
-        inputs: `Boundary` of the stage's inputs.
-    """
+    """Number of rows of a micro-batch; if it is 0, which only a run shows, there is one row, which does not count."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count

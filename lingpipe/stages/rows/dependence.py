@@ -48,15 +48,10 @@ class Value:
 
 
 class Results(NamedTuple):
-    """What `of_function` finds.
-
-    Attributes:
-        values: list of `Value`, the results.
-        graph: the `tf.Graph` of one of the two traces.
-    """
+    """What `of_function` finds."""
 
     values: list[Value]
-    graph: Any
+    graph: Any  # of one of the two traces
 
 
 def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
