@@ -57,16 +57,9 @@ def _reduced(node: Node, lost: Callable[[int], Dependence]) -> Dependence:
         return lost(value.power)
     if value.power and node.operation.type not in ('Sum', 'Mean'):
         return MIXED
-    before = 0 if node.get('keep_dims') else sum(axis < value.axis for axis in axes)
+    is_kept = node.operation.type not in _ARG and node.get('keep_dims')
+    before = 0 if is_kept else sum(axis < value.axis for axis in axes)
     return value._replace(axis=value.axis - before)
-
-
-def _arg(node: Node) -> Dependence:
-    """Reduce one dimension, which is not kept."""
-    value, axes = node.given[0], axes_of(node)
-    if not only_rows(node, 0) or not axes or value.axis in axes:
-        return MIXED
-    return value._replace(axis=value.axis - sum(axis < value.axis for axis in axes))
 
 
 def _along_last(node: Node) -> Dependence:
@@ -134,6 +127,7 @@ _ELEMENT_WISE = (
     'Real Reciprocal Relu Relu6 RightShift LeftShift Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh '
     'Softplus Softsign Sqrt Square SquaredDifference Tan Tanh TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ZerosLike '
     'BiasAdd Bitcast StringLower StringUpper StringLength StringToHashBucketFast').split()
+_ARG = ('ArgMax', 'ArgMin')  # they never keep the dimension
 _LAST = {'FFT2D': 2, 'IFFT2D': 2, 'RFFT2D': 2, 'FFT3D': 3, 'MatrixInverse': 2, 'Cholesky': 2, 'MatrixDeterminant': 2,
          'SelfAdjointEigV2': 2, 'Svd': 2, 'MatrixDiagPartV3': 2, 'MatrixBandPart': 2, 'Qr': 2}
 
@@ -146,9 +140,8 @@ RULES: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(('Add', 'AddV2', 'AddN', 'Sub'), added),
     'Sum': functools.partial(_reduced, lost=lambda power: Dependence(Form.SUM, power)),
     'Mean': functools.partial(_reduced, lost=lambda power: Dependence(Form.SUM, power - 1)),
-    **dict.fromkeys(('Max', 'Min', 'Prod', 'Any', 'All', 'EuclideanNorm'),
+    **dict.fromkeys(('Max', 'Min', 'Prod', 'Any', 'All', 'EuclideanNorm', *_ARG),
                     functools.partial(_reduced, lost=lambda power: MIXED)),
-    **dict.fromkeys(('ArgMax', 'ArgMin'), _arg),
     **dict.fromkeys(('Softmax', 'LogSoftmax', 'SoftmaxCrossEntropyWithLogits', 'SparseSoftmaxCrossEntropyWithLogits',
                      'TopKV2', 'InTopKV2', 'FFT', 'IFFT', 'RFFT', *_LAST), _along_last),
     **dict.fromkeys((
