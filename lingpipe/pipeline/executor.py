@@ -46,24 +46,15 @@ class Work(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The micro-batches of a batch that one replica works on.
+    """The micro-batches of a batch that one replica works on."""
 
-    Attributes:
-        parts: list of nests of tensors `[micro_batch, ...]`, the inputs of the pipeline.
-        targets: for each of them, the nest of tensors that the loss compares with; () if there is no loss.
-        rows: for each of them, its number of rows; 0 if it is empty and has one row that does not count.
-        positions: their numbers in the batch; other replicas have others.
-        equal_rows: whether the micro-batches of all replicas are known to have the same number of rows.
-        is_whole_batch: whether there is one micro-batch, and no other replica has a part of the batch.
-    """
-
-    parts: list
-    targets: list
-    rows: micro_batches.RowCounts
-    positions: micro_batches.Positions
+    parts: list  # nests of tensors `[micro_batch, ...]`, the inputs of the pipeline
+    targets: list  # for each part, the nest of tensors that the loss compares with; () if there is no loss
+    rows: micro_batches.RowCounts  # for each part; 0 if it is empty and has one row that does not count
+    positions: micro_batches.Positions  # their numbers in the batch; other replicas have others
     replica: int
-    equal_rows: bool
-    is_whole_batch: bool
+    equal_rows: bool  # whether the micro-batches of all replicas are known to have the same number of rows
+    is_whole_batch: bool  # whether there is one micro-batch, and no other replica has a part of the batch
 
 
 class Execution:

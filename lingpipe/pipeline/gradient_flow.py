@@ -207,19 +207,12 @@ class LossFactors:
 
 
 class StageGradients(NamedTuple):
-    """Gradients of the weights of one stage on one device.
+    """Gradients of the weights of one stage on one device."""
 
-    Attributes:
-        variables: list of the trainable Keras variables.
-        gradients: list of tensors, one per variable; `tf.IndexedSlices` as in Keras if rows were looked up.
-        regularization: scalar, the sum of their regularisers.
-        squared_norm: scalar, the sum of squares of all gradients; clipping needs nothing else from a stage.
-    """
-
-    variables: list
-    gradients: list
-    regularization: tf.Tensor
-    squared_norm: tf.Tensor
+    variables: list  # the trainable Keras variables
+    gradients: list  # tensors, one per variable; `tf.IndexedSlices` as in Keras if rows were looked up
+    regularization: tf.Tensor  # scalar, the sum of their regularisers
+    squared_norm: tf.Tensor  # scalar, the sum of squares of all gradients; clipping needs nothing else from a stage
 
 
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,

@@ -10,15 +10,10 @@ from lingpipe.private_api import masking
 
 
 class Boundary(NamedTuple):
-    """The tensors that one stage sends to another for one micro-batch.
+    """The tensors that one stage sends to another for one micro-batch."""
 
-    Attributes:
-        values: list of tensors `[micro_batch, ...]`.
-        masks: dictionary from a position in `values` to the boolean Keras mask of that tensor.
-    """
-
-    values: list
-    masks: dict
+    values: list  # tensors `[micro_batch, ...]`
+    masks: dict  # from a position in `values` to the boolean Keras mask of that tensor
 
     @property
     def differentiable_positions(self) -> list[int]:

@@ -222,33 +222,20 @@ def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
 
 
 class Rows(NamedTuple):
-    """Gradient of a weight, such as an embedding, of which only some rows were looked up, as in `tf.IndexedSlices`.
+    """Gradient of a weight, such as an embedding, of which only some rows were looked up, as in `tf.IndexedSlices`."""
 
-    Attributes:
-        values: tensor `[lookups, ...]`.
-        indices: tensor `[lookups]`, the row of each lookup; a row that was looked up twice occurs twice.
-    """
-
-    values: tf.Tensor
-    indices: tf.Tensor
+    values: tf.Tensor  # `[lookups, ...]`
+    indices: tf.Tensor  # `[lookups]`, the row of each lookup; a row that was looked up twice occurs twice
 
 
 class Sums(NamedTuple):
-    """Results of a run of the pipeline, as sums over the batch.
+    """Results of a run of the pipeline, as sums over the batch."""
 
-    Attributes:
-        metrics: dictionary from name to (sum, weight), on the last stage.
-        losses: for each stage whose layers add losses, the pair (sum, rows).
-        weights: for each stage, the list of the Keras variables that a loss depends on.
-        weight_gradients: for each stage, the list of the sums of their gradients, or of all micro-batches' `Rows`.
-        input_gradients: for each micro-batch, the gradients of its differentiable inputs; empty unless requested.
-    """
-
-    metrics: dict
-    losses: list
-    weights: list
-    weight_gradients: list
-    input_gradients: list
+    metrics: dict  # from name to (sum, weight), on the last stage
+    losses: list  # for each stage whose layers add losses, the pair (sum, rows)
+    weights: list  # for each stage, the list of the Keras variables that a loss depends on
+    weight_gradients: list  # for each stage, the list of the sums of their gradients, or of all micro-batches' `Rows`
+    input_gradients: list  # for each micro-batch, those of its differentiable inputs; empty unless requested
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:

@@ -12,15 +12,10 @@ from lingpipe.stages import batch_statistics, boundary, control_flow, random_see
 
 
 class Variables(NamedTuple):
-    """One stage's variables, or as many values for them, by role.
+    """One stage's variables, or as many values for them, by role."""
 
-    Attributes:
-        weights: trainable variables.
-        state: other variables that layers read and may change, in the order of the forward actions; not seeds.
-    """
-
-    weights: list
-    state: list
+    weights: list  # trainable
+    state: list  # others that layers read and may change, in the order of the forward actions; not seeds
 
     def map(self, function: Callable[[Any], Any]) -> 'Variables':
         """Return the same parts with `function` applied to every entry."""
@@ -45,19 +40,12 @@ class LayerSegment:
 
 
 class StageCall(NamedTuple):
-    """What a stage computes from one micro-batch.
+    """What a stage computes from one micro-batch."""
 
-    Attributes:
-        outputs: nest of tensors.
-        between: list of nests, the tensors between each segment and the next.
-        scope: the `stage_scope.StageScope`, which knows what was read and assigned.
-        losses: list of tensors that layers added with `add_loss` or by activity regularisers; the sum of each counts.
-    """
-
-    outputs: Any
-    between: list
-    scope: stage_scope.StageScope
-    losses: list
+    outputs: Any  # nest of tensors
+    between: list  # nests of tensors, between each segment and the next
+    scope: stage_scope.StageScope  # which knows what was read and assigned
+    losses: list  # tensors that layers added with `add_loss` or by activity regularisers; the sum of each counts
 
 
 class StageLayers:

@@ -39,15 +39,10 @@ class Arguments(NamedTuple):
 
 
 class NeededGradients(NamedTuple):
-    """The gradients that a step needs from the backward action of a stage.
+    """The gradients that a step needs from the backward action of a stage."""
 
-    Attributes:
-        inputs: positions in `Trace.input_gradients`: inputs that depend on trained weights of earlier stages.
-        weights: positions in `Trace.weights`: weights that a loss depends on.
-    """
-
-    inputs: tuple[int, ...]
-    weights: tuple[int, ...]
+    inputs: tuple[int, ...]  # positions in `Trace.input_gradients`: inputs that depend on trained weights before
+    weights: tuple[int, ...]  # positions in `Trace.weights`: weights that a loss depends on
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""
@@ -89,15 +84,11 @@ class ForwardResult(NamedTuple):
 
 
 class PreparedResult(NamedTuple):
-    """What comes before the end of a backward action makes: a recomputation, or the first half of a split one.
-
-    Attributes:
-        input_gradients: gradients of the needed inputs; none of a recomputation.
-    """
+    """What a recomputation, or the first half of a split backward action, makes."""
 
     operation: tf.Operation | None
     in_flight: InFlight
-    input_gradients: list[tf.Tensor] = []
+    input_gradients: list[tf.Tensor] = []  # those of the needed inputs; none of a recomputation
 
 
 class BackwardResult(NamedTuple):

@@ -40,35 +40,21 @@ def _require_arguments(scope: 'StageScope', results: Any, arguments: Any) -> Non
 
 
 class NormCall(NamedTuple):
-    """One call of a batch norm that normalised with the statistics of its inputs.
+    """One call of a batch norm that normalised with the statistics of its inputs, `[channels]`."""
 
-    Attributes:
-        norm: the `keras.layers.BatchNormalization`.
-        mean: tensor `[channels]`.
-        variance: tensor `[channels]`.
-        count: tensor `[channels]`, the number of values that they were computed from: those that the mask keeps.
-        is_masked: whether there is a mask.
-    """
-
-    norm: Any
+    norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
     variance: tf.Tensor
-    count: tf.Tensor
+    count: tf.Tensor  # the number of values that they were computed from: those that the mask keeps
     is_masked: bool
 
 
 class Version(NamedTuple):
-    """A value of a trainable variable that layers read: the initial one, and one more after each assignment.
+    """A value of a trainable variable that layers read: the initial one, and one more after each assignment."""
 
-    Attributes:
-        variable: Keras variable.
-        value: tensor, whose gradient is a part of the gradient of the variable.
-        segment: index of the segment that reads it; -1: any segment may.
-    """
-
-    variable: Any
-    value: tf.Tensor
-    segment: int
+    variable: Any  # of Keras
+    value: tf.Tensor  # whose gradient is a part of the gradient of the variable
+    segment: int  # index of the segment that reads it; -1: any segment may
 
 
 class StageScope(keras.StatelessScope):

@@ -11,21 +11,13 @@ from lingpipe.stages import batch_statistics, boundary, losses, micro_batches, s
 
 
 class Setting(NamedTuple):
-    """Settings of the functions of a stage, and the replicas that have the stage.
+    """Settings of the functions of a stage, and the replicas that have the stage."""
 
-    Attributes:
-        jit_compile: whether XLA compiles each function.
-        is_inlined: whether functions become a part of the program that calls them.
-        is_static: whether the device runs only compiled programs.
-        num_replicas: number of replicas that train together.
-        number: what `collectives.new_stage` returned for the stage.
-    """
-
-    jit_compile: bool
-    is_inlined: bool
-    is_static: bool
-    num_replicas: int
-    number: int
+    jit_compile: bool  # whether XLA compiles each function
+    is_inlined: bool  # whether functions become a part of the program that calls them
+    is_static: bool  # whether the device runs only compiled programs
+    num_replicas: int  # of those that train together
+    number: int  # what `collectives.new_stage` returned for the stage
 
     def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
         """Return the `collectives.Replica` that layers work for, by its number; None if there is only one."""
