@@ -36,7 +36,9 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs: list) -> tf.Operation:
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
-    _bring_functions(graph, target, attributes.values())
+    for name in _functions_of(attributes.values()):
+        if not target._is_function(name):
+            target._add_function_recursive(graph._get_function(name))
     with tf.control_dependencies(control_inputs):
         return target.create_op(
             operation.type, [values[tensor.ref()] for tensor in operation.inputs],
@@ -47,12 +49,6 @@ def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs
 def _attributes_of(operation: tf.Operation) -> dict:
     """Return the attributes that a copy of an operation also has."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
-
-
-def _bring_functions(source: tf.Graph, target: tf.Graph, attributes: Iterable) -> None:
-    for name in _functions_of(attributes):
-        if not target._is_function(name):
-            target._add_function_recursive(source._get_function(name))
 
 
 def _functions_of(attributes: Iterable) -> set[str]:
