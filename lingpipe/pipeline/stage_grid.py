@@ -104,7 +104,7 @@ class MiniBatch:
 
     @property
     def state(self) -> step_state.StepState:
-        """The variables of the first replica, which are those of all but for statistics and assigned state."""
+        """The variables in the first replica, which others share but for statistics and what layers assign."""
         return self._first.state
 
     def fork(self) -> 'MiniBatch':

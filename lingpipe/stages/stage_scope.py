@@ -106,7 +106,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin a segment, by its number in the stage, whose gradients may be separate from those of others."""
+        """Begin a segment, by its number in the stage, whose gradients may be separate from others."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
