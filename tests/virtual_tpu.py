@@ -1,5 +1,6 @@
 """A TPU system that does not exist: real strategies trace over it, and virtual CPU devices hold their variables."""
 
+import contextlib
 from unittest import mock
 
 import numpy as np
@@ -7,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.tpu import tpu_system_metadata
 
+from lingpipe.devices import device_kinds
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 
 HOST = '/job:localhost/replica:0/task:0/device:CPU:0'
@@ -75,3 +77,17 @@ def core_program(p, cores, spec):
         task = p.Instantiate()
         task.body.build_from_specs(tf.TensorSpec(spec.shape, spec.dtype))
     return logical_cores.CoreTrainProgram(task, p.train, cores)
+
+
+@contextlib.contextmanager
+def pretend_tpus(devices):
+    """Let TPUs' rule of compiling everything hold for some CPU devices inside the `with` block."""
+    must_compile, pretended = device_kinds.must_compile, set(map(_full_name, devices))
+    with mock.patch.object(device_kinds, 'must_compile',
+                           lambda device: must_compile(device) or _full_name(device) in pretended):
+        yield
+
+
+def _full_name(device):
+    here = tf.DeviceSpec(job='localhost', replica=0, task=0)
+    return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()

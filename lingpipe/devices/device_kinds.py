@@ -1,8 +1,7 @@
 """The requirements of each kind of device on graphs, and the devices of this machine."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,14 +11,13 @@ from lingpipe import hyperparams
 
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
-_pretended: list[str] = []
 _process = ''  # prefix of the devices of other processes that stages use
 _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
     """Return whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations."""
-    return kind_of(device) == 'TPU' or bool(_pretended) and _full_name(device) in map(_full_name, _pretended)
+    return kind_of(device) == 'TPU'
 
 
 def is_logical_core(device: str) -> bool:
@@ -49,21 +47,6 @@ def kind_of(device: str | None) -> str | None:
         return tf.DeviceSpec.from_string(device or '').device_type
     except ValueError:
         return None
-
-
-@contextlib.contextmanager
-def pretend_tpus(devices: Sequence[str]) -> Iterator[None]:
-    """Make `must_compile` treat devices as TPUs inside the `with` block, to test programs for TPUs on a CPU."""
-    _pretended.extend(devices)
-    try:
-        yield
-    finally:
-        del _pretended[len(_pretended) - len(devices):]
-
-
-def _full_name(device: str) -> str:
-    here = tf.DeviceSpec(job='localhost', replica=0, task=0)
-    return here.make_merged_spec(tf.DeviceSpec.from_string(device)).to_string()
 
 
 def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
+from tests import virtual_tpu
 
 
 @pytest.mark.parametrize('device, expected', [
@@ -23,7 +24,7 @@ def operations_of_a_call(function, *arguments):
 
 def test_a_few_operations_become_one_compiled_call_on_a_tpu_only():
     assert {operation.type for operation in operations_of_a_call(tf.zeros, [2])} == {'Const'}
-    with device_kinds.pretend_tpus(['CPU:1']):
+    with virtual_tpu.pretend_tpus(['CPU:1']):
         call, = operations_of_a_call(tf.zeros, [2])
     assert call.get_attr('_XlaMustCompile')
 
@@ -36,7 +37,7 @@ def test_the_host_computes_initial_values_for_a_tpu():
         made_on.append(value.device)
         return value
 
-    with device_kinds.pretend_tpus(['CPU:3']), variable_placement.creating_on('CPU:3'):
+    with virtual_tpu.pretend_tpus(['CPU:3']), variable_placement.creating_on('CPU:3'):
         variable = tf.Variable(initial_value)
     assert made_on[0].endswith('CPU:0') and variable.device.endswith('CPU:3')
     assert variable.numpy().tolist() == [1.0, 1.0]

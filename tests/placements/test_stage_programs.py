@@ -4,11 +4,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lingpipe.devices import device_kinds
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import train_program
-from tests import needs
+from tests import needs, virtual_tpu
 from tests.closeness import assert_close
 from tests.tiny_tasks import TASKS
 
@@ -60,7 +59,7 @@ def on_stage(operation, device):
     ('amoebanet', {}), ('transformer', {'schedule': 'zb_h1', 'recompute': 'none'}),
     ('transformer', {'schedule': '1f1b', 'recompute': 'layer'})])
 def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
-    with device_kinds.pretend_tpus(STAGES):
+    with virtual_tpu.pretend_tpus(STAGES):
         graph = training_graph(*make_program(kind, **fields))
     library = {function.signature.name: function for function in graph.as_graph_def().library.function}
     for device in STAGES:
@@ -76,7 +75,7 @@ def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
 @needs.xla_on_cpus
 def test_compiled_steps_equal_those_that_are_not():
     expected = train(*make_program('transformer'))
-    with device_kinds.pretend_tpus(STAGES):
+    with virtual_tpu.pretend_tpus(STAGES):
         actual = train(*make_program('transformer'))
     assert_close(actual, expected)
 
@@ -84,7 +83,7 @@ def test_compiled_steps_equal_those_that_are_not():
 @needs.xla_on_cpus
 def test_random_numbers_and_averages_equal_compiled_partitions():
     expected = train(*make_program('convolution', dropout_rate=0.5, jit_compile=True))
-    with device_kinds.pretend_tpus(STAGES):
+    with virtual_tpu.pretend_tpus(STAGES):
         actual = train(*make_program('convolution', dropout_rate=0.5))
     assert_close(actual, expected)
 
@@ -98,7 +97,7 @@ def dense_pipe(num_micro_batches=4, **fields):
 
 @pytest.mark.parametrize('rows', [6, None])
 def test_a_batch_that_micro_batches_do_not_divide_is_refused(rows):
-    with device_kinds.pretend_tpus(STAGES):
+    with virtual_tpu.pretend_tpus(STAGES):
         pipe = dense_pipe()
         pipe.build((None, 3))
         call = tf.function(lambda x: pipe(x, training=True), autograph=False)
@@ -109,7 +108,7 @@ def test_a_batch_that_micro_batches_do_not_divide_is_refused(rows):
 def test_optimizers_with_variables_that_no_weight_owns_are_refused():
     p, batch = TASKS['transformer'](0.0)
     p.train.optimizer = KerasParams(keras.optimizers.Nadam)
-    with device_kinds.pretend_tpus(STAGES):
+    with virtual_tpu.pretend_tpus(STAGES):
         task = p.Instantiate()
         task.body.build_from_specs(tf.TensorSpec(batch[0].shape, batch[0].dtype))
         with pytest.raises(ValueError, match='Nadam keeps .* which a TPU cannot hold. Choose another'):
