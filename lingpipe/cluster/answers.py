@@ -1,21 +1,73 @@
-"""Which other processes of a cluster answer, and waits until they do.
+"""Whether this process can listen at its port, which other processes of a cluster answer, and waits for both.
 
 TensorFlow itself would wait for a missing process without end, without its name, and deaf to signals.
 """
 
+import contextlib
+import errno
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
-from lingpipe.cluster import cluster_config, ports, waits
+from lingpipe.cluster import cluster_config, waits
 
+SECONDS_TO_WAIT = 300  # for other processes, and for a port that one of an earlier run still holds
 SECONDS_BETWEEN_TRIES = .2
-_SECONDS = 5
+_SECONDS_TO_CONNECT, _SECONDS_TO_ANSWER = 1, 5
+_MOST_CALLERS = 4096
 
 
-def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS) -> list[str]:
+def is_open(address: str) -> bool:
+    """Return whether something listens at 'host:port'."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(cluster_config.host_and_port(address), timeout=_SECONDS_TO_CONNECT).close()
+        return True
+    return False
+
+
+def check_port(config: cluster_config.ClusterConfig) -> None:
+    """Wait until a server can listen, as `listening`; TensorFlow only says 'Could not start gRPC server'."""
+    listening(config).close()
+
+
+def listening(config: cluster_config.ClusterConfig) -> socket.socket:
+    """Return a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
+
+    Raises:
+        RuntimeError: the port stays taken; the message says what to do.
+    """
+    _, port = cluster_config.host_and_port(config.address)
+    dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
+    everywhere = dualstack if socket.has_dualstack_ipv6() else {}
+    deadline, has_warned = time.monotonic() + SECONDS_TO_WAIT, False
+    while True:
+        try:
+            return socket.create_server(('', port), backlog=_MOST_CALLERS, **everywhere)
+        except OSError as error:
+            sentence = taken_port(config, os.strerror(error.errno or 0))
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise RuntimeError(sentence) from error
+        if not has_warned:
+            logging.warning('%s Until then this process waits, %g s at most.', sentence, SECONDS_TO_WAIT)
+            has_warned = True
+        time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
+    """Return why a server cannot listen, in the system's words, and what to do."""
+    _, port = cluster_config.host_and_port(config.address)
+    return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
+            f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
+            'TF_CONFIG).')
+
+
+def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
     """Ask all other processes whether they compute, all at once.
 
     Returns:
@@ -33,7 +85,7 @@ def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS
 
 def _ask(config, name, seconds, answering):
     address = config.address_of(name)
-    if not ports.is_open(address):
+    if not is_open(address):
         return
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device], operation_timeout_in_ms=int(1000 * seconds))
@@ -55,7 +107,7 @@ def silence_in_words(config: cluster_config.ClusterConfig) -> str:
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Wait until enough workers answer, for at most `ports.SECONDS_TO_WAIT`.
+    """Wait until enough workers answer, for at most `SECONDS_TO_WAIT`.
 
     Args:
         find_missing: function that returns the names of the workers that do not answer now.
@@ -70,9 +122,9 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
     begin, missing = time.monotonic(), find_missing()
     with waits.Wait('the workers', 0, details=lambda: f'No answer came from {config.in_words(missing)}.'):
         while not is_enough(missing, time.monotonic() - begin):
-            if time.monotonic() - begin > ports.SECONDS_TO_WAIT:
+            if time.monotonic() - begin > SECONDS_TO_WAIT:
                 raise ConnectionError(
-                    f'After {ports.SECONDS_TO_WAIT:.0f} s there is no answer from {config.in_words(missing)}, of '
+                    f'After {SECONDS_TO_WAIT:.0f} s there is no answer from {config.in_words(missing)}, of '
                     f'{config.num_workers} workers. Check that each is running the same command with its own task, '
                     'that the addresses are right, and that no firewall blocks them.')
             time.sleep(SECONDS_BETWEEN_TRIES)
@@ -84,8 +136,8 @@ def connecting(config: cluster_config.ClusterConfig, seconds: float | None = Non
     """Return the scope in which TensorFlow connects this process to the others.
 
     Args:
-        seconds: the limit; None: `ports.SECONDS_TO_WAIT`.
+        seconds: the limit; None: `SECONDS_TO_WAIT`.
     """
-    limit = ports.SECONDS_TO_WAIT if seconds is None else seconds
+    limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))

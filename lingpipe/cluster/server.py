@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from lingpipe.cluster import child_process, cluster_config, messages, ports
+from lingpipe.cluster import answers, child_process, cluster_config, messages
 
 _SIGNAL = -1  # beside the exit codes that arrive from the chief
 _SECONDS_TO_NOTICE = .2
@@ -44,7 +44,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     Raises:
         RuntimeError: the port stays taken; the message says what to do.
     """
-    ports.check(config)
+    answers.check_port(config)
     events: queue.SimpleQueue[int] = queue.SimpleQueue()
     _catch_signals(events)
     server = _start(config, num_cpu_devices, use_gpus, use_all_cores)
@@ -71,7 +71,7 @@ def _after_signal(config, target, is_replaceable, events):
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     end = time.monotonic() + _SECONDS_TO_LEAVE
     while (event := _next(events, _SECONDS_BETWEEN_LOOKS)) is None and time.monotonic() < end:
-        if not ports.is_open(config.jobs['chief'][0]):
+        if not answers.is_open(config.jobs['chief'][0]):
             return _next(events, _SECONDS_TO_CLOSE)  # its last word may have come just now
     return event
 
@@ -79,7 +79,7 @@ def _after_signal(config, target, is_replaceable, events):
 def _has_others(config):
     """Return whether another worker serves, over which training can continue."""
     others = [name for name in config.tasks('worker') if name != config.task]
-    return any(ports.is_open(config.address_of(name)) for name in others)
+    return any(answers.is_open(config.address_of(name)) for name in others)
 
 
 def _catch_signals(events):
@@ -106,7 +106,7 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
         return tf.distribute.Server(
             tf.train.ClusterSpec(config.jobs), job_name=config.task_type, task_index=config.task_index, config=settings)
     except tf.errors.UnknownError as error:
-        raise RuntimeError(ports.in_words(config, str(error).splitlines()[0])) from error
+        raise RuntimeError(answers.taken_port(config, str(error).splitlines()[0])) from error
 
 
 def _await_end(config, target, events):

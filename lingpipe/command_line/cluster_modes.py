@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from absl import flags
 
 from lingpipe import hyperparams
-from lingpipe.cluster import cluster_config, launchers, messages, ports, server, tpu_slice, watchdog
+from lingpipe.cluster import answers, cluster_config, launchers, messages, server, tpu_slice, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -118,7 +118,7 @@ def _run_on_slice(params, datasets, given, started):
 def _server_of_host(config):
     """Run the server of the chief's own host."""
     for task_type in ('chief', 'worker'):
-        ports.check(config._replace(task_type=task_type))
+        answers.check_port(config._replace(task_type=task_type))
     process = tpu_slice.start_server([sys.executable, *sys.orig_argv[1:]])
     try:
         yield

@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.cluster import answers, cluster_config, ports, waits
+from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.pipeline import validation
 from lingpipe.placements import pipeline_hosts
@@ -98,7 +98,7 @@ class Roster:
     def _tell_wait(self, silent):
         is_patience = self.num_devices is not None and len(silent) < self._all.num_workers
         limit = (f' for {self._patience:g} s (--replace_after_seconds)' if is_patience else
-                 f', for {ports.SECONDS_TO_WAIT} s at most')
+                 f', for {answers.SECONDS_TO_WAIT} s at most')
         _say(f'No answer from {self._all.in_words(silent)}: waiting{limit}.')
 
     def _tell_change(self, silent):

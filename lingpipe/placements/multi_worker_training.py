@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import answers, child_process, cluster_config, ports, waits
+from lingpipe.cluster import answers, child_process, cluster_config, waits
 from lingpipe.partition import balancing
 from lingpipe.placements import local, multi_worker
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -109,10 +109,10 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
     def find_missing():
-        missing[:] = [name for name in missing if not ports.is_open(config.address_of(name))]
+        missing[:] = [name for name in missing if not answers.is_open(config.address_of(name))]
         return list(missing)
 
-    with ports.listening(config):  # until all others have seen it, or TensorFlow's server there
+    with answers.listening(config):  # until all others have seen it, or TensorFlow's server there
         answers.await_workers(config, find_missing)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import patches
-from lingpipe.cluster import answers, child_process, cluster_config, ports, watchdog
+from lingpipe.cluster import answers, child_process, cluster_config, watchdog
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.optimizers import training_optimizer
@@ -206,7 +206,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     numbers = body.num_partitions, body.num_replicas
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
     device_kinds.use_virtual_devices(num_devices)  # CPU devices: evaluation needs them if there are no GPUs
-    ports.check(config)
+    answers.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
     servers = ParameterServers(config, update, max_staleness, timeout_seconds, batches_from)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.cluster import answers, cluster_config, ports
+from lingpipe.cluster import answers, cluster_config
 from lingpipe.devices import device_kinds
 from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
@@ -33,7 +33,7 @@ def connect(config: cluster_config.ClusterConfig) -> None:
         ConnectionError: workers cannot be reached; the message names them.
         RuntimeError: the port of this chief stays taken.
     """
-    ports.check(config)
+    answers.check_port(config)
     # The chief has no stages, but TensorFlow would take the memory of its GPUs.
     tf.config.set_visible_devices([], 'GPU')
     wait_for_all(config)

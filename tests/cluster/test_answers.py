@@ -1,18 +1,19 @@
-"""Workers that do not answer are waited for and named."""
+"""Workers that do not answer, and a port that is taken, are waited for and named."""
 
 import functools
+import logging
 import socket
 import threading
 
 import pytest
 
-from lingpipe.cluster import answers, cluster_config, ports, waits
+from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.placements import pipeline_hosts
 
 
 @pytest.fixture(name='at_once')
 def at_once_fixture(monkeypatch):
-    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0)
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 0)
 
 
 def test_enough_workers_end_the_wait(monkeypatch):
@@ -59,3 +60,27 @@ def test_connections_that_do_not_come_are_named(monkeypatch):
         assert event.wait(30)
     assert told[0].startswith('Waited 0.2 s for connections to worker:0 (b:2), worker:1 (c:3), ps:0 (d:4). '
                               'No answer came from worker:1. See that ')
+
+
+@pytest.fixture(name='taken')
+def taken_fixture():
+    """Yield a socket that listens, and the configuration of a worker whose port it holds."""
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        address = f'127.0.0.1:{taken.getsockname()[1]}'
+        yield taken, cluster_config.ClusterConfig({'worker': [address]}, 'worker', 0)
+
+
+def test_a_port_is_used_once_it_is_free(taken, caplog, monkeypatch):
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 30)
+    holder, config = taken
+    threading.Timer(.5, holder.close).start()
+    with caplog.at_level(logging.WARNING), answers.listening(config) as listener:
+        assert f'127.0.0.1:{listener.getsockname()[1]}' == config.address
+    [record] = caplog.records
+    assert 'worker:0 cannot serve at port' in record.getMessage() and 'waits, 30 s at most' in record.getMessage()
+
+
+def test_a_port_that_stays_taken_is_an_error(taken, monkeypatch):
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', .1)
+    with pytest.raises(RuntimeError, match='Address already in use.*or give this task another port'):
+        answers.check_port(taken[1])

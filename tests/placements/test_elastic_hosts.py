@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from lingpipe.cluster import answers, cluster_config, ports
+from lingpipe.cluster import answers, cluster_config
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.placements import elastic_hosts, pipeline_hosts
 from lingpipe.training import logdir
@@ -71,7 +71,7 @@ def test_a_run_begins_only_once_all_workers_are_there(make):
 
 
 def test_a_worker_that_never_came_is_named(make, monkeypatch):
-    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0)
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 0)
     with pytest.raises(ConnectionError, match=r'^After 0 s there is no answer from worker:1 \(c:3\), of 3 workers\.'):
         make(['worker:1'])
 
@@ -121,7 +121,7 @@ def test_a_worker_left_out_takes_part_again_once_it_answers(make, asked, capsys)
 
 def test_nobody_is_left_out_where_nobody_would_remain(make, asked, monkeypatch, capsys):
     made = make([])
-    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0)
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 0)
     asked.silent = [['worker:0', 'worker:1', 'worker:2']]
     with pytest.raises(ConnectionError, match='worker:0.*worker:1.*worker:2'):
         made.gather()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import cluster_config, ports, waits, watchdog
+from lingpipe.cluster import answers, cluster_config, waits, watchdog
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import multi_worker_program, multi_worker_training
 from lingpipe.training import errors, train_program, trainer
@@ -165,11 +165,11 @@ def test_layers_that_would_be_measured_are_refused_before_anybody_waits(tiny):
 
 
 def test_workers_that_are_missing_are_named_and_the_others_are_met(monkeypatch):
-    monkeypatch.setattr(ports, 'SECONDS_TO_WAIT', 0.1)
+    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 0.1)
     config = cluster_config.ClusterConfig({'worker': cluster_config.free_addresses(2)}, 'worker', 0)
     with pytest.raises(ConnectionError, match=r'no answer from worker:1 \(127.0.0.1:\d+\), of 2 workers'):
         multi_worker_training._meet(config)
-    with ports.listening(config._replace(task_index=1)):
+    with answers.listening(config._replace(task_index=1)):
         multi_worker_training._meet(config)
 
 
