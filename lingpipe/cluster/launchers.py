@@ -6,6 +6,14 @@ The processes are numbered by their launcher. Their jobs follow from --cluster a
     pipeline                 chief      worker:0    worker:1    worker:2
     multi_worker             worker:0   worker:1    worker:2    worker:3
     parameter_server         chief      ps:0        worker:0    worker:1          with --ps=1
+
+With --tpu=slice one program, the coordinator, uses all hosts. It is a client of TensorFlow servers on them::
+
+    host 0    chief: lingpipe train ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
+                                      │
+    host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
+
+Nothing here imports TensorFlow, because that reads some environment variables when it is imported.
 """
 
 import json
@@ -13,12 +21,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
-from lingpipe.cluster import cluster_config, tpu_slice
+from lingpipe.cluster import child_process, cluster_config
 
-AUTO = 'auto'
+AUTO, SLICE = 'auto', 'slice'
+_HOSTNAMES, _INDEX = 'TPU_WORKER_HOSTNAMES', 'TPU_WORKER_ID'
+_LOAD_LIBRARY = 'TPU_LOAD_LIBRARY'
 _PORT = 2222
 _FIRST_PORT, _PORTS_OF_A_JOB, _NUM_RANGES = 10000, 100, 220  # below the ports that Linux gives to clients
 _SECONDS = 60
@@ -138,10 +148,9 @@ def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
 
 
 def _of_tpu_slice(environment):
-    if not environment.get('TPU_WORKER_HOSTNAMES'):
+    if not environment.get(_HOSTNAMES):
         return None
-    config = tpu_slice.read(environment=environment)
-    return Launched('TPU slice', config.jobs['worker'], int(environment['TPU_WORKER_ID']))
+    return Launched('TPU slice', read_slice(environment=environment).jobs['worker'], int(environment[_INDEX]))
 
 
 def _of_sagemaker(environment):
@@ -156,3 +165,49 @@ def _of_sagemaker(environment):
                          f'{environment.get("SM_CURRENT_HOST")} do not say which host of SageMaker this is. Set them '
                          'to a list in JSON and to one of its names, or give --cluster_spec=FILE.') from error
     return Launched('SageMaker', [f'{host}:{_PORT}' for host in hosts], index)
+
+
+def read_slice(task: str | None = None,
+               environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
+    """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
+
+    The port of the chief is the one after that of the first host. Servers connect to it to run Python code.
+
+    Args:
+        task: 'worker:0' for the server of host 0; None: as the environment says.
+
+    Raises:
+        ValueError: one of the variables is missing or wrong, or the process is not one of this host.
+    """
+    names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
+    index = environment.get(_INDEX, '')
+    if not names or not re.fullmatch('[0-9]{1,6}', index) or int(index) >= len(names):
+        raise ValueError(
+            f'--tpu={SLICE}: {_HOSTNAMES}={",".join(names)!r} and {_INDEX}={index!r} do not say which host of a TPU '
+            f'slice this is. Set the first to the names of all hosts, in order and with commas between, and the second '
+            'to the number of this one, from 0; see docs/cloud_tpu.md.')
+    workers = [name if re.search(r':[0-9]{1,5}$', name) else f'{name}:{_PORT}' for name in names]
+    host, _, port = workers[0].rpartition(':')
+    jobs = {'chief': [f'{host}:{int(port) + 1}'], 'worker': workers}
+    mine = cluster_config.ClusterConfig(jobs, 'worker', int(index))
+    if task not in (None, mine.task):
+        raise ValueError(f'--task={task}: with --tpu={SLICE} the server of this host is {mine.task}. Leave --task out.')
+    return cluster_config.ClusterConfig(jobs, 'chief', 0) if mine.task_index == 0 and task is None else mine
+
+
+def leave_tpu_to_server(config: cluster_config.ClusterConfig,
+                        environment: MutableMapping[str, str] = os.environ) -> None:
+    """Leave the TPUs of the chief's host to the server there; call it before TensorFlow is imported."""
+    if config.task_type == 'chief':
+        environment[_LOAD_LIBRARY] = '0'
+
+
+def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
+    """Start the server of host 0 with the chief's command line; it does not outlive the chief."""
+    own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
+    return child_process.start([*command, '--task=worker:0'], env=own)
+
+
+def slice_target(config: cluster_config.ClusterConfig) -> str:
+    """Return the addresses of the hosts of a slice, in the form of `TPUClusterResolver`."""
+    return ','.join(f'grpc://{address}' for address in config.jobs['worker'])

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from absl import flags
 
 from lingpipe import hyperparams
-from lingpipe.cluster import answers, cluster_config, launchers, messages, server, tpu_slice, watchdog
+from lingpipe.cluster import answers, cluster_config, launchers, messages, server, watchdog
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
@@ -30,7 +30,7 @@ _SECONDS_TO_END = 10
 def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
         started: float) -> int:
     """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
-    if given.tpu == tpu_slice.SLICE:
+    if given.tpu == launchers.SLICE:
         return _run_on_slice(params, datasets, given, started)
     config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
     if not given.trusted_network:
@@ -105,7 +105,7 @@ def _run_on_slice(params, datasets, given, started):
     """Train on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
     from lingpipe.placements import tpu_system
     tpu_system.validate(params.task.body, given.mode)
-    config = tpu_slice.read(given.task)
+    config = launchers.read_slice(given.task)
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
     with _ending_though_others_wait(), _server_of_host(config):
@@ -119,7 +119,7 @@ def _server_of_host(config):
     """Run the server of the chief's own host."""
     for task_type in ('chief', 'worker'):
         answers.check_port(config._replace(task_type=task_type))
-    process = tpu_slice.start_server([sys.executable, *sys.orig_argv[1:]])
+    process = launchers.start_server([sys.executable, *sys.orig_argv[1:]])
     try:
         yield
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -134,7 +134,7 @@ def _train_on_slice(params, datasets, given, config, started, reached):
     from lingpipe.training import trainer
     pipeline_hosts.wait_for_all(config)
     reached()
-    params, placement = tpu_system.start_and_place(params, given.mode, tpu_slice.target(config), config.address)
+    params, placement = tpu_system.start_and_place(params, given.mode, launchers.slice_target(config), config.address)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
     return trainer.Trainer(params, datasets, given.logdir, placement, started, dog).run_to_exit_code()
 

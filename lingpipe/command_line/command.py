@@ -19,7 +19,7 @@ _STARTED = time.monotonic()
 from absl import app, flags, logging
 
 from lingpipe import __version__, doctor, hyperparams, model_registry, spelling
-from lingpipe.cluster import local_cluster, output, tpu_slice
+from lingpipe.cluster import launchers, local_cluster, output
 from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 from lingpipe.training import interruption
 
@@ -135,7 +135,7 @@ def _run(params, datasets):
     from lingpipe.training import errors
     placement = None
     try:
-        if FLAGS.cluster != 'none' or FLAGS.tpu == tpu_slice.SLICE:
+        if FLAGS.cluster != 'none' or FLAGS.tpu == launchers.SLICE:
             from lingpipe.command_line import cluster_modes
             return cluster_modes.run(params, datasets, FLAGS, _STARTED)
         if FLAGS.mode not in modes.WITHOUT_PLACEMENT:
@@ -155,7 +155,7 @@ def _show_life():
 
 def _leave_tpu_to_server():
     try:
-        tpu_slice.leave_tpu_to_server(tpu_slice.read(FLAGS.task))
+        launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
     except ValueError as error:
         sys.exit(f'Error: {error}')
 
@@ -189,7 +189,7 @@ def _checked_main(arguments):
     if FLAGS.mode == 'train':
         interruption.end_at_signals()
         _show_life()
-    if FLAGS.tpu == tpu_slice.SLICE:
+    if FLAGS.tpu == launchers.SLICE:
         _leave_tpu_to_server()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),
                               shows_warnings=FLAGS.cluster == 'none' or logging.level_info())

@@ -5,7 +5,7 @@ import pathlib
 
 from absl import app, flags, logging
 
-from lingpipe.cluster import launchers, tpu_slice
+from lingpipe.cluster import launchers
 from lingpipe.command_line import topics
 
 _MODES_OF_CHECKPOINT = ('eval', 'export', 'generate', 'predict')
@@ -206,13 +206,13 @@ def _check_devices(given):
                              'that TPU.')
     if given.tpu and given.device != 'tpu':
         raise app.UsageError(f'--tpu={given.tpu} is for --device=tpu only. Add --device=tpu.')
-    if given.tpu == tpu_slice.SLICE and given.mode != 'train':
+    if given.tpu == launchers.SLICE and given.mode != 'train':
         raise app.UsageError(f'--tpu={given.tpu} is for --mode=train only. For --mode={given.mode} give --device=cpu.')
 
 
 def _check_cluster(given):
     if given.cluster == 'none':
-        allowed = _FLAGS_OF_SLICES if given.tpu == tpu_slice.SLICE else ()
+        allowed = _FLAGS_OF_SLICES if given.tpu == launchers.SLICE else ()
         for name in _FLAGS_OF_CLUSTERS:
             if given[name].present and name not in allowed:
                 raise app.UsageError(f'--{name} is for --cluster=pipeline, multi_worker and parameter_server only. Add '

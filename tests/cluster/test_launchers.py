@@ -82,3 +82,36 @@ def test_a_number_of_servers_that_differs_from_the_list_is_refused():
     assert _read(environment, 'parameter_server', 1).num_parameter_servers == 1
     with pytest.raises(ValueError, match='--ps=2, but TF_CONFIG lists 1 parameter servers. Leave --ps out'):
         _read(environment, 'parameter_server', 2)
+
+
+def slice_environment(index, names='lm-0.lm,lm-1.lm,lm-2.lm'):
+    return {'TPU_WORKER_HOSTNAMES': names, 'TPU_WORKER_ID': index}
+
+
+@pytest.mark.parametrize(('index', 'task', 'expected'), [
+    ('0', None, 'chief:0'), ('0', 'worker:0', 'worker:0'), ('2', None, 'worker:2'), ('2', 'worker:2', 'worker:2')])
+def test_host_0_leads_and_the_others_serve(index, task, expected):
+    config = launchers.read_slice(task, slice_environment(index))
+    assert config.task == expected
+    assert config.jobs == {'chief': ['lm-0.lm:2223'], 'worker': [f'lm-{host}.lm:2222' for host in range(3)]}
+
+
+def test_a_host_may_name_its_port():
+    config = launchers.read_slice(environment=slice_environment('1', '10.0.0.2:81, 10.0.0.3'))
+    assert launchers.slice_target(config) == 'grpc://10.0.0.2:81,grpc://10.0.0.3:2222'
+
+
+@pytest.mark.parametrize('given', [{}, slice_environment('3'), slice_environment('one'), slice_environment('0', ' ,')])
+def test_an_environment_that_names_no_host_is_refused(given):
+    with pytest.raises(ValueError, match='TPU_WORKER_HOSTNAMES=.* and TPU_WORKER_ID=.* do not say which host .* Set '
+                                         'the first'):
+        launchers.read_slice(environment=given)
+
+
+def test_the_chief_alone_leaves_the_tpu_to_the_server_of_its_host():
+    seen = []
+    for index in ('0', '1'):
+        given = slice_environment(index)
+        launchers.leave_tpu_to_server(launchers.read_slice(environment=given), given)
+        seen.append(given.get('TPU_LOAD_LIBRARY'))
+    assert seen == ['0', None]
