@@ -7,14 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.devices import collectives, device_kinds, variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, device_placement
 from lingpipe.placements import tpu_replicas
 from lingpipe.training import train_program
 
 
-class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
+class LogicalCores(tpu_replicas.TpuReplicas):
     """Replicas that are pipelines, with one core per stage.
 
     ::
@@ -22,9 +22,6 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 0    core 0 ─> core 1 ─> core 2         one program has all stages of a replica; the compiler cuts it
                        :         :         :            by the cores of operations and variables; sums run over the
         replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
-
-    Args:
-        resolver, topology, num_stages: as in `tpu_replicas.TpuReplicas`.
     """
 
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
@@ -42,10 +39,6 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         """Evaluate a batch on every replica, and divide the sums of all by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
-    @property
-    def count(self) -> int:
-        return self.num_replicas
-
     def run(self, function: Callable, arguments: tuple) -> Any:
         """Build a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
         def on_cores(*arguments):
@@ -61,16 +54,12 @@ class LogicalCores(tpu_replicas.TpuReplicas, collectives.Group):
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
-    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas, on the core that the layer runs on."""
-        return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
-
-    def index_on(self, device: str) -> int:
+    def index_on(self, device: str) -> int | tf.Tensor:
         """Return the number of the running replica; 0 on devices that are not its cores."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):
-            return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
+            return super().index_on(device)
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
@@ -96,14 +85,7 @@ def device_name(index: int) -> str:
 
 
 class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` in which each core computes its stage, with the variables on that core.
-
-    Args:
-        task: a `BaseTask` whose body is built on the cores.
-
-    Raises:
-        ValueError: layers compute in float16.
-    """
+    """A `ReplicaTrainProgram` in which each core computes its stage, with the variables on that core."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: LogicalCores) -> None:
         self._reads = device_functions.DeviceFunctions(_read)

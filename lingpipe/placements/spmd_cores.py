@@ -5,7 +5,6 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.devices import collectives
 from lingpipe.models import base_task
 from lingpipe.optimizers import moving_average, training_optimizer
 from lingpipe.partition import balancing
@@ -18,7 +17,7 @@ from lingpipe.training import train_program
 _HOST = 'CPU:0'
 
 
-class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
+class SpmdCores(tpu_replicas.TpuReplicas):
     """Replicas that are pipelines, each in one program for all of its cores, which XLA partitions.
 
     ::
@@ -26,9 +25,6 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         replica 0    core 0    core 1    core 2         every core runs the same program on its slice of each tensor;
                        :         :         :            the partitioner adds transfers between cores; sums run over
         replica 1    core 0    core 1    core 2         the replicas, slice by slice
-
-    Args:
-        resolver, topology, num_stages: as in `tpu_replicas.TpuReplicas`.
 
     Attributes:
         grid: for each replica the list of the names of its K cores.
@@ -95,17 +91,6 @@ class SpmdCores(tpu_replicas.TpuReplicas, collectives.Group):
         """Sum a nest of tensors over all replicas, inside a program; each core sums its slices."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
-    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas, slice by slice."""
-        return tpu_replicas.sum_over_groups(tensor, self.count, group_size)
-
-    @property
-    def count(self) -> int:
-        return self.num_replicas
-
-    def index_on(self, device: str) -> tf.Tensor:
-        return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
-
 
 class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
     """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and its weights are on the cores.
@@ -145,7 +130,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
     @property
     def partitions(self) -> list[balancing.Partition]:
         """Rows of the partitions; layers outside the stages count in the first or last row, but run on all cores."""
-        return [part._replace(device=f'TPU core {index} ({self._cores.num_replicas} replicas)')
+        return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
     def state_restored(self) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.devices import collectives
 from lingpipe.input import batch_share
 from lingpipe.models import base_task
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import placement, train_program
 
-_DIMENSIONS = 'x, y, z, cores of a chip'
+_STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
@@ -33,7 +34,6 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
-        num_stages: K.
 
     Raises:
         ValueError: no box of K cores divides the mesh.
@@ -43,23 +43,14 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     if not boxes:
         possible = sorted({math.prod(box) for box in itertools.product(*divisors)})
         raise ValueError(
-            f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} ({_DIMENSIONS}): a replica must be '
-            f'a box that divides it. Set num_partitions to one of {possible}.')
+            f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} (x, y, z, cores of a chip): a '
+            f'replica must be a box that divides it. Set num_partitions to one of {possible}.')
     best = min(boxes, key=lambda box: (-box[-1], sum(box), max(box)))
     return list(best)
 
 
-_STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
-
-
-class TpuReplicas(placement.Placement):
-    """A `tf.distribute.TPUStrategy` of as many replicas as fit, each a box of K cores.
-
-    Args:
-        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver` of an initialised system.
-        topology: its `tf.tpu.experimental.Topology`.
-        num_stages: K.
-    """
+class TpuReplicas(placement.Placement, collectives.Group):
+    """A `tf.distribute.TPUStrategy` of as many replicas as fit, each a box of K cores of an initialised system."""
 
     _is_spmd = False  # whether all cores of a replica run the same program; else each runs its part of a program
 
@@ -69,20 +60,13 @@ class TpuReplicas(placement.Placement):
         self.strategy = tf.distribute.TPUStrategy(
             resolver, experimental_device_assignment=assign_cores(topology, num_stages),
             experimental_spmd_xla_partitioning=self._is_spmd)
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of pipelines that share the batch."""
-        return self.strategy.num_replicas_in_sync
+        self.count = self.strategy.num_replicas_in_sync
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program that every replica runs.
+        """Build a program that every replica runs, and return what the first one returns.
 
         Args:
             arguments: tuple of nests of tensors, or of values that differ from replica to replica.
-
-        Returns:
-            What the first replica returns.
         """
         with tf.device(None):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
@@ -92,13 +76,21 @@ class TpuReplicas(placement.Placement):
         """Return an iterator over batches in which each replica has its own rows, of a static shape.
 
         Args:
-            batches: function from a `Share` to the endless `tf.data.Dataset` of its rows of each batch, as nests of
-                tensors.
+            batches: function from a `Share` to the endless `tf.data.Dataset` of its rows of each batch.
 
         Raises:
             ValueError: the replicas do not divide the batch.
         """
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
+
+    def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
+        """Sum over groups of consecutive replicas, on the core or the slice that the layer runs on."""
+        groups = np.arange(self.count, dtype=np.int32).reshape(-1, group_size)
+        return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)
+
+    def index_on(self, device: str) -> tf.Tensor:
+        """Return the number of the running replica."""
+        return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
 
 def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
@@ -117,18 +109,6 @@ def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
         return tf.reshape(tensor, [here, tensor.shape[0] // here, *tensor.shape[1:]])
 
     return dataset.map(lambda *batch: tf.nest.map_structure(split, batch)).unbatch()
-
-
-def sum_over_groups(tensor: tf.Tensor, num_replicas: int, group_size: int) -> tf.Tensor:
-    """Sum a tensor over groups of consecutive replicas, inside a program; its gradient is summed in the same way.
-
-    Args:
-        tensor: float tensor of a known shape.
-        num_replicas: R.
-        group_size: number of replicas in a group; it divides R.
-    """
-    return tf.raw_ops.CrossReplicaSum(
-        input=tensor, group_assignment=np.arange(num_replicas, dtype=np.int32).reshape(-1, group_size))
 
 
 class ReplicaTrainProgram(train_program.TrainProgram):

@@ -60,7 +60,7 @@ def check_shapes_are_static(cores, program, graph):
 
 def check_replicas_and_cores_are_those_of_the_assignment(cores, program, graph):
     metadata, = (operation for operation in graph.get_operations() if operation.type == 'TPUReplicateMetadata')
-    assert metadata.get_attr('num_replicas') == cores.num_replicas == 8 // len(cores.devices)
+    assert metadata.get_attr('num_replicas') == cores.count == 8 // len(cores.devices)
     assert metadata.get_attr('num_cores_per_replica') == len(cores.devices)
     assert len(metadata.get_attr('device_assignment')) == 8 * 4
     assert not metadata.get_attr('use_spmd_for_xla_partitioning')
@@ -77,7 +77,7 @@ def check_weights_slots_and_averages_are_on_their_stages_core(cores, program, gr
         copies = (variable if hasattr(variable, 'values') else variable.value).values
         index = cores.devices.index(core)
         assert [copy.device[copy.device.index('/task'):] for copy in copies] == [
-            assignment.tpu_device(replica, index) for replica in range(cores.num_replicas)]
+            assignment.tpu_device(replica, index) for replica in range(cores.count)]
 
     for (name, variable), average in zip(program.named_variables.items(), program.average.averages.values()):
         assert id(variable) in core_of, name

@@ -39,7 +39,7 @@ def test_each_replica_gets_its_rows_in_one_static_shape(trained):
     cores, program, batch = trained
     iterator = program.iterate(lambda share: tf.data.Dataset.from_tensors(batch).repeat())
     images, *_ = iterator.element_spec
-    assert [spec.shape for spec in images._component_specs] == [[2, 16, 16, 1]] * cores.num_replicas
+    assert [spec.shape for spec in images._component_specs] == [[2, 16, 16, 1]] * cores.count
     images, *_ = next(iterator)
     np.testing.assert_array_equal(tf.concat(cores.strategy.experimental_local_results(images), 0), batch[0])
 
@@ -55,7 +55,7 @@ def test_an_example_that_every_replica_evaluates_counts_once(trained, monkeypatc
     """The program is a plain sum over the replicas, since there is no TPU that would run it."""
     cores, *_ = trained
     monkeypatch.setattr(cores, 'run', lambda function, arguments: tf.nest.map_structure(
-        lambda value: sum([value] * cores.num_replicas), function(*arguments)))
+        lambda value: sum([value] * cores.count), function(*arguments)))
     sums = cores.evaluate(lambda batch: {'loss': (2.0 * batch, batch)}, tf.constant(3.0))
     assert [float(each) for each in sums['loss']] == [6.0, 3.0]
 

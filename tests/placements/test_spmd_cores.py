@@ -53,7 +53,7 @@ def traced(request):
 def test_the_step_loop_holds_one_program_for_cores_of_all_replicas(traced):
     assert 'while_body' in traced.body.signature.name
     metadata, = traced.of_type('TPUReplicateMetadata')
-    assert metadata.attr['num_replicas'].i == traced.cores.num_replicas == 2
+    assert metadata.attr['num_replicas'].i == traced.cores.count == 2
     assert metadata.attr['num_cores_per_replica'].i == traced.cores.num_stages
     assert metadata.attr['use_spmd_for_xla_partitioning'].b
     placed = [node for node in traced.body.node_def if 'TPU_REPLICATED_CORE' in node.device]

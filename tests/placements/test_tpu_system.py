@@ -49,7 +49,7 @@ def test_the_route_of_logical_cores_gets_replicas_that_fill_the_system(monkeypat
     monkeypatch.setattr(logical_cores, 'LogicalCores', lambda *arguments: arguments)
     placed = tpu_system.place(body(num_partitions=4, tpu_route='logical_cores'), System)
     assert placed == (System.resolver, System.topology, 4)
-    assert cores.num_replicas == 2 and cores.devices == [f'/device:TPU_REPLICATED_CORE:{index}' for index in range(4)]
+    assert cores.count == 2 and cores.devices == [f'/device:TPU_REPLICATED_CORE:{index}' for index in range(4)]
 
 
 def test_the_route_of_one_program_for_all_cores_gets_replicas_too(monkeypatch):

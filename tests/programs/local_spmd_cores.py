@@ -11,7 +11,7 @@ from lingpipe.spmd import spmd_step
 
 
 class LocalSpmdCores(spmd_cores.SpmdCores):
-    is_partitioned, num_replicas = False, 1
+    is_partitioned, count = False, 1
 
     def __init__(self, num_stages):
         self.num_stages = num_stages
