@@ -22,24 +22,28 @@ class SlicedVariable:
     A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
 
     Args:
-        parts: list of K tensors, the slices of the initial value.
-        dimension: dimension along which they are slices; None: each is the whole tensor.
+        variable: the variable of the host.
+        dimension: dimension along which the cores have slices; None: each has the whole tensor.
     """
 
-    def __init__(self, cores: Any, parts: list[tf.Tensor], dimension: int | None) -> None:
-        self._cores, self._dimension = cores, dimension
+    def __init__(self, variable: Any, dimension: int | None, cores: Any) -> None:
+        self._variable, self._dimension, self._cores = variable, dimension, cores
+        parts = self._host_parts()
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
-    def assign(self, parts: list[tf.Tensor]) -> None:
-        """Assign new slices, a list of K tensors, to the cores of every replica."""
+    def to_cores(self) -> None:
+        """Copy the value of the host to the cores of every replica."""
+        parts = self._host_parts()
         for row in self.slices:
             for variable, part in zip(row, parts):
                 with tf.device(variable.device):
                     variable.assign(part)
 
-    def parts(self) -> list[tf.Tensor]:
-        """Return the list of the K slices that the first replica holds; all replicas hold the same."""
-        return [_read(variable) for variable in self.slices[0]]
+    def to_host(self) -> None:
+        """Copy the slices of the first replica to the host; all replicas hold the same."""
+        parts = [_read(variable) for variable in self.slices[0]]
+        with tf.device(_HOST):
+            self._assign_host(parts)
 
     def joined(self) -> Any:
         """Return the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
@@ -48,6 +52,30 @@ class SlicedVariable:
     @property
     def dtype(self) -> tf.DType:
         return self.slices[0][0].dtype
+
+    def _host_parts(self):
+        with tf.device(_HOST):
+            value = variable_placement.native(self._variable).read_value()
+            if self._dimension is None:
+                return [value] * self._cores.num_stages
+            return tf.split(value, self._cores.num_stages, self._dimension)
+
+    def _assign_host(self, parts):
+        self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
+
+
+class StageVariables(SlicedVariable):
+    """The variables of the stages, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
+
+    def _host_parts(self):
+        with tf.device(_HOST):
+            return [tf.stack([variable_placement.native(variable).read_value() for variable in row])[tf.newaxis]
+                    for row in self._variable]
+
+    def _assign_host(self, parts):
+        for row, part in zip(self._variable, parts):
+            for variable, value in zip(row, tf.unstack(part[0])):
+                variable.assign(value)
 
 
 class SpmdVariables:
@@ -70,10 +98,10 @@ class SpmdVariables:
         self._cores = cores
 
         def of_row(row):
-            return _Row(row, cores)
+            return StageVariables(row, 0, cores)
 
         def of_one(variable):
-            return _Whole(variable, outer_dimension(variable.shape), cores)
+            return SlicedVariable(variable, outer_dimension(variable.shape), cores)
 
         self._state = SpmdState(
             variables.values.map(of_row, of_one), [list(map(of_row, rows)) for rows in variables.stage_slots],
@@ -99,12 +127,7 @@ class SpmdVariables:
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
-        """Return the `SpmdState` of tensors inside a program.
-
-        Args:
-            handles: what `joined` returned before the program began.
-            step: int64 scalar, the number of steps done.
-        """
+        """Return the `SpmdState` of tensors inside a program, from what `joined` returned before the program began."""
         values = [self._cores.read(handle, entry.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
@@ -112,58 +135,6 @@ class SpmdVariables:
         """Assign a new `SpmdState` of tensors inside a program."""
         for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
             self._cores.assign(handle, value)
-
-
-class _Entry(SlicedVariable):
-    """A tensor of the state on the host and on the cores."""
-
-    def __init__(self, cores, dimension):
-        self._num_cores = cores.num_stages
-        super().__init__(cores, self._host_parts(), dimension)
-
-    def to_cores(self):
-        self.assign(self._host_parts())
-
-    def to_host(self):
-        parts = self.parts()
-        with tf.device(_HOST):
-            self._assign_host(parts)
-
-
-class _Row(_Entry):
-    """The variables of the stages, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
-
-    def __init__(self, row, cores):
-        self._variables = row
-        super().__init__(cores, 0)
-
-    def _host_parts(self):
-        with tf.device(_HOST):
-            return [tf.stack([variable_placement.native(variable).read_value() for variable in row])[tf.newaxis]
-                    for row in self._variables]
-
-    def _assign_host(self, parts):
-        for row, part in zip(self._variables, parts):
-            for variable, value in zip(row, tf.unstack(part[0])):
-                variable.assign(value)
-
-
-class _Whole(_Entry):
-    """A variable outside the stages."""
-
-    def __init__(self, variable, dimension, cores):
-        self._variable, self._dimension = variable, dimension
-        super().__init__(cores, dimension)
-
-    def _host_parts(self):
-        with tf.device(_HOST):
-            value = variable_placement.native(self._variable).read_value()
-            if self._dimension is None:
-                return [value] * self._num_cores
-            return tf.split(value, self._num_cores, self._dimension)
-
-    def _assign_host(self, parts):
-        self._variable.assign(parts[0] if self._dimension is None else tf.concat(parts, self._dimension))
 
 
 def _variable_on(device, value):

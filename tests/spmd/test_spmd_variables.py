@@ -42,7 +42,7 @@ def passes(program, *names):
 def program():
     """A program that doubles a variable of which two replicas of two cores have a row each, as MLIR."""
     cores = virtual_tpu.make_spmd_cores(2, (2, 2, 1, 1))
-    variable = spmd_variables.SlicedVariable(cores, [tf.zeros([1, 3]), tf.ones([1, 3])], 0)
+    variable = spmd_variables.SlicedVariable(tf.Variable(tf.zeros([2, 3])), 0, cores)
 
     @tf.function(autograph=False)
     def double():
