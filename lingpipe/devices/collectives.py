@@ -45,13 +45,9 @@ class Group:
             _active.remove(self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over the group, on a device that each pipeline has.
+        """Sum a nest of tensors of known shapes over the group, on a device that each pipeline has.
 
-        Args:
-            tensors: nest of tensors of known shapes.
-
-        Returns:
-            Nest of tensors, the same everywhere, bit for bit.
+        The sums are the same everywhere, bit for bit.
         """
         return tensors
 
@@ -61,20 +57,13 @@ class Group:
 
         Args:
             aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
-            before: tensor, the state before the step, the same everywhere.
-            after: tensor, the state after this pipeline's share.
-
-        Returns:
-            Tensor like `after`.
+            before: the state before the step, the same everywhere.
+            after: the state after this pipeline's share.
         """
         return after
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum a tensor, and its gradient, over groups of consecutive pipelines, in the middle of a compiled program.
-
-        Args:
-            tensor: float32 tensor of a known shape.
-            group_size: number of pipelines in a group; it divides their number.
+        """Sum a float tensor, and its gradient, over groups of consecutive pipelines, within a compiled program.
 
         Raises:
             ValueError: each pipeline is compiled separately, and a program cannot wait for another one.
@@ -126,15 +115,12 @@ class GradientSum:
 
     def __call__(self, parts: Sequence[Any], devices: Sequence[str],
                  owners: Sequence[str]) -> list[tf.Tensor]:
-        """Build the sums of one stage in the current graph.
+        """Build the sums of one stage in the current graph, and return their list.
 
         Args:
             parts: for each replica, the list of its tensors.
-            devices: list of the names of the replicas' devices.
-            owners: list of device names, one per tensor: the device that needs its sum.
-
-        Returns:
-            List of the sums.
+            devices: names of the replicas' devices.
+            owners: one device name per tensor: the device that needs its sum.
         """
         if len(parts) == 1:
             return parts[0]
@@ -153,11 +139,7 @@ class GradientSum:
 
 
 def grid_shape(num_replicas: int) -> tuple[int, int]:
-    """Return the numbers of rows and columns of the most nearly square grid of replicas; a prime number gives one row.
-
-    Args:
-        num_replicas: R.
-    """
+    """Return the rows and columns of the most nearly square grid of replicas; a prime number gives one row."""
     num_rows = next(rows for rows in range(math.isqrt(num_replicas), 0, -1) if num_replicas % rows == 0)
     return num_rows, num_replicas // num_rows
 
@@ -273,15 +255,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Return the size of groups of replicas, which is less than `group_size` if there are fewer replicas.
-
-    Args:
-        group_size: number of replicas wanted in a group.
-        num_replicas: R.
-
-    Raises:
-        ValueError: the groups would not be equal.
-    """
+    """Return the size of groups, less than `group_size` if there are fewer replicas; refuse groups that differ."""
     group_size = min(group_size, num_replicas)
     if num_replicas % group_size:
         sizes = [size for size in range(1, num_replicas + 1) if num_replicas % size == 0]
@@ -301,9 +275,6 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
     Args:
         tensor: float32 tensor of a known shape.
         group_size: number of replicas in a group; with fewer replicas all are one group.
-
-    Returns:
-        Tensor of the same shape; `tensor` itself if there is only one replica.
 
     Raises:
         ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica separately.

@@ -66,11 +66,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Build a few operations on a device: one by one, or as one compiled call if the device requires that.
-
-    Args:
-        *arguments: nests of tensors.
-    """
+    """Build a few operations on a device: one by one, or as one compiled call if the device requires that."""
     with tf.device(device):
         return operations(device, function)(*arguments)
 
@@ -81,11 +77,7 @@ def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that operations without a device run on the host if `device` cannot run single operations.
-
-    Args:
-        device: name of a device that the function uses.
-    """
+    """Wrap a function so that operations without a device run on the host if `device` cannot run single operations."""
     if not must_compile(device):
         return function
 
@@ -100,9 +92,6 @@ def use_virtual_devices(num_devices: int) -> None:
     """Split the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
 
     Each operation runs on one thread of a shared pool, so devices run in parallel.
-
-    Args:
-        num_devices: number of virtual CPU devices.
     """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -138,13 +127,11 @@ def has_tpu() -> bool:
 def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:
     """Choose a device for each stage: accelerators if there are any, else virtual CPUs.
 
+    With fewer devices than stages, some stages share one, and a warning says so.
+
     Args:
-        num_stages: K, the number of stages.
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
         process: prefix of the names of the devices to choose from, for a process that also sees devices of others.
-
-    Returns:
-        List of K device names. With fewer devices than stages, some stages share one, and a warning says so.
     """
     process = process or _process
     devices = _devices([kind] if kind else [*_ACCELERATORS, 'CPU'], process)
@@ -167,9 +154,9 @@ def _devices(kinds: Sequence[str], process: str) -> list[str]:
     return next((names for names in found if names), [])
 
 
-def num_devices() -> int:
+def num_devices(process: str = '') -> int:
     """Return how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
-    return len(_devices([*_ACCELERATORS, 'CPU'], _process))
+    return len(_devices([*_ACCELERATORS, 'CPU'], process or _process))
 
 
 def _how_to_have_more(device: str, num_stages: int, process: str) -> str:
@@ -187,11 +174,7 @@ def use_processes(prefix: str) -> None:
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return the device grid of a pipeline: a list of R rows of K device names.
-
-    Args:
-        body_params: `GPipeLayer.Params()` with its numbers resolved.
-    """
+    """Return the device grid of a pipeline: R rows of K device names, from params whose numbers are resolved."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

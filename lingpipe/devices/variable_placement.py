@@ -118,11 +118,7 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read each stage's variables, each on its device, and only once if several stages use it.
-
-    Args:
-        read: function that returns the value to use for a Keras variable.
-    """
+    """Read each stage's variables, each on its device by `read`, and only once if several stages use it."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
@@ -153,14 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices.
-
-    Args:
-        updates: list of pairs (variable, value).
-
-    Returns:
-        Empty list: nothing is left to assign.
-    """
+    """Assign new values to Keras variables on their devices; return an empty list: nothing is left to assign."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

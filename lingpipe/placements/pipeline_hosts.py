@@ -73,9 +73,6 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
 
     Args:
         config: `ClusterConfig` of the chief; other workers than before may be left out. The others have just answered.
-
-    Raises:
-        OpError: TensorFlow reports that a worker was lost during the call.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -90,21 +87,16 @@ def _cluster_of(config):
     return tf.train.ClusterSpec({'chief': config.jobs['chief'], 'worker': workers})
 
 
-def count() -> Any:
-    """Return the number of the workers' devices: of their GPUs, or of CPUs if there are none."""
-    kinds = [[device for device in tf.config.list_logical_devices(kind) if device.name.startswith(PROCESSES)]
-             for kind in ('GPU', 'CPU')]
-    return len(kinds[0] or kinds[1])
+def count() -> int:
+    """Return the number of the workers' devices: of their accelerators, or of CPUs if there are none."""
+    return device_kinds.num_devices(PROCESSES)
 
 
 def place(params: Any, config: Any, kind: Any = None) -> Any:
-    """Connect the chief with all workers, and place the partitions of an experiment on their devices.
+    """Connect the chief with all workers; return params with numbers instead of 'auto', and their `Placement` there.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
-
-    Returns:
-        Params with numbers instead of 'auto', and the `Placement`.
 
     Raises:
         ValueError: params cannot work.
