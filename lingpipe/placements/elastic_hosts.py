@@ -44,9 +44,7 @@ class Roster:
     The log directory has a list of the workers that are left out, so that a restarted chief does not wait for them.
 
     Args:
-        config: `ClusterConfig` of the chief, with all workers.
         replace_after_seconds: how long training waits for a lost worker.
-        files: `LogDir` of the run.
 
     Attributes:
         config: `ClusterConfig` of the chief, without the workers that are left out.
@@ -141,10 +139,9 @@ def _say(sentence):
 
 
 class ElasticHosts:
-    """The workers of a pipeline over hosts, some of which may be lost.
+    """Trains over the workers of a `Roster`, and connects again when these change.
 
     Args:
-        replace_after_seconds: how long training waits for a lost worker before it continues without it.
         folder: log directory of the run.
     """
 
@@ -159,12 +156,10 @@ class ElasticHosts:
         """Connect the chief with the workers, and return params with numbers instead of 'auto'.
 
         Args:
-            kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
+            kind: as in `pipeline_hosts.place`, which lists errors too.
 
         Raises:
-            ValueError: params cannot work.
             TrainingError: the log directory cannot be written to.
-            ConnectionError: workers cannot be reached.
         """
         resolution.validate(params.task.body)
         self._timeout = params.train.checkpoint_timeout_seconds
@@ -189,11 +184,7 @@ class ElasticHosts:
             run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
                 params, their `Placement`, the `Roster`, and the time of its start.
 
-        Returns:
-            What the last `run` returned.
-
         Raises:
-            TrainingError: as `trainer.Trainer`.
             ConnectionError: all workers are lost.
             OpError: workers are lost repeatedly without a new checkpoint, or something else failed.
         """

@@ -16,10 +16,7 @@ def set_up(body_params: Any, kind: Any) -> tuple:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
 
     Returns:
-        Tuple of the number of devices, and whether they are CPUs.
-
-    Raises:
-        ValueError: params cannot work.
+        The number of devices, and whether they are CPUs.
     """
     resolution.validate(body_params)
     device_kinds.configure_graph_optimizer()

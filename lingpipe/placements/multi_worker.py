@@ -42,12 +42,10 @@ class Workers(collectives.Group, placement.Placement):
         dog: `watchdog.Watchdog` that watches steps; None: steps have no time limit.
 
     Attributes:
-        config: the `ClusterConfig`.
         count: W, the number of workers.
         index: the number of this worker.
         devices: list of the names of this worker's devices, one for each partition of each of its replicas, once
             chosen.
-        watchdog: `watchdog.Watchdog`.
     """
 
     def __init__(self, config: Any, dog: watchdog.Watchdog | None = None) -> None:
@@ -80,10 +78,6 @@ class Workers(collectives.Group, placement.Placement):
         with waits.Wait(f'the model to be built on all {self.count} workers', 0):
             self.check_same(multi_worker_program.graph_digest(graph), 'computes another model or loss')
         return multi_worker_program.WorkerTrainProgram(task, train_params, self)
-
-    def choose_devices(self, num_stages: int, kind: Any = None, names: Any = None) -> None:
-        """Set `devices` to `names`, or to devices of this worker that `device_kinds.stage_devices` chooses."""
-        self.devices = names or device_kinds.stage_devices(num_stages, kind, f'/job:worker/replica:0/task:{self.index}')
 
     def sum(self, device: str, tensors: Any) -> Any:
         """Sum tensors over all workers; all of them must build the same calls."""
@@ -129,7 +123,6 @@ class Workers(collectives.Group, placement.Placement):
         """Raise ValueError if a text is not the same on all workers; the message names one that differs.
 
         Args:
-            text: the text.
             difference: what a worker with another text does, such as 'was started with other params'.
         """
         digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)

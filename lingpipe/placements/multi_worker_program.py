@@ -22,10 +22,6 @@ class WorkerTrainProgram(train_program.TrainProgram):
         my rows ─> pipeline ─┐                        ┌─> finite? clip, update: the same on all workers
         others  ─> pipeline ─┴─> sums over workers ───┤
         did a signal stop me? ───────────────────────>┴─> did one stop any worker? then all stop after this step
-
-    Args:
-        task: a `BaseTask` whose body is built on the devices of the worker.
-        workers: the `multi_worker.Workers`.
     """
 
     def __init__(self, task: Any, train_params: Any, workers: Any) -> None:

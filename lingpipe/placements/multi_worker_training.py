@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.cluster import answers, child_process, cluster_config, waits
+from lingpipe.devices import device_kinds
 from lingpipe.partition import balancing
 from lingpipe.placements import local, multi_worker
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -21,12 +22,6 @@ class Follower:
     """Trains like the chief's `Trainer`, but leaves checkpoints, curves and evaluation to the chief.
 
     It starts with the state that the chief has read, so it does not need the log directory.
-
-    Args:
-        params: the experiment's Params with `task`, `train`, `eval` and `input`, as those of the chief.
-
-    Raises:
-        ValueError: a field of `train` or `eval` cannot work.
     """
 
     def __init__(self, params: Any, workers: multi_worker.Workers) -> None:
@@ -39,11 +34,7 @@ class Follower:
         self._step = 0
 
     def run(self) -> int:
-        """Train up to `train.max_steps`, or until a signal asks any worker to stop; return the exit code.
-
-        Raises:
-            TrainingError: when a loss is not finite.
-        """
+        """Train up to `train.max_steps`, or until a signal asks any worker to stop; return the exit code."""
         with waits.for_files('weights to reach all devices', self._params.train.checkpoint_timeout_seconds):
             self._program.state_restored()
         self._step = int(self._program.global_step)
@@ -83,7 +74,6 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
-        dog: `watchdog.Watchdog` that limits steps, or None.
 
     Returns:
         Params with numbers instead of 'auto', and the `Workers`.
@@ -99,7 +89,8 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     joined = multi_worker.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
-    joined.choose_devices(body.num_replicas * body.num_partitions, kind, body.devices)
+    joined.devices = body.devices or device_kinds.stage_devices(
+        body.num_replicas * body.num_partitions, kind, f'/job:worker/replica:0/task:{joined.index}')
     return params, joined
 
 

@@ -66,11 +66,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
 
 
 def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Callable[[], Any]:
-    """End this process after a worker has not answered for some seconds: a step would wait for it without end.
-
-    Returns:
-        Function that ends the watch.
-    """
+    """End this process after a worker has not answered for some seconds; return a function that ends the watch."""
     if not seconds:
         return lambda: None
     silent: list[str] = []

@@ -53,16 +53,13 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the variables of all cores in one handle; call it outside the program that uses the handle.
+        """Join the variables of all cores in one handle, for `read` and `assign` in a program; called outside of it.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
         Args:
             slices: for each replica the list of K `tf.Variable`.
             dimension: dimension along which they are slices; None: each is the whole.
-
-        Returns:
-            Handle for `read` and `assign` inside the program.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
@@ -96,7 +93,6 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
     """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and its weights are on the cores.
 
     Args:
-        task: a `BaseTask` whose body is built on the host.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:

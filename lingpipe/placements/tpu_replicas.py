@@ -121,9 +121,6 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         replica                             replicas ─> update ───────┴─> if finite keep it, else restore
 
     A program can neither stop in the middle nor read the host's variables. A subclass defines `_step_of_replica`.
-
-    Raises:
-        ValueError: layers compute in float16.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: TpuReplicas) -> None:
