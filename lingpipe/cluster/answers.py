@@ -68,11 +68,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Ask all other processes whether they compute, all at once.
-
-    Returns:
-        List of the processes that do not answer, such as 'worker:1'.
-    """
+    """Ask all other processes whether they compute, all at once; return those that do not answer: 'worker:1'."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -133,11 +129,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the scope in which TensorFlow connects this process to the others.
-
-    Args:
-        seconds: the limit; None: `SECONDS_TO_WAIT`.
-    """
+    """Return the scope in which TensorFlow connects this process to the others; the limit is `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))

@@ -28,10 +28,6 @@ class Watchdog:
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
         needed_job: 'worker' or 'ps'; training needs all processes of this job. None: no peer may request a stop.
         is_worker_back: function that returns whether a dropped worker has come back.
-
-    Attributes:
-        seconds: the argument.
-        is_worker_back: the argument.
     """
 
     def __init__(self, seconds: float = 0, config: cluster_config.ClusterConfig | None = None,
@@ -51,7 +47,6 @@ class Watchdog:
         """Limit the time of each step inside this scope; `beat`, or progress, restarts it.
 
         Args:
-            kind: what is limited, in a word or two, such as 'step'.
             progress: function, called in the watching thread, whose result changes with each step; None: nothing is
                 limited now.
         """

@@ -51,7 +51,6 @@ class ParameterServers(placement.Placement):
         batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
 
     Attributes:
-        update, max_staleness, timeout_seconds, batches_from: as given.
         num_workers: W.
         names: list of the names of the servers' devices.
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
@@ -76,7 +75,6 @@ class ParameterServers(placement.Placement):
         """Choose `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
 
         Args:
-            body_params: `GPipeLayer.Params()`.
             kind: 'CPU' or 'GPU'; None: GPUs if the chief and all workers have some.
         """
         p = body_params
@@ -114,7 +112,7 @@ class ParameterServers(placement.Placement):
         """Move the weights that will be cut into rows to the chief, which keeps each of them whole.
 
         Returns:
-            List of pairs of a Keras variable and the number of servers for its rows.
+            Pairs of a Keras variable and the number of servers for its rows.
         """
         if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
             return []
@@ -138,14 +136,11 @@ class ParameterServers(placement.Placement):
         return remote_calls.PinnedCalls(function, self._hosts)
 
     def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
-        """Make an iterator on each worker, over its share of each batch; a worker that comes back gets a new one.
+        """Make `PerWorkerValues` of iterators over shares of each batch; a worker that comes back gets a new one.
 
         Args:
             batches: function from a `Share` to the `tf.data.Dataset` of its rows, which runs no Python code.
             spec: nest of the `tf.TensorSpec` of the rows.
-
-        Returns:
-            `tf.distribute.experimental.coordinator.PerWorkerValues`.
         """
         makers = self._makers(batches, spec)
 
@@ -191,7 +186,6 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
-        others: as in `ParameterServers`.
 
     Returns:
         Params with numbers instead of 'auto', and the `ParameterServers`.
@@ -221,7 +215,6 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
     Raises:
         LostWorkerError: a server was lost, or all workers.
-        TrainingError, ValueError: as `trainer.Trainer`.
     """
     with losses_in_words(servers):
         code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()

@@ -19,17 +19,7 @@ class _Calls:
         self._answers: queue.Queue = queue.Queue()
 
     def next_answer(self, seconds: float) -> Any:
-        """Wait for a call to end.
-
-        Args:
-            seconds: how long to wait.
-
-        Returns:
-            What the call returned, as nest of NumPy arrays; None if no call has ended yet.
-
-        Raises:
-            Exception: the error of the call.
-        """
+        """Return what a call returned, as nest of NumPy arrays, or raise its error; None if none ends in time."""
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:

@@ -59,15 +59,12 @@ def table_of(body: gpipe_layer.GPipeLayer) -> keras.Variable | None:
 
 
 def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: Sequence[int]) -> tf.Tensor:
-    """Look up the rows of some tokens on their servers.
+    """Look up the rows of some tokens on their servers, and return the table with zeros instead of all other rows.
 
     Args:
         tokens: integers of any shape, on the current device.
         parts: triples of the `tf.Variable` of some rows on its server, the first row, and the row after the last one.
         shape: shape of the whole table.
-
-    Returns:
-        Tensor of that shape: the rows of the tokens, and zeros instead of all other rows.
     """
     wanted, _ = tf.unique(tf.cast(tf.reshape(tokens, [-1]), tf.int32))
     found = []
@@ -84,8 +81,8 @@ class CutWeight:
 
     Args:
         variable: Keras variable of the chief.
-        slots: list of the optimizer's Keras variables for it.
-        devices: list of the names of the servers, one for each part.
+        slots: the optimizer's Keras variables for it.
+        devices: the names of the servers, one for each part.
         make_optimizer: function that returns an optimizer without slots.
 
     Attributes:
@@ -148,10 +145,7 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Build the optimizer's arithmetic on each server, for the gradients that `split` returned.
-
-        What it adds to the weight is never lost.
-        """
+        """Build the optimizer's arithmetic on each server, for gradients from `split`; what it adds is never lost."""
         for part, update, gradient in zip(self.parts, self._updates, gradients):
             if gradient is not None:
                 given = (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,)

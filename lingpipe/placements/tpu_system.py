@@ -24,15 +24,10 @@ _AUTO, _STAGE_PROGRAMS = 'auto', 'stage_programs'
 
 
 class TpuSystem(NamedTuple):
-    """An initialised TPU system.
+    """An initialised TPU system."""
 
-    Attributes:
-        resolver: `tf.distribute.cluster_resolver.TPUClusterResolver`.
-        topology: `tf.tpu.experimental.Topology`.
-    """
-
-    resolver: Any
-    topology: Any
+    resolver: Any  # tf.distribute.cluster_resolver.TPUClusterResolver
+    topology: Any  # tf.tpu.experimental.Topology
 
     @property
     def devices(self) -> Any:
@@ -65,13 +60,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system as `start_tpu_system`, and place an experiment there.
-
-    Args:
-        params: the experiment's Params, checked by `validate`.
-        mode: value of --mode.
-        name: as in `start_tpu_system`.
-        address: as in `start_tpu_system`.
+    """Start a TPU system as `start_tpu_system`, and place an experiment there, whose params `validate` has checked.
 
     Returns:
         Params with numbers and a route that fit the system instead of 'auto', and the `Placement`.
@@ -104,9 +93,6 @@ def _what_to_check(name, error):
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
     """Give every partition of every replica a core of a TPU system, and return the `Placement` of the route.
-
-    Args:
-        body_params: `GPipeLayer.Params()` with its numbers resolved.
 
     Raises:
         ValueError: the system does not have that many cores.

@@ -20,8 +20,7 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
         seeds: int32 tensor `[own generators, 2]`.
 
     Returns:
-        Nest of outputs, and the list of one tensor `[3, channels]`, the statistics of `trained_norms`, which is empty
-        if there are none.
+        Nest of outputs, and the list of one tensor `[3, channels]`, the statistics of `trained_norms`, or of none.
 
     Raises:
         ValueError: the layers do something that one program for all cores does not support.

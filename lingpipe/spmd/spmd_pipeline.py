@@ -283,7 +283,6 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
-        is_partitioned: see `SpmdPipeline`.
 
     Raises:
         ValueError: the pipeline is made of a Keras model.

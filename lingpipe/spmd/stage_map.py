@@ -47,10 +47,6 @@ class StageMap:
                          ...
 
     Otherwise one device does the same for one stage after the other.
-
-    Args:
-        num_stages: K.
-        is_partitioned: whether the program is for K cores, else for one device.
     """
 
     def __init__(self, num_stages: int, is_partitioned: bool) -> None:
@@ -97,9 +93,6 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
     Args:
         run: applies such functions, as a `StageMap` does; None: they are called directly.
-
-    Returns:
-        Function with the same arguments and results.
     """
     run = run or (lambda function, tensors: function(tensors))
 
@@ -176,8 +169,6 @@ class TickStatistics:
         """Combine the statistics `[K, 3, channels]` of a tick with earlier ticks' `[3, K, V, channels]`.
 
         Args:
-            before: statistics of earlier ticks.
-            new: statistics of the tick.
             rounds: int32 tensor `[K]`, the round of each core; -1: it has no micro-batch.
         """
         is_round = (tf.range(self._num_rounds) == rounds[:, tf.newaxis])[..., tf.newaxis]
