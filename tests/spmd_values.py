@@ -4,13 +4,13 @@ import tensorflow as tf
 
 
 def stacked(row):
-    """Return the present values of a row of `SpmdPipeline.stage_variables` as one tensor."""
+    """Return the present values of a row of `SpmdPipeline.variables.stages` as one tensor."""
     return tf.stack([tf.stack([variable.value.read_value() for variable in core]) for core in row])
 
 
 def values_of(pipeline):
     """Return the present `SpmdValues` of an `SpmdPipeline`."""
-    return pipeline.variables().map(stacked, lambda variable: variable.value.read_value())
+    return pipeline.variables.map(stacked, lambda variable: variable.value.read_value())
 
 
 def initial_state(step, pipeline):
@@ -22,7 +22,7 @@ def initial_state(step, pipeline):
 
 def found_values(pipeline, values):
     """Return a dictionary from the id of each variable of an `SpmdPipeline` to its entry of `SpmdValues`."""
-    variables = pipeline.variables()
+    variables = pipeline.variables
     found = dict(zip(map(id, [*variables.outer, *variables.outer_state]), [*values.outer, *values.outer_state]))
     for row, value in zip([*variables.stages, *variables.stage_state], [*values.stages, *values.stage_state]):
         found.update((id(variable), each) for variable, each in of_each(row, value))

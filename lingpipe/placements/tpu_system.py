@@ -14,7 +14,7 @@ from lingpipe.optimizers import pure_optimizer, training_optimizer
 from lingpipe.partition import balancing
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
-from lingpipe.spmd import spmd_pipeline
+from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.training import experiment, placement, planning
 
 LOCAL = 'local'
@@ -297,7 +297,8 @@ def _trace_forward(pipeline, input_specs, num_rows):
     def forward(values, x):
         return pipeline.metrics(lambda targets, outputs: {}, values, x, (), tf.zeros([2], tf.int64))
 
-    tf.function(forward, autograph=False).get_concrete_function(pipeline.value_specs(), x)
+    tf.function(forward, autograph=False).get_concrete_function(
+        pipeline.variables.map(stage_map.spec_of_row, stage_map.spec_of), x)
 
 
 def _check_replicas(params, mesh):

@@ -44,14 +44,10 @@ class SpmdPipeline:
         num_rounds: V, the number of stages on each core.
 
     Attributes:
-        stage_variables: for each weight of a stage, for each of the K cores, the list of the V Keras variables in this
-            role.
-        outer_variables: list of the other trainable Keras variables.
-        stage_state: as `stage_variables`, the variables of stages that are not trained.
-        outer_state: list of the other Keras variables that are not trained.
+        variables: `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`.
         stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
         outer_statistics: the `BatchStatistics` of all other batch norms.
-        trainable_variables: list of all of them, in the order of the stack.
+        trainable_variables: list of all weights, in the order of the stack.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: list of the V K indices at which the stages end, with the layers before and after them.
@@ -83,10 +79,11 @@ class SpmdPipeline:
         self._layers = [part([layer]) for layer in stack[first:first + size]]
         outer = [self._before, self._after]
         layer_calls.validate_stages(self._stages, outer)
-        self.stage_variables = self._rows([each.trainable_variables for each in self._stages])
-        self.stage_state = self._rows([each.variables().state for each in self._stages])
-        self.outer_variables = _without_doubles([each.trainable_variables for each in outer])
-        self.outer_state = _without_doubles([each.variables().state for each in outer])
+        self.variables = SpmdValues(
+            self._rows([each.trainable_variables for each in self._stages]),
+            _without_doubles([each.trainable_variables for each in outer]),
+            self._rows([each.variables().state for each in self._stages]),
+            _without_doubles([each.variables().state for each in outer]))
         self.stage_statistics, self.outer_statistics = (batch_statistics.BatchStatistics(
             [norm for each in parts for norm in layer_calls.trained_norms(each.layers)])
             for parts in (self._layers, outer))
@@ -102,20 +99,6 @@ class SpmdPipeline:
     def num_cores(self) -> int:
         """K."""
         return self._map.num_stages
-
-    def variables(self) -> SpmdValues:
-        """Return the `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`."""
-        return SpmdValues(self.stage_variables, self.outer_variables, self.stage_state, self.outer_state)
-
-    def value_specs(self) -> SpmdValues:
-        """Return the `SpmdValues` of `tf.TensorSpec`, as `metrics` takes them."""
-        return self.variables().map(
-            lambda row: tf.TensorSpec([self.num_cores, self.num_rounds, *row[0][0].shape], row[0][0].dtype),
-            lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
-
-    def place(self, values: SpmdValues) -> SpmdValues:
-        """Put `SpmdValues` of tensors on their cores."""
-        return values.map(self.place_stages, self.place_outer)
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
         """Put a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
@@ -149,8 +132,8 @@ class SpmdPipeline:
             Dictionary from name to the pair (sum, weight) over the batch, and a pair of the statistics of batch
             norm, lists of one tensor, or of none: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
         """
-        values = self.place(values)
-        variables = [*self.outer_variables, *self.outer_state]
+        values = values.map(self.place_stages, self.place_outer)
+        variables = [*self.variables.outer, *self.variables.outer_state]
         outer = dict(zip(map(id, variables), [*values.outer, *values.outer_state]))
         x, targets = (tf.nest.map_structure(self._cut, nest) for nest in (x, targets))
         seeds = self._seeds(seed_and_step)
@@ -258,7 +241,7 @@ class SpmdPipeline:
     def _stage(self, structure, tensors):
         """Run a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
         *tensors, step, round_, seeds = tensors
-        counts = [len(self.stage_variables), len(self.stage_state)]
+        counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing, statistics = tensors[sum(counts):], []
         values = [_of_round(each, round_) for each in tensors[:sum(counts)]]
         weights, state = values[:counts[0]], values[counts[0]:]

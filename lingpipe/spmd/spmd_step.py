@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe.devices import collectives
 from lingpipe.optimizers import device_functions, loss_scaling, pure_optimizer
-from lingpipe.spmd import spmd_pipeline
+from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
 from lingpipe.stages import batch_statistics, losses
 
@@ -33,8 +33,15 @@ class SpmdState(NamedTuple):
     averages: SpmdValues
     step: tf.Tensor
 
+    def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
+        """Return the same state with one function applied to what belongs to stages, and another to the rest."""
+        return SpmdState(
+            self.values.map(of_stages, of_outer), [list(map(of_stages, slots)) for slots in self.stage_slots],
+            [list(map(of_outer, slots)) for slots in self.outer_slots], self.averages.map(of_stages, of_outer),
+            self.step)
 
-NO_AVERAGES = SpmdValues([], [], [], [])
+
+_NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class SpmdStep:
@@ -65,8 +72,8 @@ class SpmdStep:
         Args:
             average_of: function that returns the variable with the moving average of another one; None: there is none.
         """
-        values, slots = self._pipeline.variables(), self._optimizer.slots
-        averages = NO_AVERAGES
+        values, slots = self._pipeline.variables, self._optimizer.slots
+        averages = _NO_AVERAGES
         if average_of:
             averages = values.map(lambda row: [[average_of(each) for each in core] for core in row], average_of)
         return SpmdState(
@@ -75,17 +82,8 @@ class SpmdStep:
 
     def state_specs(self) -> SpmdState:
         """Return the `SpmdState` of `tf.TensorSpec`."""
-        variables, values = self.variables(), self._pipeline.value_specs()
-
-        def of_row(row):
-            return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
-
-        def of_one(variable):
-            return tf.TensorSpec(variable.shape, variable.dtype)
-
-        return SpmdState(values, [list(map(of_row, rows)) for rows in variables.stage_slots],
-                         [list(map(of_one, row)) for row in variables.outer_slots],
-                         values if self._moved else NO_AVERAGES, tf.TensorSpec([], tf.int64))
+        specs = self.variables().map(stage_map.spec_of_row, stage_map.spec_of)
+        return specs._replace(averages=specs.values if self._moved else _NO_AVERAGES, step=tf.TensorSpec([], tf.int64))
 
     def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:
         """Run one step; if the loss or a gradient is not finite, nothing changes.
@@ -109,7 +107,7 @@ class SpmdStep:
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
         outer, outer_slots = self._update_all(
-            self._pipeline.outer_variables, state.values.outer, [each * scale for each in outer_gradients],
+            self._pipeline.variables.outer, state.values.outer, [each * scale for each in outer_gradients],
             state.outer_slots, state.step, learning_rate)
         values = SpmdValues(stages, outer, *self._update_state(state.values, statistics))
         new = self._placed(SpmdState(
@@ -135,10 +133,10 @@ class SpmdStep:
 
     def _regularized(self, values, stage_gradients, outer_gradients):
         """Add the gradients of weight regularizers, and also return the sum of their penalties."""
-        place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.stage_variables]
+        place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.variables.stages]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
-                    for variable, value in zip(self._pipeline.outer_variables, values.outer)]
+                    for variable, value in zip(self._pipeline.variables.outer, values.outer)]
         stages = [place(one + other) for one, (_, other) in zip(stage_gradients, of_stages)]
         outer = [one + other for one, (_, other) in zip(outer_gradients, of_outer)]
         return stages, outer, sum((penalty for penalty, _ in [*of_stages, *of_outer]), tf.zeros([]))
@@ -149,7 +147,7 @@ class SpmdStep:
 
     def _update_stages(self, state, gradients, learning_rate):
         """Update each stage separately, because some optimizers read the norm of a layer's weight."""
-        first = [row[0][0] for row in self._pipeline.stage_variables]
+        first = [row[0][0] for row in self._pipeline.variables.stages]
         if not first:
             return [], []
 
@@ -165,10 +163,10 @@ class SpmdStep:
     def _update_state(self, values, statistics):
         """Return the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
         pipeline = self._pipeline
-        firsts = [row[0][0] for row in pipeline.stage_state]
+        firsts = [row[0][0] for row in pipeline.variables.stage_state]
         of_stages, of_outer = statistics
         parts = [(pipeline.stage_statistics, of_stages, firsts, values.stage_state),
-                 (pipeline.outer_statistics, of_outer, pipeline.outer_state, values.outer_state)]
+                 (pipeline.outer_statistics, of_outer, pipeline.variables.outer_state, values.outer_state)]
         return [self._move_statistics(*part) for part in parts]
 
     def _move_statistics(self, norms, statistics, variables, values):
@@ -182,7 +180,7 @@ class SpmdStep:
 
     def _moved_averages(self, state, values):
         if not self._moved:
-            return NO_AVERAGES
+            return _NO_AVERAGES
         return tf.nest.map_structure(
             lambda average, value: self._moved(average, value, state.step), state.averages, values)
 
@@ -192,11 +190,7 @@ class SpmdStep:
         return [value for value, _ in updated], [new for _, new in updated]
 
     def _placed(self, state):
-        place_stages, place_outer = self._pipeline.place_stages, self._pipeline.place_outer
-        return SpmdState(
-            self._pipeline.place(state.values), [list(map(place_stages, slots)) for slots in state.stage_slots],
-            [list(map(place_outer, slots)) for slots in state.outer_slots],
-            state.averages.map(place_stages, place_outer), state.step)
+        return state.map(self._pipeline.place_stages, self._pipeline.place_outer)
 
 
 def _penalty(regularizer, value):

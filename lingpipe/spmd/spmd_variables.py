@@ -103,9 +103,7 @@ class SpmdVariables:
         def of_one(variable):
             return SlicedVariable(variable, outer_dimension(variable.shape), cores)
 
-        self._state = SpmdState(
-            variables.values.map(of_row, of_one), [list(map(of_row, rows)) for rows in variables.stage_slots],
-            [list(map(of_one, slots)) for slots in variables.outer_slots], variables.averages.map(of_row, of_one), [])
+        self._state = variables.map(of_row, of_one)._replace(step=[])
 
     def to_cores(self) -> None:
         """Copy the values of the host to the cores of every replica."""

@@ -149,6 +149,16 @@ class SpmdValues(NamedTuple):
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
 
+def spec_of_row(row: list) -> tf.TensorSpec:
+    """Return the spec of the tensor `[K, V, ...]` of K lists of V variables."""
+    return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
+
+
+def spec_of(variable: Any) -> tf.TensorSpec:
+    """Return the spec of a variable."""
+    return tf.TensorSpec(variable.shape, variable.dtype)
+
+
 class TickStatistics:
     """Joins what the ticks tell about a batch, for every stage on its core, in lists of at most one tensor.
 

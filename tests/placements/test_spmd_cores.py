@@ -111,7 +111,7 @@ def test_gradients_and_metrics_are_summed_over_the_replicas(traced):
     body = traced.program._task.body
     metrics = traced.program._task.metric_names(
         tuple(tf.TensorSpec([8, 6], kind) for kind in (tf.int32, tf.float32, tf.float32)))
-    num_tensors = len(traced.program._pipeline.stage_variables) + len(traced.program._pipeline.outer_variables)
+    num_tensors = len(traced.program._pipeline.variables.stages) + len(traced.program._pipeline.variables.outer)
     assert len(traced.of_type('CrossReplicaSum')) == num_tensors + 2 * len(metrics)
     assert len(body.trainable_variables) >= num_tensors
     norms = traced.of_type('L2Loss')

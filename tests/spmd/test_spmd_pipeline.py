@@ -67,7 +67,7 @@ def check_equal(pipe, pipeline, loss_fn, x, y, assert_gradients_close):
 def test_layers_that_k_does_not_divide_run_before_the_stages(assert_gradients_close):
     pipe, run = build(*small_transformer(is_tied=True))
     pipeline = spmd_pipeline.SpmdPipeline(pipe.stack, run, 2, 2, is_partitioned=False)
-    names = {variable.path.split('/')[0] for row in pipeline.stage_variables for core in row
+    names = {variable.path.split('/')[0] for row in pipeline.variables.stages for core in row
              for variable in core}
     assert names == {'block_1', 'block_2'}
     check_equal(pipe, pipeline, cross_entropy, *tokens(), assert_gradients_close)
@@ -101,7 +101,7 @@ def test_gradients_equal_those_of_one_device(num_cores, num_micro_batches, recom
     pipe, run = build(layers, tf.TensorSpec([8, 4], tf.float32))
     pipeline = spmd_pipeline.SpmdPipeline(
         pipe.stack, run, num_cores, num_micro_batches, recompute, is_partitioned=False, num_rounds=num_rounds)
-    assert not pipeline.outer_variables
+    assert not pipeline.variables.outer
     x, y = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
     check_equal(pipe, pipeline, keras.losses.MeanSquaredError(), x, y, assert_gradients_close)
 

@@ -52,7 +52,7 @@ def test_what_is_not_trained_stays_as_it_is(assert_close):
     for layer in pipe.stack:
         outputs = layer(outputs, training=True) if layer._call_has_training_arg else layer(outputs)
     assert_close(metrics['loss'], spmd_conv_norm.loss_fn()(y, outputs))
-    assert len(pipeline.stage_state) == 10 and not pipeline.stage_variables
+    assert len(pipeline.variables.stage_state) == 10 and not pipeline.variables.stages
     assert_close([after.values.stage_state, after.values.outer_state],
                  [before.values.stage_state, before.values.outer_state], 0.0)
 
