@@ -221,21 +221,13 @@ def _whole(first: list, second: list, like: list) -> list[tf.Tensor]:
 
 
 class Replica(NamedTuple):
-    """The replica for which a layer computes.
-
-    Attributes:
-        num_replicas: R.
-        stage: what `new_stage` returned for the stage, whose devices in all replicas compute the sums.
-        index: int64 scalar tensor, the number of the replica.
-        micro_batch: int64 scalar tensor, the number of the micro-batch in the replica.
-        is_compiled: whether XLA compiles the stage; its programs cannot contain such sums.
-    """
+    """The replica for which a layer computes."""
 
     num_replicas: int
-    stage: int
-    index: tf.Tensor
-    micro_batch: tf.Tensor
-    is_compiled: bool
+    stage: int  # what `new_stage` returned for the stage, whose devices in all replicas compute the sums
+    index: tf.Tensor  # int64 scalar, the number of the replica
+    micro_batch: tf.Tensor  # int64 scalar, the number of the micro-batch in the replica
+    is_compiled: bool  # whether XLA compiles the stage; its programs cannot contain such sums
 
 
 def new_stage() -> int:
@@ -296,7 +288,8 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
             f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and '
             f'at most {_MOST_GROUPS} are supported. Set group_size to '
             f'{-(-replica.num_replicas // _MOST_GROUPS)} or more.')
-    keys = [_key(replica) for _ in range(2)]
+    # A key is unique in a step, and the same in all replicas.
+    keys = [tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
 
@@ -308,11 +301,6 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
         return _all_reduce(tensor, group_size, group, keys[0]), gradient
 
     return total(tensor)
-
-
-def _key(replica: Replica) -> tf.Tensor:
-    """Return the key of a sum, which is unique in a step and the same in all replicas."""
-    return tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

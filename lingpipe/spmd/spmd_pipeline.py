@@ -34,9 +34,9 @@ class SpmdPipeline:
     """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
 
     Args:
-        stack: list of built Keras layers, in order.
-        run: pair (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last of these, as many as K
-            V divides, are the stages, and the others run before them.
+        stack: built Keras layers, in order.
+        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last of these, as many as K V
+            divides, are the stages, and the others run before them.
         num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
@@ -60,7 +60,7 @@ class SpmdPipeline:
                  recompute: str = 'stage', is_partitioned: bool = True, num_rounds: int = 1) -> None:
         layer_calls.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
         self._map = StageMap(num_cores, is_partitioned)
-        self.num_rounds = num_rounds
+        self.num_cores, self.num_rounds = num_cores, num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
         generators = random_seeds.generators_of(stack)
         self._num_seeds = len(generators)
@@ -95,11 +95,6 @@ class SpmdPipeline:
         """Return, for each variable of a stage, the K lists of the V variables in this role."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
-    @property
-    def num_cores(self) -> int:
-        """K."""
-        return self._map.num_stages
-
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
         """Put a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
         return self._map.shard(value)
@@ -123,9 +118,7 @@ class SpmdPipeline:
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-            values: `SpmdValues` of tensors, in the order of `variables`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            targets: nest of tensors `[batch, ...]`.
             seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
 
         Returns:

@@ -17,21 +17,13 @@ _CORES = ''  # no device: all cores of a replica work together
 
 
 class SpmdState(NamedTuple):
-    """Everything that a step changes.
+    """Everything that a step changes."""
 
-    Attributes:
-        values: `SpmdValues`, the weights and other state of layers.
-        stage_slots: for each weight of the stages, the list of the optimizer's slots `[K, V, ...]`.
-        outer_slots: for each other weight, the list of its slots.
-        averages: `SpmdValues`, the moving average of each of `values`, or empty lists.
-        step: int64 scalar, the number of steps done.
-    """
-
-    values: SpmdValues
-    stage_slots: list
-    outer_slots: list
-    averages: SpmdValues
-    step: tf.Tensor
+    values: SpmdValues  # the weights and other state of layers
+    stage_slots: list  # for each weight of the stages, the list of the optimizer's slots `[K, V, ...]`
+    outer_slots: list  # for each other weight, the list of its slots
+    averages: SpmdValues  # the moving average of each of `values`, or empty lists
+    step: tf.Tensor  # int64 scalar, the number of steps done
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
         """Return the same state with one function applied to what belongs to stages, and another to the rest."""
@@ -49,8 +41,8 @@ class SpmdStep:
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
-        optimizer: `keras.optimizers.Optimizer` without slots.
-        seed: integer that random numbers depend on.
+        optimizer: one without slots.
+        seed: what random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
         replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: there is one.
         moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there

@@ -13,14 +13,13 @@ from lingpipe.stages import batch_statistics
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Find the longest run of layers with equal params whose outputs have the shape of their inputs.
+    """Find the longest run of layers with equal params, but for names, whose outputs have the shape of their inputs.
 
     Args:
-        layer_params: list of InstantiableParams of layers, in order; names do not count.
-        specs: list of nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
+        specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
 
     Returns:
-        Pair of the index of the first layer of the run and the one after its last; for the first of equally long runs.
+        The index of the first layer of the run and the one after its last; for the first of equally long runs.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -128,20 +127,12 @@ def _backward(function, num_inputs):
 
 
 class SpmdValues(NamedTuple):
-    """All variables of a pipeline that layers read, or a value for each.
+    """All variables of a pipeline that layers read, or a value for each."""
 
-    Attributes:
-        stages: list of tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round.
-        outer: list of tensors, the other weights.
-        stage_state: list of tensors `[K, V, ...]`, each with one variable of every stage that is not trained, such as a
-            moving average.
-        outer_state: list of tensors, the other variables that are not trained.
-    """
-
-    stages: list
-    outer: list
-    stage_state: list
-    outer_state: list
+    stages: list  # tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round
+    outer: list  # tensors, the other weights
+    stage_state: list  # tensors `[K, V, ...]`, each with one variable of every stage that is not trained
+    outer_state: list  # tensors, the other variables that are not trained, such as a moving average
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
         """Return the same lists with one function applied to values of stages, and another to the rest."""
@@ -165,8 +156,7 @@ class TickStatistics:
     Only the forward loop joins: what the backward loop recomputes comes to nothing.
     """
 
-    def __init__(self, statistics: batch_statistics.BatchStatistics, stages: StageMap,
-                 num_rounds: int) -> None:
+    def __init__(self, statistics: batch_statistics.BatchStatistics, stages: StageMap, num_rounds: int) -> None:
         self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
 
     def before_first(self) -> list[tf.Tensor]:
