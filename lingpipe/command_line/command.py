@@ -111,14 +111,14 @@ def _read(path):
 def _place(params):
     """Set up devices, replace 'auto' by values, and return the params and the `Placement`."""
     from lingpipe.devices import device_kinds
-    from lingpipe.placements import local
+    from lingpipe.placements import pipeline_hosts
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
     is_free = kind is None and not params.task.body.devices
-    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or is_free and device_kinds.has_tpu()):
+    if FLAGS.mode != 'inspect_model' and (kind == 'TPU' or is_free and device_kinds.has('TPU')):
         from lingpipe.placements import tpu_system
         tpu_system.validate(params.task.body, FLAGS.mode)
         return tpu_system.start_and_place(params, FLAGS.mode, FLAGS.tpu or tpu_system.LOCAL)
-    return local.place(params, kind)
+    return pipeline_hosts.place_here(params, kind)
 
 
 def _list():

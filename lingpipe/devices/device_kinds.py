@@ -114,14 +114,9 @@ def configure_graph_optimizer() -> None:
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
 
-def has_accelerators() -> bool:
-    """Return whether this machine has a GPU or TPU, without setting the devices up."""
-    return any(tf.config.list_physical_devices(kind) for kind in _ACCELERATORS)
-
-
-def has_tpu() -> bool:
-    """Return whether this machine has a TPU, without setting the devices up."""
-    return bool(tf.config.list_physical_devices('TPU'))
+def has(*kinds: str) -> bool:
+    """Return whether this machine has a device of one of some kinds, without setting the devices up."""
+    return any(tf.config.list_physical_devices(kind) for kind in kinds)
 
 
 def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:

@@ -11,7 +11,7 @@ from lingpipe import hyperparams
 from lingpipe.cluster import answers, child_process, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.partition import balancing
-from lingpipe.placements import local, multi_worker
+from lingpipe.placements import multi_worker, pipeline_hosts
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
 _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.AbortedError,
@@ -84,7 +84,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     """
     body = params.task.body
     validate(params)
-    num_devices, on_cpu = local.set_up(body, kind)
+    num_devices, on_cpu = pipeline_hosts.set_up_here(body, kind)
     _meet(config)
     joined = multi_worker.Workers(config, dog)
     params = planning.resolved(params, num_devices, on_cpu)

@@ -1,7 +1,8 @@
-"""One pipeline whose stages are on the machines of a cluster: `--cluster=pipeline`."""
+"""One pipeline whose stages are on this machine, or on the machines of a cluster: `--cluster=pipeline`."""
 
 import copy
 import functools
+import math
 import os
 from typing import Any
 
@@ -16,6 +17,38 @@ from lingpipe.training import placement, planning
 PROCESSES = '/job:worker/'
 _SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual
 _STREAMING = 'TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'
+
+
+def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
+    """Set up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
+
+    Args:
+        body_params: `GPipeLayer.Params()`, in which numbers may be 'auto'.
+        kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
+
+    Returns:
+        The number of devices, and whether they are CPUs.
+    """
+    resolution.validate(body_params)
+    device_kinds.configure_graph_optimizer()
+    on_cpu = kind == 'CPU' or kind is None and not device_kinds.has('GPU', 'TPU')
+    numbers = body_params.num_partitions, body_params.num_replicas
+    num_devices = planning.num_local_devices(on_cpu) if 'auto' in numbers else math.prod(numbers)
+    if on_cpu:
+        device_kinds.use_virtual_devices(num_devices)
+    return num_devices, on_cpu
+
+
+def place_here(params: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
+    """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; as `set_up_here`."""
+    return _placed(params, *set_up_here(params.task.body, kind), kind)
+
+
+def _placed(params, num_devices, on_cpu, kind, processes=''):
+    params = planning.resolved(params, num_devices, on_cpu)
+    body = params.task.body
+    return params, placement.Placement(
+        body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind, processes))
 
 
 def connect(config: cluster_config.ClusterConfig) -> None:
@@ -92,7 +125,7 @@ def count() -> int:
     return device_kinds.num_devices(PROCESSES)
 
 
-def place(params: Any, config: Any, kind: Any = None) -> Any:
+def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
     """Connect the chief with all workers; return params with numbers instead of 'auto', and their `Placement` there.
 
     Args:
@@ -106,7 +139,4 @@ def place(params: Any, config: Any, kind: Any = None) -> Any:
     device_kinds.configure_graph_optimizer()
     device_kinds.use_virtual_devices(1)
     connect(config)
-    params = planning.resolved(params, count(), on_cpu=True)
-    body = params.task.body
-    return params, placement.Placement(body.devices or device_kinds.stage_devices(
-        body.num_replicas * body.num_partitions, kind, PROCESSES))
+    return _placed(params, count(), True, kind, PROCESSES)
