@@ -40,7 +40,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
     """Return a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
 
     Raises:
-        RuntimeError: the port stays taken; the message says what to do.
+        RuntimeError: the port stays taken.
     """
     _, port = cluster_config.host_and_port(config.address)
     dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
@@ -113,7 +113,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
         The names of the workers that did not answer at the end.
 
     Raises:
-        ConnectionError: workers cannot be reached; the message names them.
+        ConnectionError: workers cannot be reached.
     """
     begin, missing = time.monotonic(), find_missing()
     with waits.Wait('the workers', 0, details=lambda: f'No answer came from {config.in_words(missing)}.'):

@@ -35,12 +35,10 @@ class ClusterConfig(NamedTuple):
 
     @property
     def num_workers(self) -> int:
-        """Number of processes of the job 'worker'."""
         return len(self.jobs.get('worker', ()))
 
     @property
     def num_parameter_servers(self) -> int:
-        """Number of processes of the job 'ps'."""
         return len(self.jobs.get('ps', ()))
 
     @property
@@ -85,16 +83,14 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
          mode: str | None = None) -> ClusterConfig:
     """Read a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
 
-    The task is that of the argument, else that of the file, else that of TF_CONFIG. So all machines can use the same
-    file.
-
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1', or None.
+        task: name of this process, such as 'worker:1'; None: that of the file, else that of TF_CONFIG, so that all
+            machines can use the same file.
         mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
 
     Raises:
-        ValueError: the cluster is missing or wrong; the message says where, and what to do.
+        ValueError: the cluster is missing or wrong.
     """
     variable = _parse(environment.get('TF_CONFIG') or '{}', 'TF_CONFIG')
     source, config = 'TF_CONFIG', variable

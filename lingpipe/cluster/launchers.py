@@ -52,7 +52,7 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
         num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not say it.
 
     Raises:
-        ValueError: the cluster is missing or wrong; the message says where, and what to do.
+        ValueError: the cluster is missing or wrong.
     """
     if cluster_spec != AUTO or environment.get('TF_CONFIG'):
         path = None if cluster_spec == AUTO else cluster_spec
@@ -177,7 +177,7 @@ def read_slice(task: str | None = None,
         task: 'worker:0' for the server of host 0; None: as the environment says.
 
     Raises:
-        ValueError: one of the variables is missing or wrong, or the process is not one of this host.
+        ValueError: a variable is missing or wrong, or the process is not one of this host.
     """
     names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
     index = environment.get(_INDEX, '')

@@ -75,12 +75,7 @@ class _Part:
 
 
 class LocalCluster:
-    """Processes of this machine that make up a cluster.
-
-    Args:
-        configs: the `ClusterConfig` of each process; the first `num_leaders` processes end the cluster when all of them
-            have ended.
-    """
+    """Processes of this machine; the first `num_leaders` end the cluster when all of these have ended."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -92,7 +87,7 @@ class LocalCluster:
         """Start all processes and wait for the leaders; then stop the others.
 
         Returns:
-            The exit code: that of the first leader that did not end well, or of a process that failed.
+            The exit code of the first leader that did not end well, or of a process that failed.
         """
         for number in child_process.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup

@@ -26,10 +26,7 @@ _lock = threading.Lock()
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell all workers and parameter servers to end with an exit code.
-
-    The chief tries for at most 5 seconds: some may no longer listen.
-    """
+    """Tell all workers and servers to end with an exit code, for at most 5 seconds: some may no longer listen."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
@@ -37,11 +34,9 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Call a function for each server that asks the chief to stop, from another thread; it replaces an earlier one.
+    """Call a function of the name of each server of a job that asks the chief to stop, from another thread.
 
-    Args:
-        job: the job to listen to, 'worker' or 'ps'.
-        heard: function of the name of the task, such as 'worker:1'.
+    It replaces an earlier function.
     """
     for name in config.tasks(job):
         address = config.address_of(name)
@@ -99,13 +94,9 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, and the queue of a word there.
-
-    It is a session because sessions share the queues of a server, and eager code does not. The device filter keeps it
-    from waiting for other servers.
-    """
+    """Open a session at one server, and the queue of a word there: eager code does not share such queues."""
     device = cluster_config.device_of(name)
-    settings = tf.compat.v1.ConfigProto(device_filters=[device])
+    settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else it waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
         queue = tf.queue.FIFOQueue(1, tf.int32, shapes=[()], shared_name=word)
         session = tf.compat.v1.Session(target, config=settings)

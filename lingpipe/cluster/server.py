@@ -36,13 +36,12 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
-        num_cpu_devices: number of devices into which the CPU is split, one for each stage that the chief places here.
-        use_gpus: whether to lend the GPUs of this machine too.
+        num_cpu_devices: into how many devices the CPU is split, one for each stage that the chief places here.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
         is_replaceable: whether training continues without this process, over other workers.
 
     Raises:
-        RuntimeError: the port stays taken; the message says what to do.
+        RuntimeError: the port stays taken.
     """
     answers.check_port(config)
     events: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -20,13 +20,12 @@ _FIRST_CALL_FACTOR = 10
 class Watchdog:
     """Limits the time of steps: nothing can interrupt one that waits for a lost worker, but its process can end.
 
-    The first call of a kind traces and compiles, so its limit is ten times as long. In a cluster with a chief, a
-    needed server that gets a signal asks the chief to stop.
+    The first call of a kind traces and compiles, so its limit is ten times as long.
 
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps'; training needs all processes of this job. None: no peer may request a stop.
+        needed_job: 'worker' or 'ps', of which training needs all: one that gets a signal asks the chief to stop.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 

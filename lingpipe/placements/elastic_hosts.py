@@ -41,7 +41,7 @@ class Roster:
 
         a thread asks the workers that are left out ─> one answers ─> next checkpoint ─> training continues with it too
 
-    The log directory has a list of the workers that are left out, so that a restarted chief does not wait for them.
+    The log directory lists the workers that are left out, so that a restarted chief does not wait for them.
 
     Args:
         replace_after_seconds: how long training waits for a lost worker.
@@ -102,17 +102,17 @@ class Roster:
     def _tell_change(self, silent):
         lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
         absent = self.config.left_out.intersection(silent)
-        remaining = [name for name in self._all.tasks('worker') if name not in silent]
+        remaining = ', '.join(name for name in self._all.tasks('worker') if name not in silent)
         if lost:
-            _say(f'{_listed(self._all, lost)} not answered for {self._patience:g} s (--replace_after_seconds): '
-                 f'training continues over {", ".join(remaining)}. A worker that answers again takes part from the '
-                 'next checkpoint on.')
+            verb = 'has' if len(lost) == 1 else 'have'
+            _say(f'{self._all.in_words(sorted(lost))} {verb} not answered for {self._patience:g} s '
+                 f'(--replace_after_seconds): training continues over {remaining}. A worker that answers again takes '
+                 'part from the next checkpoint on.')
         if absent and not self._has_gathered:
             _say(f'No answer from {self._all.in_words(sorted(absent))}, left out before: training is over '
-                 f'{", ".join(remaining)}.')
+                 f'{remaining}.')
         if returned:
-            _say(f'{self._all.in_words(sorted(returned))} answers again: training continues over '
-                 f'{", ".join(remaining)}.')
+            _say(f'{self._all.in_words(sorted(returned))} answers again: training continues over {remaining}.')
 
     def _watch_those_left_out(self):
         self._is_back = threading.Event()
@@ -128,10 +128,6 @@ class Roster:
             if is_back is not self._is_back:
                 return  # the list has changed, and has a thread of its own
         is_back.set()
-
-
-def _listed(config, names):
-    return f'{config.in_words(sorted(names))} {"has" if len(names) == 1 else "have"}'
 
 
 def _say(sentence):
@@ -208,7 +204,7 @@ class ElasticHosts:
         except tf.errors.OpError as error:
             if not self._can_continue(error):
                 raise
-            print(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).', flush=True)
+            _say(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).')
             return None
 
     def _waiting_for_files(self):

@@ -63,7 +63,7 @@ def connect(config: cluster_config.ClusterConfig) -> None:
           └──> worker 1   server: stage 1
 
     Raises:
-        ConnectionError: workers cannot be reached; the message names them.
+        ConnectionError: workers cannot be reached.
         RuntimeError: the port of this chief stays taken.
     """
     answers.check_port(config)
@@ -103,9 +103,6 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
     remain can still be read. TensorFlow first waits for operations that have begun, which `answer_each_operation` lets
     end; it also waits if another worker is lost during the call. The process then ends after 60 seconds, to be started
     again.
-
-    Args:
-        config: `ClusterConfig` of the chief; other workers than before may be left out. The others have just answered.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
