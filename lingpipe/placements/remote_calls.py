@@ -1,5 +1,6 @@
 """Concurrent calls of one function on the workers of parameter servers; a thread waits for each."""
 
+import functools
 import queue
 import threading
 import time
@@ -17,6 +18,9 @@ class _Calls:
     def __init__(self) -> None:
         self.num_under_way = 0
         self._answers: queue.Queue = queue.Queue()
+
+    def _start_thread(self, name, calls, run):
+        threading.Thread(target=_answer, args=(calls, run, self._answers), name=name, daemon=True).start()
 
     def next_answer(self, seconds: float) -> Any:
         """Return what a call returned, as nest of NumPy arrays, or raise its error; None if none ends in time."""
@@ -54,8 +58,7 @@ class RemoteCalls(_Calls):
         self._coordinator, self._function, self.limit = coordinator, function, limit
         self._values: queue.Queue = queue.Queue()
         for index in range(limit):
-            threading.Thread(target=_fetch, args=(self._values, self._answers), name=f'remote call {index}',
-                             daemon=True).start()
+            self._start_thread(f'remote call {index}', self._values, _fetch)
 
     def call(self, arguments: tuple) -> None:
         """Start a call with tensors; raise the error of an earlier call."""
@@ -67,24 +70,19 @@ class RemoteCalls(_Calls):
 
 
 class PinnedCalls(_Calls):
-    """Calls that each run on a chosen worker, which alone has the input of the call.
+    """Calls of a concrete function that each run on a chosen worker, which alone has the input of the call.
 
     ::
 
         call(..., worker=0) ─> queue 0 ─> worker 0 ─┐
         call(..., worker=1) ─> queue 1 ─> worker 1 ─┴─> answers ─> next_answer()
-
-    Args:
-        function: concrete function.
-        devices: list of the names of the workers' hosts.
     """
 
     def __init__(self, function: Callable, devices: list[str]) -> None:
         super().__init__()
         self._arguments: list[queue.Queue] = [queue.Queue() for _ in devices]
         for arguments, device in zip(self._arguments, devices):
-            threading.Thread(target=_call_on, args=(device, function, arguments, self._answers),
-                             name=f'calls on {device}', daemon=True).start()
+            self._start_thread(f'calls on {device}', arguments, functools.partial(_call_on, device, function))
 
     def call(self, arguments: tuple, worker: int) -> None:
         """Start a call with tensors and iterators on a worker, by its number."""
@@ -92,35 +90,28 @@ class PinnedCalls(_Calls):
         self.num_under_way += 1
 
 
-def _call_on(device, function, arguments, answers):
+def _answer(calls, run, answers):
+    """Run calls in a thread. It keeps none, so that functions can be freed while their servers still run."""
     while True:
-        given = arguments.get()
+        call = calls.get()
         try:
-            with tf.device(device):
-                answers.put((tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*given)), None))
+            answers.put((run(call), None))
         except Exception as error:  # `next_answer` raises it
             answers.put((None, error))
-        del given
+        del call
 
 
-def _fetch(values, answers):
-    """Wait for calls in a thread. It keeps no value, so that the function can be freed while its servers still run."""
-    while True:
-        value = values.get()
-        answers.put(_answer(value))
-        del value
+def _call_on(device, function, arguments):
+    with tf.device(device):
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*arguments))
 
 
-def _answer(value):
-    """Return the result of a call and its error, one of them None.
-
-    A worker may be lost after a call has ended and before its result has arrived. The coordinator then repeats the
-    call, so an error counts only if the coordinator has set it.
-    """
+def _fetch(value):
+    """Return the result of a call, which the coordinator repeats if a worker is lost before the result has arrived."""
     while True:
         try:
-            return value.fetch(), None
-        except Exception as error:  # `next_answer` raises it
-            if value._get_error() is error:
-                return None, error
+            return value.fetch()
+        except Exception as error:
+            if value._get_error() is error:  # set by the coordinator, which gives the call up
+                raise
         time.sleep(_RETRY_SECONDS)
