@@ -20,8 +20,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
     The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and its own update. A gradient that is staler than `max_staleness` is dropped. It does not count as a step, and its
-    batch is lost.
+    and its own update. A gradient staler than `max_staleness` is dropped: it is no step, and its batch is lost.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
     batch norm and moving averages of weights have the value of the last writer: of two simultaneous updates one is

@@ -140,14 +140,10 @@ class Workers(collectives.Group, placement.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def leave(self) -> None:
-        """Return when all workers have finished, so that no process ends while another waits for it.
-
-        An error of the first wait means that a worker has not finished. An error of the second one means only that a
-        worker has already left.
-        """
+        """Return when all workers have finished, so that no process ends while another waits for it."""
         with waits.Wait(f'the end of training on all {self.count} workers', 0):
             self.wait_for_all()
-            with contextlib.suppress(tf.errors.OpError):
+            with contextlib.suppress(tf.errors.OpError):  # a worker has already left
                 self.wait_for_all()
 
     def _sum_vector(self, device, vector):

@@ -70,13 +70,10 @@ class Follower:
 
 
 def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind: Any = None, dog: Any = None) -> Any:
-    """Join the other workers, and choose the devices of this one.
+    """Join the other workers; return params with numbers instead of 'auto', and the `Workers`.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
-
-    Returns:
-        Params with numbers instead of 'auto', and the `Workers`.
 
     Raises:
         ValueError: params cannot work.
@@ -114,7 +111,6 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
     Raises:
         ValueError: params cannot work, or differ between workers.
-        TrainingError: as `trainer.Trainer`.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')

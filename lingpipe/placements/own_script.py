@@ -50,7 +50,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
 
     Raises:
         ValueError: the cluster is missing or wrong, or can be reached from outside.
-        ConnectionError: workers cannot be reached; the message names them.
+        ConnectionError: workers cannot be reached.
         RuntimeError: the port of this process stays taken.
     """
     config = launchers.read(cluster_spec, task, cluster_config.PIPELINE)

@@ -1,6 +1,7 @@
 """Parameter servers: some processes of a cluster store the weights, and others compute gradients."""
 
 import contextlib
+import functools
 import gc
 import math
 import sys
@@ -18,11 +19,9 @@ from lingpipe.placements import asynchronous_program, remote_calls, server_progr
 from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer
 
-ASYNCHRONOUS, SYNCHRONOUS = ('async', 'sync')
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
 _LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
-_PROGRAMS = {
-    ASYNCHRONOUS: asynchronous_program.AsynchronousProgram, SYNCHRONOUS: synchronous_program.SynchronousProgram}
+_PROGRAMS = {'async': asynchronous_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
 
 
 class ParameterServers(placement.Placement):
@@ -56,7 +55,7 @@ class ParameterServers(placement.Placement):
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
     """
 
-    def __init__(self, config: cluster_config.ClusterConfig, update: str = ASYNCHRONOUS, max_staleness: Any = None,
+    def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', max_staleness: Any = None,
                  timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF) -> None:
         self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
         self.batches_from = batches_from
@@ -74,8 +73,7 @@ class ParameterServers(placement.Placement):
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
         """Choose `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
 
-        Args:
-            kind: 'CPU' or 'GPU'; None: GPUs if the chief and all workers have some.
+        By default they are GPUs, if the chief and all workers have some.
         """
         p = body_params
         num_gpus = self._num_of_each('GPU')
@@ -124,7 +122,7 @@ class ParameterServers(placement.Placement):
         return found
 
     def silent_tasks(self) -> list:
-        """Return the list of the tasks that do not answer, such as 'worker:1'."""
+        """Return the tasks that do not answer, such as 'worker:1'."""
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> remote_calls.RemoteCalls:
@@ -160,35 +158,31 @@ class ParameterServers(placement.Placement):
 
     def _makers(self, batches, spec):
         """Return a function for each worker, which makes the iterator over its share on the device of the call."""
-        return [_maker(batches(batch_share.Share(index, self.num_workers)), spec) for index in range(self.num_workers)]
+        shares = [batch_share.Share(index, self.num_workers) for index in range(self.num_workers)]
+        return [functools.partial(_iterator, _graph_of(batches(share)), spec) for share in shares]
 
     @property
     def _hosts(self):
         return [f'/job:worker/replica:0/task:{index}' for index in range(self.num_workers)]
 
 
-def _maker(dataset, spec):
-    """Return a function that makes an iterator over a dataset of the chief, from the graph of the dataset."""
-    graph = tf.raw_ops.DatasetToGraphV2(
+def _graph_of(dataset):
+    return tf.raw_ops.DatasetToGraphV2(
         input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORED,
         strip_device_assignment=True)
 
-    def make():
-        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
-        return iter(tf.data.experimental.from_variant(variant, spec))
 
-    return make
+def _iterator(graph, spec):
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+    return iter(tf.data.experimental.from_variant(variant, spec))
 
 
 def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
          kind: Any = None, batches_from: str = server_program.CHIEF) -> Any:
-    """Connect the chief with all workers and servers, and choose the devices of stages.
+    """Connect the chief with all workers and servers; return params without 'auto', and the `ParameterServers`.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
-
-    Returns:
-        Params with numbers instead of 'auto', and the `ParameterServers`.
 
     Raises:
         ValueError: params cannot work.

@@ -80,7 +80,6 @@ class CutWeight:
     """A trainable weight that is whole on the chief, and cut into rows on servers during training.
 
     Args:
-        variable: Keras variable of the chief.
         slots: the optimizer's Keras variables for it.
         devices: the names of the servers, one for each part.
         make_optimizer: function that returns an optimizer without slots.

@@ -28,7 +28,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     """Return the sizes of the box of K cores with the shortest paths between stages.
 
-    It prefers cores of the same chip, then the box with the shortest sides, whose cores are close to each other::
+    It prefers cores of the same chip, then the box with the shortest sides::
 
         4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
 
@@ -73,14 +73,7 @@ class TpuReplicas(placement.Placement, collectives.Group):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
-        """Return an iterator over batches in which each replica has its own rows, of a static shape.
-
-        Args:
-            batches: function from a `Share` to the endless `tf.data.Dataset` of its rows of each batch.
-
-        Raises:
-            ValueError: the replicas do not divide the batch.
-        """
+        """Return an iterator over batches in which each replica has its own rows, of a static shape; see `iterate`."""
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:

@@ -92,11 +92,7 @@ def _what_to_check(name, error):
 
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
-    """Give every partition of every replica a core of a TPU system, and return the `Placement` of the route.
-
-    Raises:
-        ValueError: the system does not have that many cores.
-    """
+    """Return the `Placement` of the route, with a core for every partition; refuse a system with too few cores."""
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.tpu_route == SPMD:
@@ -304,7 +300,7 @@ def _trace_forward(pipeline, input_specs, num_rows):
 def _check_replicas(params, mesh):
     p, mesh = params.task.body, list(map(int, mesh))
     tpu_replicas.computation_shape(mesh, p.num_partitions)
-    replicas = math.prod(mesh) // p.num_partitions
+    replicas = _room(params, mesh)
     size = tf.nest.flatten(experiment.input_spec(params))[0].shape[0]
     if size % (replicas * p.num_micro_batches):
         raise ValueError(
