@@ -1,11 +1,4 @@
-"""Limits of steps.
-
-    dog = watchdog.Watchdog(seconds=600, config=config)
-    while ...:
-        with dog.watch(progress=program.position):     # the process ends when the position stays too long
-            program.train(num_steps)
-        checkpoint, evaluate            # no limit
-"""
+"""Limits of the time of steps, at which a process ends."""
 
 import contextlib
 import math

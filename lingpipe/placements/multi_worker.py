@@ -63,11 +63,6 @@ class Workers(collectives.Group, placement.Placement):
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
-    @property
-    def is_chief(self) -> bool:
-        """Whether this worker writes checkpoints and curves, and evaluates."""
-        return self.index == 0
-
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         """Return the program, once all workers have built the same model and loss; a ValueError names another."""
         def evaluate(images, targets):
@@ -95,7 +90,8 @@ class Workers(collectives.Group, placement.Placement):
     def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
         """Return the chief's tensor on all workers, bit for bit; see `sum`."""
         integers = _as_integers(tensor)
-        return _from_integers(self.sum(device, integers if self.is_chief else tf.zeros_like(integers)), tensor.dtype)
+        own = integers if self.config.is_chief else tf.zeros_like(integers)
+        return _from_integers(self.sum(device, own), tensor.dtype)
 
     def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
         """Combine the states that the workers computed from their shares; see `Group.agree_on`."""

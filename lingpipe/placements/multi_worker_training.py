@@ -76,7 +76,6 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
 
     Raises:
-        ValueError: params cannot work.
         RuntimeError: the port of this worker stays taken.
     """
     body = params.task.body
@@ -114,7 +113,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
-    if joined.is_chief:
+    if joined.config.is_chief:
         code = trainer.Trainer(
             params, evaluation_inputs, logdir, joined, started, joined.watchdog).run_to_exit_code()
     else:

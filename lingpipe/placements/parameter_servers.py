@@ -35,9 +35,8 @@ class ParameterServers(placement.Placement):
                                              gradients
 
     A variable is created on the server that has the fewest bytes. When training begins, large weights are cut into rows
-    over all servers; see `server_rows`. (The strategy's own `variable_partitioner` would create `ShardedVariable`s.
-    Keras layers can use these, but Keras optimizers keep whole slots for them, on one server, and they have no device
-    on which a step could read them.)
+    over all servers; see `server_rows`. (The strategy's own `variable_partitioner` would create `ShardedVariable`s, for
+    which Keras optimizers keep whole slots on one server, and which have no device on which a step could read them.)
 
     Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
     waits until all tasks of the cluster have connected.
@@ -107,11 +106,7 @@ class ParameterServers(placement.Placement):
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
     def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
-        """Move the weights that will be cut into rows to the chief, which keeps each of them whole.
-
-        Returns:
-            Pairs of a Keras variable and the number of servers for its rows.
-        """
+        """Move weights that will be cut to the chief; return pairs of each and the number of servers for its rows."""
         if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
             return []
         counts = [(variable, server_rows.num_parts(variable, len(self.names), _LEAST_BYTES_OF_PART))
@@ -185,7 +180,6 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
 
     Raises:
-        ValueError: params cannot work.
         RuntimeError: the port of this chief stays taken.
     """
     body = params.task.body

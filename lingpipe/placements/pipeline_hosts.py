@@ -23,7 +23,6 @@ def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
     """Set up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
 
     Args:
-        body_params: `GPipeLayer.Params()`, in which numbers may be 'auto'.
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
 
     Returns:
@@ -129,7 +128,6 @@ def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Pl
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
 
     Raises:
-        ValueError: params cannot work.
         ConnectionError: workers cannot be reached.
     """
     resolution.validate(params.task.body)

@@ -15,6 +15,7 @@ from lingpipe.partition import balancing
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline, stage_map
+from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, placement, planning
 
 LOCAL = 'local'
@@ -64,9 +65,6 @@ def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | No
 
     Returns:
         Params with numbers and a route that fit the system instead of 'auto', and the `Placement`.
-
-    Raises:
-        ValueError: params cannot work there.
     """
     params = with_defaults(params)
     validate_route(params, mode)
@@ -74,7 +72,7 @@ def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | No
     if resolution.is_open(params.task.body):
         params = planning.resolved(params, len(system.devices))
         validate_route(params, mode)
-    params = resolved(params, mode, system.topology.mesh_shape)
+    params = resolved(params, mode, [int(size) for size in system.topology.mesh_shape])
     return params, place(params.task.body, system)
 
 
@@ -153,7 +151,6 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
     that fill the system share statistics. Else it is 'stage_programs'.
 
     Args:
-        params: the experiment's Params, with numbers of partitions and micro-batches.
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
 
     Raises:
@@ -182,7 +179,7 @@ def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
 
 
 def _without_spmd(params, mesh, error):
-    p, num_cores, reason = params.task.body, math.prod(map(int, mesh)), f"'spmd' would not do: {error}"
+    p, num_cores, reason = params.task.body, math.prod(mesh), f"'spmd' would not do: {error}"
     fills = p.num_replicas > 1 and p.num_partitions * p.num_replicas == num_cores
     if fills and p.num_partitions == 1:
         return _changed(params, LOGICAL_CORES, 1), 'One program for all replicas, a core for each.'
@@ -205,7 +202,7 @@ def _changed(params, route, num_replicas):
 
 def _room(params, mesh):
     """Return how many replicas fit on a system."""
-    return math.prod(map(int, mesh)) // params.task.body.num_partitions
+    return math.prod(mesh) // params.task.body.num_partitions
 
 
 def _with_all_replicas(params, mesh):
@@ -288,19 +285,16 @@ def _refuse_repeated_work(pipe, pipeline):
 
 def _trace_forward(pipeline, input_specs, num_rows):
     """Trace the forward pass, because only a call shows that a layer adds a loss."""
-    x = tf.nest.map_structure(lambda spec: tf.TensorSpec([num_rows, *spec.shape[1:]], spec.dtype), input_specs)
-
     def forward(values, x):
         return pipeline.metrics(lambda targets, outputs: {}, values, x, (), tf.zeros([2], tf.int64))
 
     tf.function(forward, autograph=False).get_concrete_function(
-        pipeline.variables.map(stage_map.spec_of_row, stage_map.spec_of), x)
+        pipeline.variables.map(stage_map.spec_of_row, stage_map.spec_of), micro_batches.specs_of(input_specs, num_rows))
 
 
 def _check_replicas(params, mesh):
-    p, mesh = params.task.body, list(map(int, mesh))
+    p, replicas = params.task.body, _room(params, mesh)
     tpu_replicas.computation_shape(mesh, p.num_partitions)
-    replicas = _room(params, mesh)
     size = tf.nest.flatten(experiment.input_spec(params))[0].shape[0]
     if size % (replicas * p.num_micro_batches):
         raise ValueError(

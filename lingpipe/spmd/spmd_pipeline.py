@@ -34,26 +34,24 @@ class SpmdPipeline:
     """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
 
     Args:
-        stack: built Keras layers, in order.
         run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last of these, as many as K V
             divides, are the stages, and the others run before them.
         num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
         is_partitioned: whether the program is for K cores; otherwise it is for one device.
-        num_rounds: V, the number of stages on each core.
+        num_rounds: V.
 
     Attributes:
         variables: `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`.
         stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
         outer_statistics: the `BatchStatistics` of all other batch norms.
-        trainable_variables: list of all weights, in the order of the stack.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: list of the V K indices at which the stages end, with the layers before and after them.
 
     Raises:
-        ValueError: the stack cannot run in this way; the message says why.
+        ValueError: the stack cannot run in this way.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,

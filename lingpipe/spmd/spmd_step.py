@@ -83,7 +83,6 @@ class SpmdStep:
         Args:
             state: `SpmdState` of tensors, the same on every replica.
             x: nest of tensors `[batch, ...]`, the rows of a replica.
-            targets: nest of tensors `[batch, ...]`.
 
         Returns:
             The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all
