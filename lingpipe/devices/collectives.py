@@ -13,7 +13,6 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds
 from lingpipe.private_api import distributed_values
 
-METHODS = ('auto', 'add', 'nccl', 'ring', 'two_dimensional')
 MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # with more, different sums would share keys
 
 _active: list['Group'] = []
@@ -128,14 +127,10 @@ class GradientSum:
         for owner in dict.fromkeys(owners):
             places = [place for place, device in enumerate(owners) if device == owner]
             bucket = [[part[place] for place in places] for part in parts]
-            for place, total in zip(places, self._sum_bucket(bucket, devices, owner)):
+            method = _best(devices) if self._method == 'auto' else self._method
+            for place, total in zip(places, _METHODS[method](bucket, devices, owner)):
                 sums[place] = total
         return sums
-
-    def _sum_bucket(self, bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
-        method = _best(devices) if self._method == 'auto' else self._method
-        methods = {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}
-        return methods[method](bucket, devices, owner)
 
 
 def grid_shape(num_replicas: int) -> tuple[int, int]:
@@ -218,6 +213,10 @@ def _halves(tensors: list) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
 
 def _whole(first: list, second: list, like: list) -> list[tf.Tensor]:
     return [tf.reshape(tf.concat(pair, 0), tensor.shape) for *pair, tensor in zip(first, second, like)]
+
+
+_METHODS = {'add': _add, 'nccl': _nccl, 'ring': _ring, 'two_dimensional': _two_dimensional}
+METHODS = ('auto', *_METHODS)
 
 
 class Replica(NamedTuple):
