@@ -17,8 +17,7 @@ _libc = ctypes.CDLL(None)
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """Start a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
 
-    Call it from the main thread: Linux kills the child when the thread that started it ends. Options are passed
-    to `subprocess.Popen`.
+    Call it from the main thread: Linux kills the child when the thread that started it ends.
     """
     parent = os.getpid()
     return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)

@@ -265,7 +265,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
     Args:
         tensor: float32 tensor of a known shape.
-        group_size: number of replicas in a group; with fewer replicas all are one group.
+        group_size: with fewer replicas all are one group.
 
     Raises:
         ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica separately.

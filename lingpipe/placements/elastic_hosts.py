@@ -135,11 +135,7 @@ def _say(sentence):
 
 
 class ElasticHosts:
-    """Trains over the workers of a `Roster`, and connects again when these change.
-
-    Args:
-        folder: log directory of the run.
-    """
+    """Trains over the workers of a `Roster`, and connects again when these change."""
 
     def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
         self._config, self._patience, self._files = config, replace_after_seconds, logdir.LogDir(folder)
@@ -149,10 +145,7 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connect the chief with the workers, and return params with numbers instead of 'auto'.
-
-        Args:
-            kind: as in `pipeline_hosts.place`, which lists errors too.
+        """Connect the chief with the workers, and return params with numbers instead of 'auto', as `pipeline_hosts`.
 
         Raises:
             TrainingError: the log directory cannot be written to.
@@ -175,7 +168,6 @@ class ElasticHosts:
         """Train over the available workers, and start again when they change, until training ends.
 
         Args:
-            params: what `connect` returned.
             started: `time.monotonic()` at the start of the program.
             run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
                 params, their `Placement`, the `Roster`, and the time of its start.

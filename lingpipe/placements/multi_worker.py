@@ -27,8 +27,7 @@ class Workers(collectives.Group, placement.Placement):
         worker 0 (chief)   stage 0 ─> stage 1 ─> stage 2 ─> loss     checkpoints, curves, evaluation
                               :          :          :
         worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients are summed over the workers, stage by
-                              :          :          :                stage: between the devices of the same stage
-        worker 2           stage 0 ─> stage 1 ─> stage 2 ─> loss
+                                                                     stage: between the devices of the same stage
 
     `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its own sums would
     bring the gradients of all stages to one device of a worker, where they may not fit. So each stage sums on its own
@@ -37,15 +36,8 @@ class Workers(collectives.Group, placement.Placement):
     Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
     returns when all workers have connected.
 
-    Args:
-        config: `cluster_config.ClusterConfig` whose task is a worker.
-        dog: `watchdog.Watchdog` that watches steps; None: steps have no time limit.
-
     Attributes:
-        count: W, the number of workers.
-        index: the number of this worker.
-        devices: list of the names of this worker's devices, one for each partition of each of its replicas, once
-            chosen.
+        devices: list of the names of this worker's devices, one for each partition of each replica, once chosen.
     """
 
     def __init__(self, config: Any, dog: watchdog.Watchdog | None = None) -> None:

@@ -42,14 +42,12 @@ class ParameterServers(placement.Placement):
     waits until all tasks of the cluster have connected.
 
     Args:
-        config: `cluster_config.ClusterConfig` whose task is the chief.
         update: 'async' or 'sync'.
         max_staleness: gradients that are staler than this number of updates are dropped; None: no limit.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
         batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
 
     Attributes:
-        num_workers: W.
         names: list of the names of the servers' devices.
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
     """

@@ -16,7 +16,6 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
-        step: int64 scalar.
         seeds: int32 tensor `[own generators, 2]`.
 
     Returns:
