@@ -13,6 +13,7 @@ and does not restart: only its connections change.
 
 import functools
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -159,7 +160,10 @@ class ElasticHosts:
         device_kinds.configure_graph_optimizer()
         device_kinds.use_virtual_devices(1)
         self._roster.gather()
-        pipeline_hosts.answer_each_operation()
+        # TensorFlow usually streams operations to workers. If one is lost, an operation in the stream may never get an
+        # answer, and `reconnect` would wait for it without end (seen in a third of the losses on a busy machine). Steps
+        # are single operations and stay as fast; a checkpoint, for which weights are copied one by one, takes longer.
+        os.environ['TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'] = 'false'
         pipeline_hosts.connect(self._roster.config)
         self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)

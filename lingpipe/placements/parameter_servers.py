@@ -202,18 +202,9 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     Raises:
         LostWorkerError: a server was lost, or all workers.
     """
-    with losses_in_words(servers):
-        code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()
-    gc.collect()  # removes functions from workers and servers while these still run
-    return code
-
-
-@contextlib.contextmanager
-def losses_in_words(servers: Any) -> Iterator[Any]:
-    """Turn errors that the end of another process causes, also during a checkpoint, into a `LostWorkerError`."""
     try:
-        yield
-    except (tf.errors.OpError, errors.TrainingError) as error:
+        code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()
+    except (tf.errors.OpError, errors.TrainingError) as error:  # the latter during a checkpoint
         root = error.__cause__ if isinstance(error, errors.TrainingError) else error
         if not (isinstance(root, tf.errors.CancelledError) or errors.is_lost_machine(root)):
             raise
@@ -221,3 +212,5 @@ def losses_in_words(servers: Any) -> Iterator[Any]:
         raise errors.LostWorkerError(
             f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the '
             f'weights ({errors.cause(root)}). {child_process.START_AGAIN}') from root
+    gc.collect()  # removes functions from workers and servers while these still run
+    return code

@@ -3,7 +3,6 @@
 import copy
 import functools
 import math
-import os
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +15,6 @@ from lingpipe.training import placement, planning
 
 PROCESSES = '/job:worker/'
 _SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual
-_STREAMING = 'TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'
 
 
 def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
@@ -80,16 +78,6 @@ def connect(config: cluster_config.ClusterConfig) -> None:
             'same addresses, and start them again.') from error
 
 
-def answer_each_operation() -> None:
-    """Have TensorFlow wait for the answer to each operation that it sends to a worker; called before `connect`.
-
-    It usually streams them. If a worker is lost, an operation in the stream may never get an answer, and `reconnect`
-    would wait for it without end (seen in a third of the losses on a busy machine). Steps are single operations and
-    stay as fast; a checkpoint, for which weights are copied one by one, takes longer.
-    """
-    os.environ[_STREAMING] = 'false'
-
-
 def wait_for_all(config: cluster_config.ClusterConfig) -> None:
     """Wait until all workers answer; raise ConnectionError as `answers.await_workers`."""
     answers.await_workers(config, functools.partial(answers.silent_tasks, config))
@@ -99,8 +87,8 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
     TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
-    remain can still be read. TensorFlow first waits for operations that have begun, which `answer_each_operation` lets
-    end; it also waits if another worker is lost during the call. The process then ends after 60 seconds, to be started
+    remain can still be read. TensorFlow first waits for operations that have begun, which end if they are not streamed;
+    it also waits if another worker is lost during the call. The process then ends after 60 seconds, to be started
     again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
