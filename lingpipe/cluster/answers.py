@@ -103,14 +103,11 @@ def silence_in_words(config: cluster_config.ClusterConfig) -> str:
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Wait until enough workers answer, for at most `SECONDS_TO_WAIT`.
+    """Wait until enough workers answer, for at most `SECONDS_TO_WAIT`; return the names of those that do not.
 
     Args:
         find_missing: function that returns the names of the workers that do not answer now.
         is_enough: function of these names, and of the seconds waited so far.
-
-    Returns:
-        The names of the workers that did not answer at the end.
 
     Raises:
         ConnectionError: workers cannot be reached.

@@ -84,11 +84,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Start all processes and wait for the leaders; then stop the others.
-
-        Returns:
-            The exit code of the first leader that did not end well, or of a process that failed.
-        """
+        """Run until the leaders end; return the exit code of the first that did not end well, or of one that failed."""
         for number in child_process.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)

@@ -18,13 +18,10 @@ _SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual
 
 
 def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
-    """Set up devices before TensorFlow does anything else; without accelerators they are virtual CPU devices.
+    """Set up devices before TensorFlow does anything else; return their number, and whether they are virtual CPUs.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
-
-    Returns:
-        The number of devices, and whether they are CPUs.
     """
     resolution.validate(body_params)
     device_kinds.configure_graph_optimizer()

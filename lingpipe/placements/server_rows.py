@@ -95,7 +95,7 @@ class CutWeight:
         self._bounds = list(zip(bounds, bounds[1:]))
         self.parts, *self._slots = ([self._part(each, *place) for place in zip(devices, self._bounds)]
                                     for each in (variable, *slots))
-        self._wholes = [variable, *slots]
+        self._cut = list(zip([variable, *slots], [self.parts, *self._slots]))
         optimizer = make_optimizer()
         with base_layer.unallocated_variables():
             self._stand_ins = [_stand_in(variable, part.shape) for part in self.parts]
@@ -109,14 +109,14 @@ class CutWeight:
 
     def to_servers(self) -> None:
         """Copy the weight and its slots to the servers."""
-        for whole, parts in zip(self._wholes, (self.parts, *self._slots)):
+        for whole, parts in self._cut:
             value = whole.value.read_value()
             for part, (begin, end) in zip(parts, self._bounds):
                 part.assign(value[begin:end])
 
     def to_chief(self) -> None:
         """Copy the trained rows back into the weight and its slots."""
-        for whole, parts in zip(self._wholes, (self.parts, *self._slots)):
+        for whole, parts in self._cut:
             with tf.device(whole.value.device):
                 whole.assign(_joined(parts))
 

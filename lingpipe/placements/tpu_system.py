@@ -61,11 +61,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system as `start_tpu_system`, and place an experiment there, whose params `validate` has checked.
-
-    Returns:
-        Params with numbers and a route that fit the system instead of 'auto', and the `Placement`.
-    """
+    """Start a TPU system as `start_tpu_system`; return params that fit it instead of 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
