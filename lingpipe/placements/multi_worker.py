@@ -82,7 +82,7 @@ class Workers(collectives.Group, placement.Placement):
     def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
         """Return the chief's tensor on all workers, bit for bit; see `sum`."""
         integers = _as_integers(tensor)
-        own = integers if self.config.is_chief else tf.zeros_like(integers)
+        own = tf.zeros_like(integers) if self.index else integers
         return _from_integers(self.sum(device, own), tensor.dtype)
 
     def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
