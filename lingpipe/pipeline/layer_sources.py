@@ -157,10 +157,12 @@ class LayersOfModel(_Layers):
 
     def __init__(self, model: keras.Model, origin: model_source.KerasModelSource | None = None) -> None:
         _refuse_sparse_inputs(model)
-        self._graph = keras_model.ModelGraph(model)
-        self.model, self.layers, self._origin = model, [model], origin  # to Keras, the model is one layer
+        self._use(model)
+        self.layers, self._origin = [model], origin  # to Keras, the model is one layer
         self.input_specs = self._graph.input_structure
-        self._settings = stage.settings(self.layers)
+
+    def _use(self, model: keras.Model) -> None:
+        self.model, self._graph, self._settings = model, keras_model.ModelGraph(model), stage.settings([model])
 
     def __len__(self) -> int:
         return len(self._graph.units)
@@ -170,9 +172,9 @@ class LayersOfModel(_Layers):
 
     def refuse_changed_settings(self) -> None:
         """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
-        if stage.settings(self.layers) != self._settings:
+        if stage.settings([self.model]) != self._settings:
             self.refuse_changes()
-            self._settings = stage.settings(self.layers)  # after the trace, in which a model may count its calls
+            self._settings = stage.settings([self.model])  # after the trace, in which a model may count its calls
 
     def refuse_micro_batches(self, specs: list) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
@@ -297,8 +299,7 @@ class LayersOfList(LayersOfModel):
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Return the list of `LayerAnalysis`, one per layer; see `LayersOfModel.analyses`."""
         if self.model is None:
-            self.model = _chained(self.layers, input_specs)
-            self._graph = keras_model.ModelGraph(self.model)
+            self._use(_chained(self.layers, input_specs))
         return self._graph.analyses(input_specs)
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:

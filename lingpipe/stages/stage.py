@@ -4,6 +4,7 @@ import collections
 import copy
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -187,6 +188,10 @@ def _setting(value: Any) -> Any:
         return _NONE if tf.is_symbolic_tensor(value) else value.ref()
     if isinstance(value, np.ndarray):
         return id(value) if value.size > _FEW else value.tobytes()
-    if isinstance(value, (list, tuple, dict)) and all(isinstance(leaf, _PLAIN) for leaf in tf.nest.flatten(value)):
-        return repr(value)
-    return _NONE
+    return repr(value) if _is_plain(value) else _NONE
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):  # whose keys may be anything
+        return all(map(_is_plain, itertools.chain.from_iterable(value.items())))
+    return isinstance(value, _PLAIN) or isinstance(value, (list, tuple)) and all(map(_is_plain, value))

@@ -228,7 +228,7 @@ def test_a_pipeline_inside_a_model_is_refused_by_name(models):
 class Scale(layers.Layer):
     def __init__(self):
         super().__init__()
-        self._factors = [2.0]
+        self._factors, self._notes = [2.0], {1: 'one', 'two': 2}  # keys without an order
 
     def call(self, inputs):
         return inputs * self._factors[0]

@@ -69,7 +69,7 @@ def test_groups_of_replicas_are_those_of_the_sums(traced):
 
 def test_replicas_of_two_cores_share_statistics_on_the_core_of_the_layer():
     cores, program, batch = make_program(num_partitions=2, mesh=(2, 2, 2, 1))
-    assert cores.num_replicas == NUM_REPLICAS
+    assert cores.count == NUM_REPLICAS
     graph = traced_gradients(cores, program, batch).graph
     norm, = [index for index, stage in enumerate(program._task.body.stages)
              if any('batch_norm' in layer.name for layer in stage.layers)]
