@@ -48,7 +48,7 @@ DEFECTS = [Defect(*each) for each in (
     ('all random layers get the same seed', 'stages/random_seeds.py',
      '_draw(seed, [count, 2])', 'tf.repeat(_draw(seed, [1, 2]), count, 0)', 'pipeline/test_gpipe_layer_random.py'),
     ('a stage keeps its program when a setting of a layer changes', 'stages/stage.py',
-     ', *frozen, *settings)', ', *frozen)', 'models/test_model_surface.py'),
+     ', *frozen, *fixed)', ', *frozen)', 'models/test_model_surface.py'),
     # Micro-batches, statistics and losses.
     ('rows that the micro-batches do not divide are dropped', 'stages/micro_batches.py',
      'rows * m // num_micro_batches', 'rows // num_micro_batches * m', 'stages/test_micro_batches.py'),
