@@ -162,7 +162,7 @@ class LayersOfModel(_Layers):
         self.input_specs = self._graph.input_structure
 
     def _use(self, model: keras.Model) -> None:
-        self.model, self._graph, self._settings = model, keras_model.ModelGraph(model), stage.settings([model])
+        self.model, self._graph, self._settings = model, keras_model.ModelGraph(model), _settings_of_calls(model)
 
     def __len__(self) -> int:
         return len(self._graph.units)
@@ -172,9 +172,9 @@ class LayersOfModel(_Layers):
 
     def refuse_changed_settings(self) -> None:
         """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
-        if stage.settings([self.model]) != self._settings:
+        if _settings_of_calls(self.model) != self._settings:
             self.refuse_changes()
-            self._settings = stage.settings([self.model])  # after the trace, in which a model may count its calls
+            self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
 
     def refuse_micro_batches(self, specs: list) -> None:
         """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
@@ -307,6 +307,12 @@ class LayersOfList(LayersOfModel):
         return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
 
     output_spec = _Layers.output_spec  # the layers may not be chained yet
+
+
+def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
+    """Return what says which layers a model calls: its layers, and the attributes of it and of models inside it."""
+    layers = stage.sublayers([model])
+    return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
 
 LayerSource = LayersOfParams | LayersOfModel

@@ -100,7 +100,7 @@ class Stage:
     def trainability(self) -> tuple:
         """Return which variables are trainable and the settings of layers; if these change, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
-        fixed = [setting for place, setting in settings(self.layers).items() if place not in self._changing]
+        fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
 
     def set_jit_compile(self, jit_compile: bool) -> None:
@@ -133,10 +133,11 @@ class Stage:
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, tf.config.functions_run_eagerly())
         if (key, self.trainability()) not in self._programs:
-            before = settings(self.layers)
+            before = settings(sublayers(self.layers))
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
                 program = self._trace(self._run, self._setting(), specs, structure, loss, training, by_layer)
-            self._changing |= {place for place, value in settings(self.layers).items() if before.get(place) != value}
+            after = settings(sublayers(self.layers))
+            self._changing |= {place for place, value in after.items() if before.get(place) != value}
             self._programs[key, self.trainability()] = program
         return self._programs[key, self.trainability()]
 
@@ -167,13 +168,18 @@ class Stage:
         return program
 
 
+def sublayers(layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
+    """Return some layers with all layers inside them."""
+    return [sublayer for layer in layers for sublayer in layer._flatten_layers()]
+
+
 def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
     """Return the values that a trace treats as constants, by (id of a layer, name of an attribute).
 
     Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
     """
-    found = {(id(sublayer), name): _setting(value) for layer in layers for sublayer in layer._flatten_layers()
-             for name, value in vars(sublayer).items() if not name.startswith('_') or _is_users(sublayer, name)}
+    found = {(id(layer), name): _setting(value) for layer in layers for name, value in vars(layer).items()
+             if not name.startswith('_') or _is_users(layer, name)}
     return {place: setting for place, setting in found.items() if setting is not _NONE}
 
 
