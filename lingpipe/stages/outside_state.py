@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lingpipe.devices import device_kinds, variable_placement
+
 _READS = ('ReadVariableOp', 'VariableShape', 'ResourceGather', 'ResourceGatherNd', 'LookupTableFindV2',
           'LookupTableSizeV2', 'LookupTableExportV2')
 _NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of types
@@ -59,12 +61,18 @@ def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
     return [tf.debugging.assert_positive(tf.stack(rows), told)]
 
 
-def refuse_uncompilable(graph: tf.Graph) -> None:
-    """Raise ValueError if XLA cannot compile what a graph computes: look-ups in tables, and texts."""
+def refuse_uncompilable(graph: tf.Graph, device: str) -> None:
+    """Raise ValueError if XLA cannot compile a graph for a device: tables, texts, or variables of another device."""
     names = [operation.name for operation in graph.get_operations() if operation.type.startswith(_NOT_FOR_XLA)]
     if names:
         raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile (jit_compile=True). '
                          'Set jit_compile=False, or do it before the pipeline, in the input.')
+    elsewhere = [variable for variable in graph.variables if not device_kinds.is_logical_core(device)
+                 and not variable_placement.is_same_device(device, variable.device)]
+    if elsewhere:
+        raise ValueError(f'A layer uses {elsewhere[0].name!r}, a variable of TensorFlow on {elsewhere[0].device}, and '
+                         f'its partition is on {device}: XLA (jit_compile=True) cannot reach it there. Make it by '
+                         'add_weight, or set jit_compile=False.')
 
 
 def _name(graph: tf.Graph, outer: tf.Tensor) -> str:

@@ -160,7 +160,7 @@ class Stage:
             with control_flow.functions_laid_out():
                 program = trace()
         if self.jit_compile:
-            outside_state.refuse_uncompilable(program.graph)
+            outside_state.refuse_uncompilable(program.graph, self.device)
         if program.hidden_variables:
             raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
                              'concrete function of its own, so they receive no gradient inside a partition. Leave out '

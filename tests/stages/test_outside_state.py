@@ -107,3 +107,9 @@ def test_tables_are_refused_where_xla_compiles():
     pipe = lingpipe.GPipeLayer.from_keras(model, num_micro_batches=2, jit_compile=True)
     with pytest.raises(ValueError, match='XLA cannot compile .* Set jit_compile=False'):
         pipe.value_and_grad(loss, np.array([[2, 7]] * 4), Y[:4])
+
+
+def test_variables_of_another_device_are_refused_where_xla_compiles():
+    pipe = pipe_of(ScalesByVariable, partition_by=[1, 4], jit_compile=True)
+    with pytest.raises(ValueError, match="Variable:0', .* of TensorFlow on .*CPU:0, .*partition is on .*CPU:1: XLA"):
+        pipe.value_and_grad(loss, X, Y)
