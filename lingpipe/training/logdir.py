@@ -23,7 +23,6 @@ import contextlib
 import fcntl
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import re
@@ -108,7 +107,6 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
         self._left_out_file, self._evaluated_file = (tf.io.gfile.join(self._control, name)
                                                      for name in ('left_out.json', 'evaluated.txt'))
-        self._best_file = tf.io.gfile.join(self.best, 'best.json')
 
     def create(self) -> None:
         """Create the folder for a training run, if needed.
@@ -217,12 +215,12 @@ class LogDir:
 
     def read_versions(self) -> dict[str, str]:
         """Return the `versions` that `write_control` wrote; empty if there are none."""
-        return _parsed(tf.io.gfile.join(self._control, 'versions.txt'),
+        return parsed(tf.io.gfile.join(self._control, 'versions.txt'),
                        lambda text: dict(line.split(' ', 1) for line in text.splitlines())) or {}
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
-        return _parsed(self._left_out_file, _left_out_of)
+        return parsed(self._left_out_file, _left_out_of)
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
@@ -233,40 +231,11 @@ class LogDir:
 
     def read_evaluated(self) -> int:
         """Return the step of the newest evaluation that came to its end; 0 if there is none."""
-        return _parsed(self._evaluated_file, int) or 0
+        return parsed(self._evaluated_file, int) or 0
 
     def write_evaluated(self, step: int) -> None:
         """Record that the evaluation after a step came to its end."""
         replace_text(self._evaluated_file, f'{step}\n')
-
-    def read_best(self, metric: str | None, input_text: str) -> tuple[int, float] | None:
-        """Return the step and the value of the checkpoint in 'best', or None if it is not the best by this metric.
-
-        Args:
-            input_text: text of the Params of the input by which the next ones are chosen; others are warned of.
-        """
-        found = _parsed(self._best_file, _best_of)
-        if found is None:
-            return None
-        step, known, value, known_input = found
-        other = [change for change in changes(known_input, input_text) if not change.startswith('batch_size : ')]
-        if metric not in (None, known):
-            logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces it.',
-                            self.best, known[:_NUM_SHOWN], metric)
-        elif other:
-            logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the '
-                            'values cannot be compared, delete best.json in it: the next evaluation replaces it then.',
-                            self.best, '; '.join(other))
-        return (step, value) if metric == known else None
-
-    def forget_best(self) -> None:
-        """Remove the record of the checkpoint in 'best', before another one of the same step replaces it."""
-        tf.io.gfile.remove(self._best_file)
-
-    def write_best(self, step: int, metric: str, value: float, input_text: str) -> None:
-        """Record the step, metric, value and input of the evaluation of the checkpoint in 'best'."""
-        record = {'step': step, 'metric': metric, 'value': value, 'input': input_text}
-        replace_text(self._best_file, json.dumps(record) + '\n')
 
 
 def versions() -> dict[str, str]:
@@ -337,16 +306,12 @@ def _left_out_of(text: str) -> tuple[list[str], int | None] | None:
     return names, count
 
 
-def _best_of(text: str) -> tuple[int, str, float, str]:
-    record = json.loads(text)
-    value = float(record['value'])
-    if not math.isfinite(value):
-        raise ValueError(f'{value} is not a value of a metric')
-    return int(record['step']), str(record['metric']), value, str(record.get('input', ''))
+def parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
+    """Return what a function makes of the text of a file; None if there is no such file.
 
-
-def _parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
-    """Return what a function makes of the text of a file; None if there is no such file."""
+    Raises:
+        TrainingError: the function raises an error, or the file cannot be read.
+    """
     text = _read_text(file)
     try:
         return None if text is None else parse(text)

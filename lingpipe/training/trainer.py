@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
+    best_checkpoint,
     checkpointing,
     checkpoints,
     errors,
@@ -72,6 +72,7 @@ class Trainer:
                 pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
+        self._best = self._make_best()
         placement = placement or Placement()
         self._task = self._built_task(placement)
         self._program = placement.program(self._task, params.train, self._input.batch_spec)
@@ -79,7 +80,7 @@ class Trainer:
         self._writer = checkpointing.BackgroundWriter()
         with self._waiting_for(f'list of checkpoints in {logdir}'):
             self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
-            self._best = self._make_checkpointer(self._logdir.best, max_to_keep=1)
+            self._best_checkpointer = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._time = progress.TimeSpent()
         self.interrupted = interruption.Interruption()
         self._step, self._is_complete = 0, False
@@ -96,6 +97,11 @@ class Trainer:
             waits.for_checkpoint, seconds=self._params.train.checkpoint_timeout_seconds,
             details=self._dog.silence_in_words)
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
+
+    def _make_best(self) -> best_checkpoint.BestCheckpoint:
+        inputs = [self._evaluation_inputs[name] for name in ('Dev', 'Test') if name in self._evaluation_inputs]
+        return best_checkpoint.BestCheckpoint(
+            self._logdir.best, self._params.eval.best_metric, inputs[0].params.ToText() if inputs else '')
 
     def _built_task(self, placement: Placement) -> base_task.BaseTask:
         """Build the task; a new run loads initial weights before an optimizer or an average copies them."""
@@ -234,12 +240,13 @@ class Trainer:
         if changes:
             print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
         targets = self._input.TargetSpec(self._input.params)
-        self._is_larger_better = experiment.is_larger_better(
+        is_larger_better = experiment.is_larger_better(
             self._params.eval, self._task, self._task.metric_names(targets))
         for name, data in self._evaluation_inputs.items():
             self._evaluator.require_fit(name, data, self._input)
             evaluation.require_examples(name, data, self._params.train)
         with self._waiting_for(f'first curves in {self._logdir.path}'):
+            self._best.read(is_larger_better)
             self._begin_files()
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
@@ -253,8 +260,7 @@ class Trainer:
                   'raise train.max_steps.', flush=True)
 
     def _begin_files(self) -> None:
-        """Read the value of the best checkpoint, and write what describes the run."""
-        self._best_so_far = self._read_best()
+        """Write what describes the run, and open its curves."""
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params)
@@ -267,16 +273,6 @@ class Trainer:
             f'partitions/{index}_parameters': part.num_parameters
             for index, part in enumerate(self._program.partitions)})
         print(analysis)
-
-    def _read_best(self) -> tuple[int, float] | None:
-        """Return the step and the value of the best checkpoint so far, or None if there is none."""
-        found = self._logdir.read_best(self._params.eval.best_metric, self._input_of_best())
-        best = self._logdir.best
-        if found and found[0] not in map(checkpoints.step_of, checkpoints.complete(best)):
-            logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
-                            'it.', best, found[0])
-            return None
-        return found
 
     def _begin_save(self, checkpointer: checkpointing.Checkpointer, then: Callable[[], None] = lambda: None) -> str:
         self._bring_to_host()
@@ -455,23 +451,10 @@ class Trainer:
                 self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
-    def _input_of_best(self) -> str:
-        inputs = [self._evaluation_inputs[name] for name in ('Dev', 'Test') if name in self._evaluation_inputs]
-        return inputs[0].params.ToText() if inputs else ''
-
     def _keep_best(self, results: dict[str, dict[str, float]]) -> None:
-        p = self._params.eval
-        metrics = results.get('Dev') or results.get('Test') or {}
-        if p.best_metric not in metrics:
-            return
-        value, sign = metrics[p.best_metric], 1 if self._is_larger_better else -1
-        if math.isfinite(value) and (self._best_so_far is None or sign * value > sign * self._best_so_far[1]):
-            if self._best_so_far and self._best_so_far[0] == self._step:
-                self._logdir.forget_best()
-            self._best_so_far = self._step, value
-            self._begin_save(
-                self._best, functools.partial(
-                    self._logdir.write_best, self._step, p.best_metric, value, self._input_of_best()))
+        record = self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
+        if record:
+            self._begin_save(self._best_checkpointer, functools.partial(self._best.write, record))
 
     def _finish(self, path: str) -> dict[str, dict[str, float]]:
         with self._time.of(progress.EVALUATION):

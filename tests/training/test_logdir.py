@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.training import checkpoint_contents, errors, logdir
+from lingpipe.training import best_checkpoint, checkpoint_contents, errors, logdir
 
 
 def test_a_finished_run_is_laid_out_as_documented(finished):
@@ -51,27 +51,10 @@ def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
     made = logdir.LogDir(tmp_path / 'a/b')
     assert not list(tmp_path.iterdir())
     made.create()
-    assert made.read_params() is None and made.read_best('loss', '') is None
+    assert made.read_params() is None
     assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
     assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
     assert not list((tmp_path / 'a/b/control').iterdir())
-
-
-def test_the_best_metric_reads_back(tmp_path):
-    made = logdir.LogDir(tmp_path)
-    (tmp_path / 'best').mkdir()
-    made.write_best(7, 'accuracy', 0.9876543210987654, 'split : test\n')
-    assert logdir.LogDir(tmp_path).read_best('accuracy', 'split : test\n') == (7, 0.9876543210987654)
-    assert logdir.LogDir(tmp_path).read_best('loss', '') is None
-
-
-def test_a_best_value_of_other_examples_is_warned_of(tmp_path, caplog):
-    made = logdir.LogDir(tmp_path)
-    (tmp_path / 'best').mkdir()
-    made.write_best(7, 'accuracy', 0.5, 'batch_size : 8\nsplit : test\n')
-    assert made.read_best('accuracy', 'batch_size : 16\nsplit : test\n') == (7, 0.5) and not caplog.text
-    assert made.read_best('accuracy', 'batch_size : 8\nsplit : test[:9]\n') == (7, 0.5)
-    assert 'is the best by other examples (split : test -> test[:9])' in caplog.text
 
 
 @pytest.mark.parametrize('name', ['exp[1]', 'exp*', 'exp?', 'a\\\\b'])
@@ -102,8 +85,8 @@ def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, con
 
 
 DAMAGED = [
-    *[('best/best.json', text, lambda run: run.read_best('accuracy', '')) for text in (
-        '', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '{"value": 1' + '0' * 400 + '}')],
+    *[('best/best.json', text, lambda run: best_checkpoint.BestCheckpoint(run.best, 'accuracy', '').read(True))
+      for text in ('', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '{"value": 1' + '0' * 400 + '}')],
     *[('control/versions.txt', text, logdir.LogDir.read_versions) for text in (
         'keras', 'keras 3.15.1\n\nnumpy 2.0', 'a' * 100_000)],
     *[('control/evaluated.txt', text, logdir.LogDir.read_evaluated) for text in ('', 'eight', '8 9', '9' * 5000)],

@@ -14,7 +14,7 @@ from lingpipe import layers
 from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
 from lingpipe.tools import report
-from lingpipe.training import checkpoints, errors, evaluation, logdir, train_program, trainer
+from lingpipe.training import best_checkpoint, checkpoints, errors, evaluation, train_program, trainer
 
 
 def test_training_resumes_before_a_truncated_checkpoint(
@@ -228,9 +228,9 @@ def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_pat
 
 
 def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_path, monkeypatch):
-    write = logdir.LogDir.write_best
-    monkeypatch.setattr(
-        logdir.LogDir, 'write_best', lambda self, step, *args: write(self, step, *args) if step == 4 else 1 / 0)
+    write = best_checkpoint.BestCheckpoint.write
+    monkeypatch.setattr(best_checkpoint.BestCheckpoint, 'write',
+                        lambda self, record: write(self, record) if record.step == 4 else 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny.train(tmp_path, eval__interval_steps=4)
     assert json.loads((tmp_path / 'best/best.json').read_text())['step'] == 4

@@ -1,0 +1,92 @@
+"""Which checkpoint is the best by a metric, and best.json beside it, which names its step and value."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from lingpipe.training import checkpoints
+from lingpipe.training import logdir as logdirs
+
+_NUM_SHOWN = 80
+
+
+class Record(NamedTuple):
+    """What best.json says of the checkpoint."""
+
+    step: int
+    metric: str
+    value: float
+    input: str  # text of the Params of the examples that were evaluated
+
+
+class BestCheckpoint:
+    """The best value so far of one metric, and the step of its checkpoint.
+
+    Args:
+        folder: that of the checkpoint, 'best' in the log directory.
+        metric: its name; None: no checkpoint is kept.
+        input_text: text of the Params of the input that is evaluated.
+    """
+
+    def __init__(self, folder: str, metric: str | None, input_text: str) -> None:
+        self._folder, self._metric, self._input_text = folder, metric, input_text
+        self._file = tf.io.gfile.join(folder, 'best.json')
+
+    def read(self, is_larger_better: bool | None) -> None:
+        """Read the record of an earlier start, and warn where its value is not compared with the next one as before.
+
+        Raises:
+            TrainingError: best.json is corrupt.
+        """
+        self._sign = 1 if is_larger_better else -1
+        found = logdirs.parsed(self._file, _record_of)
+        self._best = found if found and self._can_be_compared(found) else None
+
+    def _can_be_compared(self, found: Record) -> bool:
+        if found.metric != self._metric:
+            if self._metric is not None:
+                logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces '
+                                'it.', self._folder, found.metric[:_NUM_SHOWN], self._metric)
+            return False
+        if found.step not in map(checkpoints.step_of, checkpoints.complete(self._folder)):
+            logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
+                            'it.', self._folder, found.step)
+            return False
+        other = [change for change in logdirs.changes(found.input, self._input_text)
+                 if not change.startswith('batch_size : ')]
+        if other:
+            logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the '
+                            'values cannot be compared, delete best.json in it: the next evaluation replaces it then.',
+                            self._folder, '; '.join(other))
+        return True
+
+    def improved(self, step: int, metrics: Mapping[str, float]) -> Record | None:
+        """Return the record of this step, to be written with its checkpoint, if it is better than all before.
+
+        A record of the same step, of a run before, is deleted: its checkpoint is about to be replaced.
+        """
+        value = metrics.get(self._metric) if self._metric else None
+        if value is None or not math.isfinite(value):
+            return None
+        if self._best and self._sign * value <= self._sign * self._best.value:
+            return None
+        if self._best and self._best.step == step:
+            tf.io.gfile.remove(self._file)
+        self._best = Record(step, str(self._metric), value, self._input_text)
+        return self._best
+
+    def write(self, record: Record) -> None:
+        """Write best.json, once the checkpoint of the record is complete."""
+        logdirs.replace_text(self._file, json.dumps(record._asdict()) + '\n')
+
+
+def _record_of(text: str) -> Record:
+    record = json.loads(text)
+    value = float(record['value'])
+    if not math.isfinite(value):
+        raise ValueError(f'{value} is not a value of a metric')
+    return Record(int(record['step']), str(record['metric']), value, str(record.get('input', '')))
