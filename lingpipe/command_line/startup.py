@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
-_WARNINGS_AND_ERRORS, _ERRORS = '1', '2'
+_WARNINGS_AND_ERRORS, _FATAL = '1', '3'
 # Absl's form, and that of TensorFlow before 2.20.
 _LOG_LINE = re.compile(
     rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |'
@@ -51,11 +51,12 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
 
     No log level suppresses these lines, because they are written before TensorFlow reads the level. They are printed if
     the import fails, if TensorFlow cannot use a GPU, or if the user has chosen a level. Afterwards warnings and errors
-    are logged, because some failures report their reason nowhere else.
+    are logged, because some failures of devices report their reason nowhere else.
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
-        shows_warnings: False in a cluster, whose connections bring warnings whenever they close.
+        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines, of which the error tells
+            the cause too.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -70,7 +71,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
         if _LEVEL in os.environ:
             import tensorflow as tf
             return
-        os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _ERRORS
+        os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _FATAL
         with _log_lines_held_back() as held:
             import tensorflow as tf
             finds_gpu = find_devices and tf.config.list_physical_devices('GPU')

@@ -54,6 +54,12 @@ def test_lines_of_the_log_are_held_back_and_others_and_later_ones_are_not(start)
     assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
 
 
+def test_a_cluster_shows_no_lines_of_connections_that_close(start):
+    finished = start(setup='import functools; startup.import_tensorflow = functools.partial('
+                           'startup.import_tensorflow, shows_warnings=False)')
+    assert finished.stdout == '3\n'
+
+
 @pytest.mark.skipif(not hasattr(os, 'memfd_create'), reason='needs files in memory, which Linux has')
 def test_no_disk_is_needed_to_hold_lines_back(start):
     """A full disk ends no command before it begins."""
