@@ -31,11 +31,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> loss_kinds.Kind:
     if loss.reduction in (None, 'none'):
         raise NotAdditive(f'The loss {loss.name!r} has no reduction')
-    num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
-    if sample_weight is not None and len(sample_weight.shape) < num_dimensions - 1:
-        raise NotAdditive(
-            f'Keras takes the sample weights of the loss {loss.name!r} for weights of its last dimensions')
-    kind = loss_kinds.of_loss(loss, y_true, outputs, variables)
+    kind = loss_kinds.of_loss(loss, y_true, outputs, variables, sample_weight)
     if kind is not Kind.ROWS and sample_weight is not None:
         raise NotAdditive(f'The loss {loss.name!r} returns one number for a batch with sample weights')
     return kind

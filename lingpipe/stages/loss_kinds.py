@@ -28,17 +28,21 @@ class NotAdditive(Exception):
     """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
 
 
-def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None) -> Kind:
+def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
+            sample_weight: Any = None) -> Kind:
     """Find the `Kind` of what a loss function returns, or the `call` of a Keras loss.
 
     Args:
         loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
         variables: list of Keras variables that the loss may not read; None: it may read any.
+        sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
 
     Raises:
-        NotAdditive: its graph does not show that it is one of these.
+        NotAdditive: its graph does not show that it is one of these, or the weights are not those of the rows.
     """
     if _computes_each_example(loss, y_true, outputs):
+        num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
+        _refuse_weights_of_last_dimensions(name_of(loss), [None] * (num_dimensions - 1), sample_weight)
         return Kind.ROWS
     name = name_of(loss)
     is_standard = isinstance(loss, keras.losses.Loss) and type(loss).__call__ is keras.losses.Loss.__call__
@@ -51,10 +55,19 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
     _refuse_variables(name, results.graph, variables or [])
     value = results.values[0]
     kind = _OF_SCALARS.get(value.dependence) if value.is_scalar else None
+    if value.is_rows:
+        _refuse_weights_of_last_dimensions(name, list(value.specs[0].shape), sample_weight)
     if value.is_rows or kind is not None:
         return kind or Kind.ROWS
     raise NotAdditive(f'The graph of the loss {name!r} does not show that the loss of a batch is the mean or the sum '
                       'of the losses of its examples')
+
+
+def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sample_weight: Any) -> None:
+    """Raise NotAdditive for weights with fewer dimensions than the values: NumPy's broadcast aligns the last ones."""
+    missing = 0 if sample_weight is None else len(sizes) - len(sample_weight.shape)
+    if missing > 1 or missing == 1 and sizes[-1] != 1:
+        raise NotAdditive(f'Keras takes the sample weights of the loss {name!r} for weights of its last dimensions')
 
 
 def refuse_mask(name: str, outputs: Any) -> None:

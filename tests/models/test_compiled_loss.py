@@ -115,6 +115,22 @@ def test_weights_of_fewer_dimensions_are_those_of_the_last(assert_close):
         assert_close(train(pipelined, 'mse', target, weights), train(plain, 'mse', target, weights))
 
 
+class PerValue(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return ops.square(y_true - y_pred)
+
+
+@pytest.mark.parametrize('loss', [PerValue(), lambda y_true, outputs: ops.square(y_true - outputs)])
+def test_weights_of_values_are_those_of_their_last_dimension(loss, assert_close):
+    plain, pipelined = models()
+    weights, results = np.array([0.5, 1, 2], 'float32'), []
+    for model in (pipelined, plain):
+        model.compile(keras.optimizers.SGD(0.1), loss)
+        log = model.train_on_batch(X[:3], Y[:3], sample_weight=weights, return_dict=True)['loss']
+        results.append([log, *[weight.numpy() for weight in model.trainable_variables]])
+    assert_close(*results)
+
+
 def test_weights_of_several_values_are_summed_once_as_in_keras(assert_close):
     def make_sequences():
         return keras.Sequential([keras.Input([5]), layers.Dense(8), layers.Reshape([4, 2])])
