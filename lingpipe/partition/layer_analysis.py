@@ -239,6 +239,9 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
             raise ValueError(f'layers[{index}] is a layer, {params.name!r}, where Params have the params of one. Write '
                              f'KerasParams(keras.layers.{type(params).__name__}, ...); '
                              'layers themselves go into GPipeLayer(layers=[...]).')
+        if not isinstance(params, hyperparams.InstantiableParams):
+            raise ValueError(f'layers[{index}]={params!r} is not the Params of a layer. Write KerasParams('
+                             'keras.layers.Dense, units=10), for instance, or leave it out.')
         snake_case = re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
         if 'name' not in params:
             raise ValueError(

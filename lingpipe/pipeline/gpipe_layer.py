@@ -230,6 +230,7 @@ class GPipeLayer(model_conversion.ModelConversion):
                 `load_initial_weights` does it, or a checkpoint has other weights.
         """
         validation.refuse_strategies(self.name, self.stack)
+        validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
         random_seeds.make_global_generator()
         self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)

@@ -20,6 +20,8 @@ _CHOICES = {
     'added_losses': ['exact', 'averaged'],
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
+_MIXING_LAYERS = keras.layers.MixUp, keras.layers.CutMix  # each example gets parts of another one in training
+_LAYERS_WITH_NOISE_SHAPE = keras.layers.Dropout, keras.layers.AlphaDropout
 
 
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
@@ -72,6 +74,19 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
         ValueError: the schedule is unknown, or does not fit the numbers of partitions and micro-batches.
     """
     return schedules.make_schedule(p.schedule, p.num_partitions, p.num_micro_batches, p.num_virtual_stages)
+
+
+def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.layers.Layer]) -> None:
+    """Raise ValueError for layers that use a whole batch in training only: they mix examples, or fix its size."""
+    num_micro_batches = p.num_replicas * p.num_micro_batches
+    for layer in layers:
+        if isinstance(layer, _MIXING_LAYERS) and num_micro_batches > 1:
+            raise ValueError(f'Layer {layer.name!r} mixes the examples of a batch, but would see only the rows of one '
+                             f'micro-batch. Set num_micro_batches=1, or put {type(layer).__name__} into the input.')
+        rows = layer.noise_shape[0] if isinstance(layer, _LAYERS_WITH_NOISE_SHAPE) and layer.noise_shape else None
+        if rows is not None and max(rows, num_micro_batches) > 1:
+            raise ValueError(f'Layer {layer.name!r} has noise_shape={layer.noise_shape!r}, whose first entry is of a '
+                             'whole batch, but it would get only the rows of one micro-batch. Set that entry to None.')
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:

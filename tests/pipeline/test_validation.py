@@ -13,6 +13,7 @@ def instantiate(**fields):
 
 @pytest.mark.parametrize('fields, message', [
     ({'layers': []}, r'layers=\[\] .* list of layer params'),
+    ({'layers': None}, 'layers=None is not a list'), ({'layers': [None]}, r'layers\[0\]=None is not the Params of'),
     ({'num_partitions': 0}, 'num_partitions=0 .* integer of 1 or more'),
     ({'num_replicas': 'auto'}, "num_replicas='auto' .* number of 1 or more"),
     ({'partition_by': 'auto'}, r"partition_by='auto' is not resolved .* lingpipe.plan\("),
@@ -74,3 +75,12 @@ def test_what_needs_weights_says_that_there_are_none_yet():
     pipe = instantiate(name='trunk')
     with pytest.raises(ValueError, match=r"'trunk' has no weights yet. Call it on a batch, or build\(input_shape\)"):
         _ = pipe.partitions
+
+
+@pytest.mark.parametrize('layer, num_micro_batches, message', [
+    (keras.layers.Dropout(0.5, noise_shape=(8, 1), name='drop'), 1, r"'drop' has noise_shape=\(8, 1\), .*to None"),
+    (keras.layers.AlphaDropout(0.5, noise_shape=(1, 4), name='drop'), 2, r"'drop' has noise_shape=\(1, 4\), .*to None"),
+    (keras.layers.MixUp(name='mix'), 2, "'mix' mixes the examples of a batch, .*or put MixUp into the input")])
+def test_layers_that_use_the_whole_batch_in_training_are_refused(layer, num_micro_batches, message):
+    with pytest.raises(ValueError, match=message):
+        gpipe_layer.GPipeLayer(layers=[layer], num_partitions=1, num_micro_batches=num_micro_batches).build((None, 4))
