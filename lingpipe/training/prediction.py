@@ -16,6 +16,7 @@ from lingpipe.training import errors, inference
 from lingpipe.training import logdir as logdirs
 
 _NUM_DIGITS = 6
+_NOT_FINITE = b'the model returns numbers that are not finite'
 
 
 class Prediction(inference.TrainedTask):
@@ -47,13 +48,12 @@ class Prediction(inference.TrainedTask):
 
         Raises:
             TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
-            ValueError: there are no such files, the input reads none, or the output is a folder or would replace one.
+            ValueError: there are no such files, the input reads none, or the output is no file or would replace one of
+                the input.
         """
         if output is not None:
-            if os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
-                raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
-            if tf.io.gfile.isdir(output):
-                raise ValueError(f'--output={output} is a folder. Give the path of a file.')
+            _require_new_or_replaceable(output, files)
+            output = os.path.realpath(output) if os.path.islink(output) else output  # a link stays one
             with _errors_in_words(output):
                 tf.io.gfile.makedirs(os.path.dirname(output) or '.')
                 logdirs.replace_text(f'{output}.new', '')  # so that a file that cannot be written costs no time
@@ -78,9 +78,21 @@ class Prediction(inference.TrainedTask):
         for name, problem, row in zip(names.numpy(), problems.numpy(), probabilities.numpy()):
             line = {'input': name.decode(errors='replace')}
             number, known = int(np.argmax(row)), self._class_names or []
+            problem = problem or (b'' if np.isfinite(row).all() else _NOT_FINITE)
             yield line | ({'problem': problem.decode(errors='replace')} if problem else {
                 'class': known[number] if number < len(known) else str(number),
                 'probability': round(float(row[number]), _NUM_DIGITS)})
+
+
+def _require_new_or_replaceable(output: str, files: str) -> None:
+    target, inputs = os.path.realpath(output), list(map(os.path.realpath, base_input.paths_of(files)))
+    if target in inputs or os.path.exists(target) and any(target.startswith(f'{path}/') for path in inputs):
+        raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
+    if output.endswith('/') or tf.io.gfile.isdir(output):
+        raise ValueError(f'--output={output} is a folder. Give the path of a file.')
+    if os.path.exists(output) and not os.path.isfile(output):
+        raise ValueError(f'--output={output} is a device or a pipe, which a file would replace. Leave --output out, '
+                         'and send the standard output there.')
 
 
 @contextlib.contextmanager

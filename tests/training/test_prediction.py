@@ -1,6 +1,7 @@
 """The mode `predict`: classes of files by a trained model."""
 
 import json
+import os
 
 import keras
 import numpy as np
@@ -68,11 +69,31 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     with pytest.raises(ValueError, match='link.png is also the --input, which would be lost. Give another'):
         prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
     assert (files[0] / '0.png').read_bytes() == before
+    with pytest.raises(ValueError, match='0.png is also the --input, which would be lost. Give another'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(files[0] / '0.png'))
+
+
+def test_an_output_may_be_a_link_but_no_device(tiny, copied, files, tmp_path):
+    (tmp_path / 'link').symlink_to(tmp_path / 'target')
+    os.mkfifo(tmp_path / 'pipe')
+    predictor = prediction.Prediction(tiny.params(), str(copied))
+    predictor.run(str(files[0] / '0.png'), str(tmp_path / 'link'))
+    assert (tmp_path / 'link').is_symlink() and json.loads((tmp_path / 'target').read_text('utf-8'))
+    with pytest.raises(ValueError, match='pipe is a device or a pipe, which a file would replace. Leave --output out'):
+        predictor.run(str(files[0] / '0.png'), str(tmp_path / 'pipe'))
+
+
+def test_numbers_that_are_not_finite_are_a_problem(tiny, copied, files, monkeypatch):
+    monkeypatch.setattr(tf.nn, 'softmax', lambda logits: logits * float('nan'))
+    line, = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'))
+    assert line['problem'] == 'the model returns numbers that are not finite' and 'class' not in line
 
 
 def test_an_output_that_is_a_folder_is_refused(tiny, copied, files, tmp_path):
-    with pytest.raises(ValueError, match=f'^--output={tmp_path} is a folder. Give the path of a file.$'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path))
+    for folder in (str(tmp_path), f'{tmp_path}/new/'):
+        with pytest.raises(ValueError, match=f'^--output={folder} is a folder. Give the path of a file.$'):
+            prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), folder)
+    assert not (tmp_path / 'new').exists()
 
 
 def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path):
