@@ -36,17 +36,24 @@ class BestCheckpoint:
         self._folder, self._metric, self._input_text = folder, metric, input_text
         self._file = tf.io.gfile.join(folder, 'best.json')
 
-    def read(self, is_larger_better: bool | None) -> None:
+    def read(self, is_larger_better: bool | None, resumes: bool) -> None:
         """Read the record of an earlier start, and warn where its value is not compared with the next one as before.
+
+        Args:
+            resumes: whether the training run continues from a checkpoint.
 
         Raises:
             TrainingError: best.json is corrupt.
         """
         self._sign = 1 if is_larger_better else -1
-        found = logdirs.parsed(self._file, _record_of)
-        self._best = found if found and self._can_be_compared(found) else None
+        self._recorded = found = logdirs.parsed(self._file, _record_of)
+        self._best = found if found and self._can_be_compared(found, resumes) else None
 
-    def _can_be_compared(self, found: Record) -> bool:
+    def _can_be_compared(self, found: Record, resumes: bool) -> bool:
+        if not resumes:
+            logging.warning('%s is of an earlier training run, and this one starts from its first step: the next '
+                            'evaluation replaces it.', self._folder)
+            return False
         if found.metric != self._metric:
             if self._metric is not None:
                 logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces '
@@ -74,8 +81,9 @@ class BestCheckpoint:
             return None
         if self._best and self._sign * value <= self._sign * self._best.value:
             return None
-        if self._best and self._best.step == step:
+        if self._recorded and self._recorded.step == step:
             tf.io.gfile.remove(self._file)
+            self._recorded = None
         self._best = Record(step, str(self._metric), value, self._input_text)
         return self._best
 

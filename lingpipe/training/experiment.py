@@ -1,6 +1,7 @@
 """Checking the params of an experiment, and building its input and its task."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -31,6 +32,9 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
+    if not isinstance(evaluation.best_metric, (str, type(None))):
+        raise ValueError(f'eval.best_metric={evaluation.best_metric!r} is not possible: it must be the name of a '
+                         "metric, or None to keep no best checkpoint. Set it to 'loss', for instance.")
     for field, largest in _LARGEST.items():
         if train.Get(field) > largest:
             raise ValueError(f'train.{field}={train.Get(field)!r} is not possible: it must be {largest} at most. Set '
@@ -54,6 +58,13 @@ def _check_learning_rate(train: hyperparams.Params) -> None:
         if train.learning_rate is not None:
             given = f'train.learning_rate={train.learning_rate!r}'
         raise ValueError(f'{given} is not possible: it must be a number of 0 or more. Set it to 0.001, for instance.')
+
+
+def require_evaluation_inputs(evaluation: hyperparams.Params, inputs: Mapping[str, Any]) -> None:
+    """Raise ValueError if evaluations are asked for and there is nothing to evaluate on."""
+    if evaluation.interval_steps and not inputs:
+        raise ValueError(f'eval.interval_steps={evaluation.interval_steps} is not possible: the model has neither '
+                         'Dev() nor Test(). Write one of them, or set it to 0.')
 
 
 def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import types
 
 import keras
@@ -41,7 +42,7 @@ class Exporter:
         self._params, self._input_spec = params, experiment.input_spec(params)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
-        name = params.task.name or 'model'
+        name = _model_name(params.task.name)
         self._model = self._body.model or self._build(name)
         self._preprocessing = params.input.cls.Preprocessing(params.input)
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
@@ -113,6 +114,11 @@ class Exporter:
         foreign = sorted(
             {type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
+
+
+def _model_name(name: str | None) -> str:
+    """Return the name of a task with the characters that TensorFlow takes for the name of a model."""
+    return re.sub('^(?![A-Za-z0-9])', 'model_', re.sub('[^A-Za-z0-9_.-]', '_', name)) if name else 'model'
 
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],

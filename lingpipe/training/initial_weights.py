@@ -33,6 +33,10 @@ def validate(train: hyperparams.Params) -> None:
     if not isinstance(train.init_from_checkpoint, (str, type(None))):
         raise ValueError(f'train.init_from_checkpoint={train.init_from_checkpoint!r} is not possible: it must be a '
                          "path or None. Set it to one, such as 'logs/a/train/ckpt-100'.")
+    if not isinstance(train.init_from_checkpoint_rules, dict):
+        raise ValueError(f'{_FIELD}={train.init_from_checkpoint_rules!r} is not possible: it must be a dictionary from '
+                         "paths of checkpoints to rules. Write it like {'logs/a/train/ckpt-100': ([('(.*)', '%s')], "
+                         '[])}, or {} for none.')
     for path, entry in train.init_from_checkpoint_rules.items():
         if not _is_entry(entry):
             raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is not a pair of a list of rules and of a list of '

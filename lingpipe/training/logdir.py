@@ -102,7 +102,9 @@ class LogDir:
 
     def __init__(self, path: Any) -> None:
         refuse_patterns('--logdir', path)
-        self.path = os.path.expanduser(path)
+        path = os.path.expanduser(path)
+        is_roundabout = '..' in path.split('/') and not _REMOTE.match(path)  # by a folder that may not be there
+        self.path = os.path.realpath(path) if is_roundabout else path
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
         self._left_out_file, self._evaluated_file = (tf.io.gfile.join(self._control, name)

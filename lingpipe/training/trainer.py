@@ -59,6 +59,7 @@ class Trainer:
                  placement: Placement | None = None, started: Any = None,
                  dog: watchdog.Watchdog | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
+        experiment.require_evaluation_inputs(params.eval, evaluation_inputs)
         self._params = params = planning.resolved(params)
         self._started: float | None = started or time.monotonic()  # None after the first step
         self._dog = dog or watchdog.Watchdog()
@@ -246,7 +247,9 @@ class Trainer:
             self._evaluator.require_fit(name, data, self._input)
             evaluation.require_examples(name, data, self._params.train)
         with self._waiting_for(f'first curves in {self._logdir.path}'):
-            self._best.read(is_larger_better)
+            self._best.read(is_larger_better, resumes=bool(newest))
+            if not newest and self._logdir.read_evaluated():
+                self._logdir.write_evaluated(0)  # was of an earlier run
             self._begin_files()
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''

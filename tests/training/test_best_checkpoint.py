@@ -9,9 +9,9 @@ from lingpipe.training import best_checkpoint
 def best(tmp_path, monkeypatch):
     monkeypatch.setattr(best_checkpoint.checkpoints, 'complete', lambda folder: [f'{folder}/ckpt-7'])
 
-    def make(metric='accuracy', input_text='split : test\n', is_larger_better=True):
+    def make(metric='accuracy', input_text='split : test\n', is_larger_better=True, resumes=True):
         made = best_checkpoint.BestCheckpoint(str(tmp_path), metric, input_text)
-        made.read(is_larger_better)
+        made.read(is_larger_better, resumes)
         return made
 
     return make
@@ -54,3 +54,12 @@ def test_a_best_value_of_other_examples_is_warned_of(best, caplog):
     assert not caplog.text
     assert best(input_text='batch_size : 8\nsplit : test[:9]\n').improved(8, {'accuracy': 0.25}) is None
     assert 'is the best by other examples (split : test -> test[:9])' in caplog.text
+
+
+def test_a_value_of_an_earlier_run_is_replaced(best, caplog):
+    first = best()
+    first.write(first.improved(7, {'accuracy': 0.5}))
+    again = best(resumes=False)
+    assert 'is of an earlier training run, and this one starts from its first step' in caplog.text
+    assert again.improved(7, {'accuracy': 0.25}).value == 0.25
+    assert best().improved(8, {'accuracy': 0.125}).value == 0.125  # the record is gone until its checkpoint is there

@@ -85,7 +85,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, con
 
 
 DAMAGED = [
-    *[('best/best.json', text, lambda run: best_checkpoint.BestCheckpoint(run.best, 'accuracy', '').read(True))
+    *[('best/best.json', text, lambda run: best_checkpoint.BestCheckpoint(run.best, 'accuracy', '').read(True, True))
       for text in ('', '{}', '[]', '{"value": "a"}', '{"value": NaN}', '{"value": 1' + '0' * 400 + '}')],
     *[('control/versions.txt', text, logdir.LogDir.read_versions) for text in (
         'keras', 'keras 3.15.1\n\nnumpy 2.0', 'a' * 100_000)],
@@ -145,3 +145,9 @@ def test_a_folder_of_this_machine_is_locked_by_either_name(tmp_path):
     with logdir.hold_lock(f'file://{tmp_path}/lock', 'logs'):
         with pytest.raises(errors.TrainingError, match='is in use'), logdir.hold_lock(str(tmp_path / 'lock'), 'logs'):
             pytest.fail('Both hold the lock.')
+
+
+def test_a_path_may_go_back_from_a_folder_that_is_not_there(tmp_path):
+    logdir.LogDir(f'{tmp_path}/nowhere/../run').create()
+    with logdir.LogDir(f'{tmp_path}/nowhere/../run').lock():
+        assert (tmp_path / 'run/control/lock').exists()
