@@ -52,7 +52,7 @@ class SingleTaskModelParams:
         if not isinstance(params, hyperparams.Params):
             raise ValueError(f'{type(self).__name__}.{method}() returns {params!r}, where Params are needed. End it '
                              'with a `return` of them.')
-        return params
+        return params.Copy()  # methods may change and return Params that they share
 
     def Model(self) -> hyperparams.Params:
         """Return the Params of the experiment: `task`, `train` and `eval`.
@@ -63,7 +63,7 @@ class SingleTaskModelParams:
         Raises:
             AttributeError: the task's Params lack `train` or `eval`.
         """
-        task = self._Made('Task').Copy()
+        task = self._Made('Task')
         model = hyperparams.Params()
         model.Define('task', task, 'The model with its loss and metrics.')
         for name, description in (('train', 'How the task is trained.'), ('eval', 'How the task is evaluated.')):
@@ -74,8 +74,9 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Return which of 'Train', 'Dev' and 'Test' this experiment defines."""
-        return [name for name in _DATASETS if getattr(type(self), name) is not getattr(SingleTaskModelParams, name)]
+        """Return which of 'Train', 'Dev' and 'Test' this experiment defines; `Test = None` undefines it."""
+        return [name for name in _DATASETS
+                if getattr(type(self), name) not in (None, getattr(SingleTaskModelParams, name))]
 
     def GetDatasetParams(self, name: str) -> hyperparams.Params:
         """Return the Params of the input called 'Train', 'Dev' or 'Test'.

@@ -68,6 +68,20 @@ def test_datasets_are_those_that_a_class_or_its_base_defines():
     assert Deeper().GetDatasetNames() == ['Train', 'Dev', 'Test']
     datasets = Deeper().GetAllDatasetParams()
     assert {name: p.split for name, p in datasets.items()} == {'Train': 'train', 'Dev': 'dev', 'Test': 'test'}
+    assert type('Untested', (Deeper,), {'Test': None})().GetDatasetNames() == ['Train', 'Dev']
+
+
+def test_methods_may_change_and_return_params_that_they_share():
+    class Sharing(Experiment):
+        INPUT = Experiment().Train()
+
+        def Train(self):
+            return self.INPUT
+
+        def Test(self):
+            return self.INPUT.Set(split='test')
+
+    assert {name: p.split for name, p in Sharing().GetAllDatasetParams().items()} == {'Train': 'train', 'Test': 'test'}
 
 
 def test_missing_methods_say_what_to_write():

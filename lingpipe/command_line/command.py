@@ -97,6 +97,10 @@ def _experiment():
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
     for overrides in (*FLAGS.model_params_override, *map(_read, FLAGS.model_params_file_override)):
         hyperparams.ApplyOverrides(params, overrides)
+    for name in ('input', *map(str.lower, evaluated)):
+        if not isinstance(params.Get(name), hyperparams.Params):
+            raise ValueError(f'{name}={params.Get(name)!r} is not possible: it must be the Params of an input. Change '
+                             'its fields, or write a subclass of the model with other data.')
     return params, {name: params.Get(name.lower()) for name in evaluated}
 
 
@@ -195,6 +199,7 @@ def _checked_main(arguments):
                               shows_warnings=FLAGS.cluster == 'none' or logging.level_info())
     from lingpipe.training import errors
     try:
+        startup.refuse_keras_settings()
         params, datasets = _experiment()
         sys.exit(_run(params, datasets))
     except Exception as error:

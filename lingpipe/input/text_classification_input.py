@@ -106,6 +106,9 @@ def _text_or_problem(record, field):
 def _class_names(p):
     """Return the names of the classes, or None if nothing names them."""
     if p.class_names is not None:
+        if not isinstance(p.class_names, (list, tuple)) or not all(isinstance(name, str) for name in p.class_names):
+            raise ValueError(f'class_names: {p.class_names!r} is not a list of names. Write it like '
+                             "['negative', 'positive'].")
         if len(set(p.class_names)) < len(p.class_names):
             raise ValueError(f'class_names: {list(p.class_names)} has a name twice. Name each class once.')
         return list(p.class_names)

@@ -42,6 +42,7 @@ class BaseTask:
 
     def __init__(self, params: hyperparams.InstantiableParams) -> None:
         self.params = params
+        _check_fields(params)
         self.body = params.body.Copy().Set(dtype_policy=params.body.dtype_policy or params.dtype_policy).Instantiate()
         self._states = keras_metrics.make_states(params.metrics, self.metric_arguments)
         self.loss_and_metrics = losses.LossAndStates(self.loss, self._states)
@@ -139,6 +140,16 @@ class BaseTask:
         specs = micro_batches.specs_of((targets, self.body.output_of_one_example), num_rows)
         return set(
             tf.function(self.loss_and_metrics, autograph=False).get_concrete_function(*specs).structured_outputs)
+
+
+def _check_fields(p: hyperparams.InstantiableParams) -> None:
+    smoothing = p.label_smoothing if 'label_smoothing' in p else 0.0
+    if not isinstance(smoothing, (int, float)) or not 0 <= smoothing < 1:
+        raise ValueError(f'task.label_smoothing={smoothing!r} is not possible: it must be in [0, 1). Set it to 0.1, '
+                         'for instance, or to 0 for none.')
+    if not isinstance(p.metrics, (list, tuple)):
+        raise ValueError(f'task.metrics={p.metrics!r} is not possible: it must be a list of KerasParams. Set it to [] '
+                         'for none.')
 
 
 def train_params() -> hyperparams.Params:

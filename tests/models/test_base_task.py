@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import layers
-from lingpipe.models import base_task
+from lingpipe.models import base_task, image_classifier
 
 
 class Regression(base_task.BaseTask):
@@ -28,3 +28,11 @@ def test_a_task_without_a_loss_asks_for_one():
     p.body.Set(layers=[layers.KerasParams(keras.layers.Dense, units=1)])
     with pytest.raises(NotImplementedError, match='BaseTask defines no loss. Write its method loss'):
         p.Instantiate().loss(None, None)
+
+
+@pytest.mark.parametrize('fields, message', [
+    ({'label_smoothing': 2}, r'^task.label_smoothing=2 is not possible: it must be in \[0, 1\)'),
+    ({'label_smoothing': float('nan')}, '^task.label_smoothing=nan'), ({'metrics': None}, '^task.metrics=None .* be a list')])
+def test_a_wrong_field_is_refused_before_anything_is_built(fields, message):
+    with pytest.raises(ValueError, match=message):
+        image_classifier.ImageClassifier.Params().Set(**fields).Instantiate()
