@@ -63,10 +63,19 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
 def _decode_with_channels(encoded, num_channels):
     image = tf.io.decode_image(encoded, expand_animations=False)
     stored_channels = tf.shape(image)[2]
-    converted = tf.cond(
-        stored_channels == num_channels, lambda: image,
+    is_bmp_or_gif = tf.reduce_any(tf.strings.substr(encoded, 0, 2) == tf.constant(['BM', 'GI']))
+    converted = tf.case([
+        (stored_channels == num_channels, lambda: image),
+        (is_bmp_or_gif, lambda: _in_channels(image, stored_channels, num_channels))],
         lambda: tf.io.decode_image(encoded, channels=num_channels, expand_animations=False))
     return converted, stored_channels
+
+
+def _in_channels(image, stored_channels, num_channels):
+    """Convert an image of 1, 3 or 4 channels, which the decoders of BMP and GIF do not do."""
+    colours = tf.cond(stored_channels == 1, lambda: tf.repeat(image, 3, axis=-1), lambda: image[..., :3])
+    colours = tf.ensure_shape(colours, [None, None, 3])
+    return tf.image.rgb_to_grayscale(colours) if num_channels == 1 else colours
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:

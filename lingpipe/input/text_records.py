@@ -125,7 +125,7 @@ def _from_csv(path, delimiter):
             yield from _unreadable_lines(path, first, rows.line_num, error)
         elif row is None:
             return
-        elif columns is None:
+        elif columns is None and row:
             columns = row
             _require_different(path, columns)
         elif row:  # an empty line is not a record
@@ -173,7 +173,7 @@ def _from_folder(path):
         if any(name.startswith('.') and name != '.' for name in below):
             continue
         for name in sorted(names):
-            if name.lower().endswith('.txt'):
+            if name.lower().endswith('.txt') and not name.startswith('.'):
                 file = os.path.join(folder, name)
                 yield Record(file, {'text': _text(file), **({} if below == ['.'] else {'label': below[0]})})
 

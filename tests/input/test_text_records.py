@@ -38,11 +38,11 @@ def test_json_lines_are_read_with_their_places(tmp_path):
 
 def test_csv_fields_hold_commas_quotes_and_line_ends(tmp_path):
     long = 'x' * 200_000
-    path = write(tmp_path / 'a.csv', f'text,label\r\n"a, ""b""\r\nc",1\r\n\r\n{long},2\r\nd,"3"')
+    path = write(tmp_path / 'a.csv', f'\r\ntext,label\r\n"a, ""b""\r\nc",1\r\n\r\n{long},2\r\nd,"3"')
     records = list(text_records.from_files(path))
     assert [record.fields for record in records] == [
         {'text': 'a, "b"\r\nc', 'label': '1'}, {'text': long, 'label': '2'}, {'text': 'd', 'label': '3'}]
-    assert [record.place.rpartition(' ')[2] for record in records] == ['2', '5', '6']
+    assert [record.place.rpartition(' ')[2] for record in records] == ['3', '6', '7']
 
 
 def test_files_of_a_pattern_are_read_in_the_order_of_their_paths(tmp_path):
@@ -95,6 +95,8 @@ def test_a_folder_is_read_as_keras_reads_it(tmp_path):
     found = {(fields['text'], fields['label']) for fields in fields_of(str(tmp_path))}
     expected = keras.utils.text_dataset_from_directory(str(tmp_path), shuffle=False, batch_size=1)
     assert found == {(text[0].numpy().decode(), expected.class_names[int(label[0])]) for text, label in expected}
+    (tmp_path / 'fine/._d.txt').write_bytes(b'\0\5\26\7')  # what macOS adds to archives
+    assert found == {(fields['text'], fields['label']) for fields in fields_of(str(tmp_path))}
 
 
 def test_text_files_without_classes_are_plain_texts(tmp_path):
