@@ -12,6 +12,7 @@ import importlib.util
 import os
 import pathlib
 import pkgutil
+import re
 import sys
 from typing import NamedTuple, TypeVar
 
@@ -152,6 +153,9 @@ def _default_of(module):
                  if _is_experiment(cls) and cls.__module__ == module.__name__]
     if forgotten:
         raise _unregistered_error(f'{module.__name__}.{forgotten[-1]}')
+    hidden = pathlib.Path(f'{module.__name__}.py')
+    if hidden.exists() and not hidden.samefile(getattr(module, '__file__', None) or '/'):
+        raise LookupError(f'{hidden} is hidden by the module {module.__name__} of Python or of a package. Rename it.')
     if module.__name__ != _MODELS_PACKAGE:
         raise LookupError(f'{module.__name__} has no model: a class of base_model_params.SingleTaskModelParams under '
                           '@model_registry.RegisterSingleTaskModel. `lingpipe new` writes one to start from.')
@@ -161,6 +165,9 @@ def _default_of(module):
 def _unknown_error(name):
     models = ListModels().models
     here = [path.stem for path in pathlib.Path().glob('*.py')]
+    if name in here and not name.isidentifier():
+        return LookupError(f'{name}.py cannot be imported: {name!r} is not a name of a Python module. Rename it, as to '
+                           f'{re.sub("[^A-Za-z0-9_]", "_", name)}.py.')
     names = [*models, *(key.rpartition('.')[0] for key in models), *here]
     return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows the models '
                        f'of {_MODELS_PACKAGE}; a module of the current folder has its own name.')

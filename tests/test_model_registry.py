@@ -151,6 +151,15 @@ def test_a_module_without_a_registered_class_is_refused_with_the_remedy(folder):
         model_registry.GetClass('nothing_here')
 
 
+def test_a_module_that_python_does_not_find_says_why(folder):
+    for name in ('my-model', 'queue'):
+        write(folder, f'{name}.py', experiments('Net'))
+    with pytest.raises(LookupError, match="^my-model.py cannot be imported: .* Rename it, as to my_model.py.$"):
+        model_registry.GetClass('my-model')
+    with pytest.raises(LookupError, match='^queue.py is hidden by the module queue of Python or of a package. Rename'):
+        model_registry.GetClass('queue')
+
+
 @pytest.mark.parametrize(('text', 'error', 'message'), [
     ('import no_such_library\n', ModuleNotFoundError, 'no_such_library'),
     ('import params.no_such\n', ModuleNotFoundError, 'no_such'),
