@@ -15,36 +15,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 
-from absl import flags
-
-from lingpipe import hyperparams
 from lingpipe.cluster import answers, cluster_config, launchers, messages, server, watchdog
+from lingpipe.command_line import modes
 from lingpipe.training import errors
 
 _SECONDS_FOR_OTHERS = 1
 _SECONDS_TO_END = 10
 
 
-def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], given: flags.FlagValues,
-        started: float) -> int:
+def run(command: modes.Command) -> int:
     """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
+    given = command.given
     if given.tpu == launchers.SLICE:
-        return _run_on_slice(params, datasets, given, started)
+        return _run_on_slice(command)
     config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
     if not given.trusted_network:
         server.check_addresses(config)
     if given.cluster == cluster_config.MULTI_WORKER:
-        return _train_as_worker(params, datasets, given, config, started)
+        return _train_as_worker(command, config)
     if not config.is_chief:
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
-        server.serve(config, _num_cpu_devices(params.task.body, config, given.cluster), uses_gpus,
+        server.serve(config, _num_cpu_devices(command.params.task.body, config, given.cluster), uses_gpus,
                      is_replaceable=bool(given.replace_after_seconds))
     train = _train_with_parameter_servers
     if given.cluster == cluster_config.PIPELINE:
         train = _train_elastic_pipeline if given.replace_after_seconds else _train_pipeline
-    return _lead(config, lambda reached: train(params, datasets, given, config, started, reached))
+    return _lead(config, lambda reached: train(command, config, reached))
 
 
 def _lead(config, train):
@@ -74,42 +71,42 @@ def _kind(given):
     return None if given.device == 'auto' else given.device.upper()
 
 
-def _train_pipeline(params, datasets, given, config, started, reached):
+def _train_pipeline(command, config, reached):
     from lingpipe.placements import pipeline_hosts
     from lingpipe.tools import trace
-    from lingpipe.training import trainer
-    params, placement = pipeline_hosts.place(params, config, _kind(given))
+    given = command.given
+    params, placement = pipeline_hosts.place(command.params, config, _kind(given))
     reached()
     if given.mode == 'trace':
         trace.Trace(params, given.logdir, placement.devices).run(given.steps)
         return 0
     dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
-    return trainer.Trainer(params, datasets, given.logdir, placement, started, dog).run_to_exit_code()
+    return command._replace(params=params).trainer(placement, dog).run_to_exit_code()
 
 
-def _train_elastic_pipeline(params, datasets, given, config, started, reached):
+def _train_elastic_pipeline(command, config, reached):
     from lingpipe.placements import elastic_hosts
-    from lingpipe.training import trainer
+    given = command.given
     workers = elastic_hosts.ElasticHosts(config, given.replace_after_seconds, given.logdir)
-    params = workers.connect(params, _kind(given))
+    params = workers.connect(command.params, _kind(given))
     reached()
 
     def run(placed, placement, roster, since):
         dog = watchdog.Watchdog(given.step_timeout_seconds, roster.config, 'worker', roster.is_worker_back)
-        return trainer.Trainer(placed, datasets, given.logdir, placement, since, dog).run_to_exit_code()
+        return command._replace(params=placed, started=since).trainer(placement, dog).run_to_exit_code()
 
-    return workers.train(params, started, run)
+    return workers.train(params, command.started, run)
 
 
-def _run_on_slice(params, datasets, given, started):
+def _run_on_slice(command):
     """Train on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
     from lingpipe.placements import tpu_system
-    tpu_system.validate(params.task.body, given.mode)
-    config = launchers.read_slice(given.task)
+    tpu_system.validate(command.params.task.body, command.given.mode)
+    config = launchers.read_slice(command.given.task)
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
     with _ending_though_others_wait(), _server_of_host(config):
-        code = _lead(config, lambda reached: _train_on_slice(params, datasets, given, config, started, reached))
+        code = _lead(config, lambda reached: _train_on_slice(command, config, reached))
     atexit.register(_end, code)  # before TensorFlow waits at exit for servers that have ended
     return code
 
@@ -129,22 +126,23 @@ def _server_of_host(config):
         process.wait()
 
 
-def _train_on_slice(params, datasets, given, config, started, reached):
+def _train_on_slice(command, config, reached):
     from lingpipe.placements import pipeline_hosts, tpu_system
-    from lingpipe.training import trainer
     pipeline_hosts.wait_for_all(config)
     reached()
-    params, placement = tpu_system.start_and_place(params, given.mode, launchers.slice_target(config), config.address)
-    dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'worker')
-    return trainer.Trainer(params, datasets, given.logdir, placement, started, dog).run_to_exit_code()
+    params, placement = tpu_system.start_and_place(
+        command.params, command.given.mode, launchers.slice_target(config), config.address)
+    dog = watchdog.Watchdog(command.given.step_timeout_seconds, config, 'worker')
+    return command._replace(params=params).trainer(placement, dog).run_to_exit_code()
 
 
-def _train_as_worker(params, datasets, given, config, started):
+def _train_as_worker(command, config):
     from lingpipe.placements import multi_worker_training
+    given = command.given
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
     with _ending_though_others_wait(), multi_worker_training.losses_in_words():
-        params, workers = multi_worker_training.join(params, config, _kind(given), dog)
-        return multi_worker_training.train(params, datasets, given.logdir, workers, started)
+        params, workers = multi_worker_training.join(command.params, config, _kind(given), dog)
+        return multi_worker_training.train(params, command.datasets, given.logdir, workers, command.started)
 
 
 @contextlib.contextmanager
@@ -164,10 +162,11 @@ def _end(code, seconds=0):
     os._exit(code)
 
 
-def _train_with_parameter_servers(params, datasets, given, config, started, reached):
+def _train_with_parameter_servers(command, config, reached):
     from lingpipe.placements import parameter_servers
-    params, servers = parameter_servers.join(
-        params, config, given.update, given.max_staleness, given.step_timeout_seconds, _kind(given), given.batches_from)
+    given = command.given
+    params, servers = parameter_servers.join(command.params, config, given.update, given.max_staleness,
+                                             given.step_timeout_seconds, _kind(given), given.batches_from)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'ps')
     reached()
-    return parameter_servers.train(params, datasets, given.logdir, servers, started, dog)
+    return parameter_servers.train(params, command.datasets, given.logdir, servers, command.started, dog)

@@ -141,10 +141,10 @@ def _run(params, datasets):
     try:
         if FLAGS.cluster != 'none' or FLAGS.tpu == launchers.SLICE:
             from lingpipe.command_line import cluster_modes
-            return cluster_modes.run(params, datasets, FLAGS, _STARTED)
+            return cluster_modes.run(modes.Command(params, datasets, FLAGS, _STARTED))
         if FLAGS.mode not in modes.WITHOUT_PLACEMENT:
             params, placement = _place(params)
-        return modes.run(params, datasets, placement, FLAGS, _STARTED)
+        return modes.run(modes.Command(params, datasets, FLAGS, _STARTED), placement)
     except tf.errors.OpError as error:
         raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
 

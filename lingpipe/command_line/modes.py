@@ -2,8 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -13,13 +12,27 @@ from lingpipe.command_line import run_flags, topics
 WITHOUT_PLACEMENT = ('inspect_params', 'export', 'plan', 'report')
 
 
-def run(params: hyperparams.Params, datasets: Mapping[str, hyperparams.Params], placement: Any,
-        given: flags.FlagValues, started: float) -> int:
+class Command(NamedTuple):
+    """What the command line asks for."""
+
+    params: hyperparams.Params
+    datasets: dict[str, hyperparams.Params]  # the inputs of evaluations, by 'Dev' and 'Test'
+    given: flags.FlagValues
+    started: float  # `time.monotonic()` at the start of the program
+
+    def trainer(self, placement: Any, dog: Any) -> Any:
+        """Return the `Trainer` on a `Placement`, whose waits a `Watchdog` limits."""
+        from lingpipe.training import trainer
+        return trainer.Trainer(self.params, self.datasets, self.given.logdir, placement, self.started, dog)
+
+
+def run(command: Command, placement: Any) -> int:
     """Run the mode of --mode, with no placement if it uses no devices; return the exit code."""
+    params, datasets, given, _ = command
     if given.dry_run:
         _dry_run(params, datasets, placement)
     elif given.mode == 'train':
-        return _train(params, datasets, placement, given, started)
+        return _train(command, placement)
     else:
         _MODES[given.mode](params, datasets, placement, given)
     return 0
@@ -35,11 +48,9 @@ def _dry_run(params, datasets, placement):
     print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.')
 
 
-def _train(params, datasets, placement, given, started):
+def _train(command, placement):
     from lingpipe.cluster import watchdog
-    from lingpipe.training import trainer
-    dog = watchdog.Watchdog(given.step_timeout_seconds)
-    run = trainer.Trainer(params, datasets, given.logdir, placement, started, dog)
+    run = command.trainer(placement, watchdog.Watchdog(command.given.step_timeout_seconds))
     code = run.run_to_exit_code()
     if run.interrupted.is_by_user:
         raise KeyboardInterrupt
