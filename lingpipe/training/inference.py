@@ -116,9 +116,9 @@ class Exporter:
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
 
 
-def _model_name(name: str | None) -> str:
+def _model_name(name: object) -> str:
     """Return the name of a task with the characters that TensorFlow takes for the name of a model."""
-    return re.sub('^(?![A-Za-z0-9])', 'model_', re.sub('[^A-Za-z0-9_.-]', '_', name)) if name else 'model'
+    return re.sub('^(?![A-Za-z0-9])', 'model_', re.sub('[^A-Za-z0-9_.-]', '_', str(name))) if name else 'model'
 
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],

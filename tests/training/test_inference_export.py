@@ -48,7 +48,7 @@ def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copie
     np.testing.assert_allclose(served.serve(pixels.astype('float32')), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', ['my model', '_x', 'x:y', 'ä/b', '-', None])
+@pytest.mark.parametrize('name', ['my model', '_x', 'x:y', 'ä/b', '-', 5, None])
 def test_a_task_of_any_name_gives_a_name_that_tensorflow_takes(name):
     with tf.Graph().as_default(), tf.name_scope(inference._model_name(name)) as scope:
         assert scope
