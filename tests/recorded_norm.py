@@ -50,12 +50,11 @@ class RecordedNorm:
         weights = np.ones(inputs.shape) if mask is None else np.broadcast_to(np.asarray(mask, 'float64')[..., None], inputs.shape)
         rows = [np.moveaxis(each, self._norm.axis, -1).reshape(-1, inputs.shape[self._norm.axis])
                 for each in (inputs, weights)]
-        self._calls[self._position].append(rows)
+        self._calls[self._position].append([*rows, 0.0 if mask is None else keras.config.epsilon()])
         self._position += 1
 
     def _statistics(self, parts):
-        inputs = np.concatenate([inputs for inputs, _ in parts]).astype('float64')
-        weights = np.concatenate([weights for _, weights in parts])
-        total = weights.sum(0) + (0.0 if weights.all() else keras.config.epsilon())
+        inputs, weights = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        total = weights.sum(0) + parts[0][2]  # with a mask Keras adds its epsilon
         mean = (inputs * weights).sum(0) / total
         return mean, (np.square(inputs - mean) * weights).sum(0) / total

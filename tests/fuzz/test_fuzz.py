@@ -3,11 +3,14 @@
 import random
 
 import hypothesis
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
 from lingpipe.keras_graph import model_checks
+from tests import recorded_norm
 from tests.fuzz import comparison, drawing, kinds, loss_sources, pipelined, program, shrinking, trial
 
 _SEEDS_OF_A_PART = 10_000
@@ -136,3 +139,16 @@ def test_a_program_shrinks_to_what_fails():
     assert [node.kind for node in small.nodes] == ['function']
     assert small.fields['num_partitions'] == 1 and small.batch.num_rows == 2
     compile(program.source_of(small), 'small', 'exec')
+
+
+@pytest.mark.parametrize('mask', [[[True, True]], [[True, False]], None])
+def test_averages_of_masked_norms_move_as_in_keras(mask):
+    norm = keras.layers.BatchNormalization(dtype='float64')
+    inputs = tf.constant([[[1.0, -3.0], [5.0, 0.5]]], tf.float64)
+    norm.build(inputs.shape)
+    recorded = recorded_norm.RecordedNorm(norm)
+    before = recorded.values()
+    norm(inputs, training=True, mask=None if mask is None else tf.constant(mask))
+    expected = recorded.values()
+    recorded.move(before)
+    np.testing.assert_allclose(recorded.values(), expected, rtol=1e-12)
