@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingpipe import layers
 from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
-from lingpipe.tools import report
+from lingpipe.tools import curves
 from lingpipe.training import best_checkpoint, checkpoints, errors, evaluation, train_program, trainer
 
 
@@ -302,14 +302,14 @@ def test_an_evaluation_that_was_cut_off_comes_first_on_resume(tiny, finished, tm
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == {}
     assert (tmp_path / 'control/evaluated.txt').read_text() == '4\n'
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == finished.results
-    found, expected = (report.read(str(folder / 'eval_test')).scalars for folder in (tmp_path, finished.logdir))
+    found, expected = (curves.read(str(folder / 'eval_test')).scalars for folder in (tmp_path, finished.logdir))
     assert found == expected and [step for step, _ in found['loss']] == [4, 8, 12]
     assert (tmp_path / 'best/best.json').read_text() == (finished.logdir / 'best/best.json').read_text()
 
 
 def test_an_evaluation_that_ended_is_not_repeated_on_resume(tiny, copied):
     tiny.train(copied, train__max_steps=16, eval__interval_steps=12)
-    assert [step for step, _ in report.read(str(copied / 'eval_test')).scalars['loss']] == [4, 8, 12, 16]
+    assert [step for step, _ in curves.read(str(copied / 'eval_test')).scalars['loss']] == [4, 8, 12, 16]
 
 
 def test_an_error_between_steps_ends_a_run_that_is_saved(tiny, tmp_path, monkeypatch):
