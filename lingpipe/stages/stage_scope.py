@@ -167,6 +167,7 @@ class StageScope(keras.StatelessScope):
     def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
                 variance: tf.Tensor) -> None:
         self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
+        mean, variance = (tf.reshape(value, norm.moving_mean.shape) for value in (mean, variance))  # [] for one, masked
         self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm), mask is not None))
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 

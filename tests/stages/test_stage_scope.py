@@ -25,10 +25,11 @@ def fitted(make, x, y, steps=3, rate=0.0, **fields):
     return source
 
 
-def test_statistics_of_a_norm_count_what_its_mask_leaves(assert_close):
+@pytest.mark.parametrize('num_channels', [3, 1])  # of one channel, Keras's moments under a mask are scalars
+def test_statistics_of_a_norm_count_what_its_mask_leaves(num_channels, assert_close):
     tokens = keras.Input([6], dtype='int32')
     norm = layers.BatchNormalization(momentum=0.0)
-    hidden = norm(layers.Embedding(9, 3, mask_zero=True)(tokens))
+    hidden = norm(layers.Embedding(9, num_channels, mask_zero=True)(tokens))
     hidden = layers.BatchNormalization()(layers.Dense(2, activation='relu')(keras.ops.copy(hidden)))
     x = np.array([[1, 0, 0, 0, 0, 0], [2, 3, 4, 5, 6, 7]])
     model = keras.Model(tokens, layers.Dense(1)(hidden))
