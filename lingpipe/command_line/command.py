@@ -136,8 +136,10 @@ def _list():
 def _run(params, datasets):
     import tensorflow as tf
 
-    from lingpipe.training import errors
+    from lingpipe.training import errors, experiment
     placement = None
+    if FLAGS.mode == 'train':
+        experiment.require_evaluation_inputs(params.eval, datasets)
     try:
         if FLAGS.cluster != 'none' or FLAGS.tpu == launchers.SLICE:
             from lingpipe.command_line import cluster_modes

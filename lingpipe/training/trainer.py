@@ -59,7 +59,6 @@ class Trainer:
                  placement: Placement | None = None, started: Any = None,
                  dog: watchdog.Watchdog | None = None) -> None:
         experiment.validate_training_params(params.train, params.eval)
-        experiment.require_evaluation_inputs(params.eval, evaluation_inputs)
         self._params = params = planning.resolved(params)
         self._started: float | None = started or time.monotonic()  # None after the first step
         self._dog = dog or watchdog.Watchdog()

@@ -58,3 +58,10 @@ def test_a_size_of_an_input_that_is_not_built_is_checked(tiny, field, value):
     with pytest.raises(ValueError, match=f'^input.{field}={value!r} is not possible: .* Set it to 1 at least'):
         experiment.input_spec(tiny.params(**{f'input__{field}': value}))
     assert experiment.input_spec(tiny.params()) == SPEC
+
+
+def test_evaluations_without_data_are_refused(tiny):
+    params = tiny.params(eval__interval_steps=4)
+    experiment.require_evaluation_inputs(params.eval, tiny.evaluation_inputs())
+    with pytest.raises(ValueError, match=r'^eval.interval_steps=4 .* neither Dev\(\) nor Test\(\). Write one of them'):
+        experiment.require_evaluation_inputs(params.eval, {})
