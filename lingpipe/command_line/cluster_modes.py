@@ -15,16 +15,19 @@ import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from lingpipe.cluster import answers, cluster_config, launchers, messages, server, watchdog
-from lingpipe.command_line import modes
 from lingpipe.training import errors
+
+if TYPE_CHECKING:
+    from lingpipe.command_line import modes  # it defines flags
 
 _SECONDS_FOR_OTHERS = 1
 _SECONDS_TO_END = 10
 
 
-def run(command: modes.Command) -> int:
+def run(command: 'modes.Command') -> int:
     """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
     given = command.given
     if given.tpu == launchers.SLICE:
