@@ -86,3 +86,9 @@ def test_an_error_of_lingpipe_has_no_place(monkeypatch):
     with pytest.raises(AttributeError) as caught:
         hyperparams.Params().Set(unit=1)
     assert command.place_of(caught.value) == '' and not command.error_in_words(caught.value).startswith('Attr')
+
+
+def test_an_input_that_is_no_params_is_named(tmp_path):
+    _, printed, code = outcome(
+        tmp_path, ROOT / 'run.py', 'inspect_params', '--model=tiny_digits', '--model_params_override=test=None')
+    assert code == 1 and 'Error: test=None is not possible: it must be the Params of an input.' in printed

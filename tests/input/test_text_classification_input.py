@@ -86,7 +86,8 @@ def test_a_bad_record_is_named_or_left_out(make_input, caplog, row, words):
 
 
 @pytest.mark.parametrize(('fields', 'words'), [
-    ({'files': None}, 'neither was given'), ({'class_names': 'bad,good'}, "class_names: 'bad,good' is not a list of"), ({'dataset': 'imdb'}, 'both were given'),
+    ({'files': None}, 'neither was given'), ({'dataset': 'imdb'}, 'both were given'),
+    ({'class_names': 'bad,good'}, "class_names: 'bad,good' is not a list of"),
     ({'bad_records': 'ignore'}, "bad_records: 'ignore' is not allowed"),
     ({'class_names': ['a', 'b', 'a']}, 'has a name twice'),
     ({'class_files': None}, 'class_names: nothing names the classes. Set class_names, or class_files'),

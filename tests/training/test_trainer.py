@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -227,6 +228,13 @@ def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_pat
     assert values[0] < values[1]
 
 
+def test_an_evaluation_of_an_earlier_run_does_not_count(tiny, copied):
+    shutil.rmtree(copied / 'train')
+    (copied / 'control/evaluated.txt').write_text('4000\n')
+    tiny.trainer(copied).check()
+    assert (copied / 'control/evaluated.txt').read_text() == '0\n'
+
+
 def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_path, monkeypatch):
     write = best_checkpoint.BestCheckpoint.write
     monkeypatch.setattr(best_checkpoint.BestCheckpoint, 'write',
@@ -270,9 +278,9 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
     ('eval.interval_steps', True), ('train.save_async', 1), ('train.l2_regularizer_weight', float('inf')),
     ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None), ('train.learning_rate', -0.1),
     ('train.learning_rate', float('nan')), ('train.random_seed', 2**32), ('train.steps_per_loop', 2**32), ('train.ema_decay', '0.9'),
-    ('train.init_from_checkpoint', 3)])
+    ('train.init_from_checkpoint', 3), ('train.init_from_checkpoint_rules', 'x'), ('eval.best_metric', ['loss'])])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
-    with pytest.raises(ValueError, match=f'^{field}={value!r} is not possible: .* must be .*Set it to'):
+    with pytest.raises(ValueError, match=f'^{field}={re.escape(repr(value))} is not possible: .* must be .*(Set|Write) it'):
         tiny.trainer(tmp_path / 'logs', train__lr_schedule=None, **{field.replace('.', '__'): value})
     assert not (tmp_path / 'logs').exists()
 
