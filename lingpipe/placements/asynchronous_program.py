@@ -27,10 +27,11 @@ class AsynchronousProgram(server_program.ServerProgram):
     lost.
 
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch: each batch is used
-    at least once. What the lost worker had already applied stays, so a step may count twice. Batches are distributed in
-    the order of a single machine. Between two checkpoints it is not known which of them are done, so a run resumes at
-    the batch whose number is that of the step. If the workers read the batches, worker w reads batches w, W + w,
-    2 W + w, ... at its own pace, and a worker that comes back starts with the first batch of this run.
+    at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint counts
+    it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not known
+    which of them are done, so a run resumes at the batch whose number is that of the step. If the workers read the
+    batches, worker w reads batches w, W + w, 2 W + w, ... at its own pace, and a worker that comes back starts with the
+    first batch of this run.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -49,9 +50,10 @@ class AsynchronousProgram(server_program.ServerProgram):
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Wait for all current steps, so that weights and step number match."""
+        """Wait for all current steps, so that weights and step number match, and count each batch once."""
         while self._calls.num_under_way:
             self._next_rows()
+        self.global_step.assign(self._done)  # a call that was repeated has counted twice
         super().before_save()
 
     def _hand_out(self, iterator):

@@ -134,9 +134,7 @@ def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, resul
         assert cluster.chief.stdout.readline() == f'{task[0]}\n'
         cluster.kill_after_steps(*task, tmp_path / task[0])
     texts = results_of(cluster)
-    assert 'Final Test' in texts['worker'], texts['worker']
-    steps = int(re.search(r'Final Test after (\d+) steps', texts['worker'])[1])
-    assert 800 <= steps <= 802  # what was under way is done again: at least once
+    assert 'Final Test after 800 steps' in texts['worker'], texts['worker']  # those done again count once
     assert largest_difference(tmp_path / 'worker') < 0.02
     assert re.search(r'Error 75: ps:0 was lost, .*Start the same command on all of them again',
                      texts['ps']), texts['ps']
