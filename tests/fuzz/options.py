@@ -29,7 +29,7 @@ def with_options(drawing, model):
         run['random_in'] = ['training', 'inference'] if 'random_in_inference' in traits else ['training']
     if '16_bits' in traits or policy.startswith('mixed'):
         run['has_16_bits'] = True
-    elif policy == 'float64' and not any(map(_has_floats_of_32_bits, model.nodes)):
+    elif policy == 'float64' and not any(map(_is_equal_to_32_bits_only, model.nodes)):
         run['has_64_bits'] = True
     if way == 'fit':
         batch, more = fit_options.drawn(drawing, model, num_rows, nest, num_trained)
@@ -42,9 +42,11 @@ def with_options(drawing, model):
     return model._replace(nest=nest, batch=batch, fields=fields, run=run)
 
 
-def _has_floats_of_32_bits(node):
+def _is_equal_to_32_bits_only(node):
     is_complex = any(value.dtype == 'complex64' for value in node.outputs)
-    return is_complex or any('32' in part for part in (node.layer or '', node.call))
+    # Keras adds its epsilon, 1e-7, to the counts of a masked norm: here once for each micro-batch
+    is_masked_norm = 'batch_norm' in node.traits and any(value.is_masked for value in node.outputs)
+    return is_complex or is_masked_norm or any('32' in part for part in (node.layer or '', node.call))
 
 
 def _uses(drawing, model, fields, num_units, amplifies_noise):
