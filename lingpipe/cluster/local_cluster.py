@@ -163,6 +163,9 @@ def _parse(arguments):
                      'lingpipe train --model=...')
     if given.workers < 1 or given.ps < 0:
         parser.error(f'--workers={given.workers} --ps={given.ps}: give at least one worker and no negative number.')
+    if command[0] == 'lingpipe' and not _mode(command):
+        parser.error(f'--cluster is missing: each process would do all of {" ".join(command[:2])!r} by itself. Add '
+                     f'--cluster={", ".join(cluster_config.MODES[:-1])} or {cluster_config.MODES[-1]}.')
     is_trusted = _mode(command) and (given.in_own_network or not given.isolated)
     return given, _by_this_python(command) + ['--trusted_network'] * bool(is_trusted)
 

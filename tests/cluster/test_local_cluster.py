@@ -184,6 +184,12 @@ def test_jobs_unknown_to_a_mode_are_refused_before_startup():
         local_cluster.main(['--ps=1', '--no-isolated', '--', 'run.py', '--cluster=pipeline'])
 
 
+def test_a_training_without_its_kind_of_cluster_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        local_cluster.main(['--', 'lingpipe', 'train', '--model=params.resnet'])
+    assert "all of 'lingpipe train' by itself. Add --cluster=pipeline" in capsys.readouterr().err
+
+
 def test_the_launcher_does_without_tensorflow():
     program = 'import sys; from lingpipe.cluster import local_cluster; sys.exit("tensorflow" in sys.modules)'
     subprocess.run([sys.executable, '-c', program], env={**os.environ, 'PYTHONPATH': str(ROOT)}, check=True)
