@@ -34,9 +34,7 @@ class AsynchronousProgram(server_program.ServerProgram):
     first batch of this run.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._num_dropped = 0
+    _num_dropped = 0  # gradients
 
     def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []

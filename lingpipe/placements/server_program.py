@@ -22,8 +22,7 @@ class ServerProgram(train_program.TrainProgram):
 
     Either the chief reads the batches and sends them: the data and their order are those of one machine, and inputs may
     run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers. Steps are
-    counted on a server by `assign_add`, which loses no count. (Keras's own counter of updates is read, changed and
-    written, so it can lose counts. It is set to the number of steps before each checkpoint.)
+    counted on a server by `assign_add`, which loses no count, as Keras's own counter may: it is set before checkpoints.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
