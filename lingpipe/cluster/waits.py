@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, Self
 
 from absl import logging
@@ -145,7 +145,8 @@ def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wai
                 position=position, work=_work_of_process)
 
 
-def each_batch(batches: Callable[[], Iterable], wait: Callable[[Callable[[], Any]], Wait]) -> Iterator[Any]:
+def each_batch(batches: Callable[[], Iterable],
+               wait: Callable[[Callable[[], Any]], Wait]) -> Generator[Any, None, None]:
     """Yield batches. Each is one wait; the wait for the first one includes opening the input.
 
     Args:

@@ -1,9 +1,10 @@
 """Evaluation of a task during training, and of a run's checkpoints from another process."""
 
+import contextlib
 import functools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def _in_words(batch: tuple) -> str:
 
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
-               wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[Any]:
+               wait: Callable[..., waits.Wait] = waits.for_batch) -> Generator[Any, None, None]:
     """Yield the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
     return waits.each_batch(
         data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
@@ -117,9 +118,10 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
     Raises:
         ValueError: the input has no example.
     """
-    if next(batches_of(data, train_params), None) is None:
-        raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
-                         'other files.')
+    with contextlib.closing(batches_of(data, train_params)) as batches:  # a finalizer would lose a Ctrl-C
+        if next(batches, None) is None:
+            raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
+                             'other files.')
 
 
 class CheckpointEvaluation:

@@ -8,6 +8,7 @@ from lingpipe.training import checkpoints
 from tests.fuzz_runs import values
 
 _LEFT_BEHIND = re.compile(r'.*_temp|unfinished|checkpoint\.tmp.*|.*\.new')
+_NOT_CONTENTS = re.compile(r'lock|probe_\d+')  # a process that is killed at once leaves the latter
 _TOLERANCE = 1e-3  # other orders of sums, amplified by a few steps
 _TOLERANCE_OF_LOSS = 2e-4  # as many digits as are printed
 
@@ -126,6 +127,6 @@ class Folder:
         return [str(path) for path in self.path.rglob('*') if _LEFT_BEHIND.fullmatch(path.name)]
 
     def contents(self, *without):
-        """Return {path: bytes} of all files but the lock and those below some folders."""
+        """Return {path: bytes} of all files but the lock, the trial of writing, and those below some folders."""
         return {path: path.read_bytes() for path in sorted(self.path.rglob('*')) if path.is_file()
-                and path.name != 'lock' and path.relative_to(self.path).parts[0] not in without}
+                and not _NOT_CONTENTS.fullmatch(path.name) and path.relative_to(self.path).parts[0] not in without}

@@ -72,9 +72,9 @@ class Life:
         if is_other:
             folder.config = previous
             return self._check_refusal(result, folder, contents, strike)
+        folder.check()
         self._check_code(result, strike, folder)
         self._check_kept(kept, folder, result)
-        folder.check()
         if changes_batch and result.position is not None:
             require(result.position == folder.examples_seen(start) or 'batch_size' in result.output,
                     'another batch size silently repeats or skips examples',

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from lingpipe.cluster import waits
 from lingpipe.training import checkpoints, errors, evaluation
 from tests.curves import curve
 
@@ -110,6 +111,15 @@ def test_curves_are_written_though_nobody_reads_the_output(make_evaluation, copi
     with pytest.raises(BrokenPipeError):
         make_evaluation(copied).once()
     assert any((copied / 'eval_test').glob('events*'))
+
+
+def test_ctrl_c_after_the_first_batch_is_not_lost(tiny, monkeypatch):
+    def interrupted(*unused):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waits.Wait, '__exit__', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.require_examples('Test', tiny.evaluation_inputs()['Test'].Instantiate(), tiny.params().train)
 
 
 def test_a_folder_that_is_not_there_is_refused_and_not_made(make_evaluation, tmp_path):
