@@ -167,8 +167,8 @@ def test_a_resumed_run_may_take_longer_to_seek_its_position(tiny, stall):
 
 def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     """As the chief of parameter servers does."""
-    stall.expected = sentence('train')
-    params = tiny.params(train__input_timeout_seconds=1.0)
+    stall.expected = sentence('train', seconds=3)  # on a busy machine the first batch may take more than one
+    params = tiny.params(train__input_timeout_seconds=3.0)
     data = experiment.build_input(params.input)
     program = train_program.TrainProgram(experiment.build_task(params, data.input_spec), params.train)
     iterator = iter(stall.in_batches(data.training_dataset()))
