@@ -132,8 +132,7 @@ class LocalCluster:
 
 def main(arguments: list[str]) -> int:
     """Run a cluster; return its exit code."""
-    given, command = _parse(arguments)
-    mode = _mode(command)
+    given, command, mode = _parse(arguments)
     if given.in_own_network:
         _set_up_loopback()
     elif given.isolated and _can_be_isolated(command):
@@ -145,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's own settings, and the command that each process runs."""
+    """Return the launcher's own settings, the command that each process runs, and its --cluster or None."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -163,11 +162,12 @@ def _parse(arguments):
                      'lingpipe train --model=...')
     if given.workers < 1 or given.ps < 0:
         parser.error(f'--workers={given.workers} --ps={given.ps}: give at least one worker and no negative number.')
-    if command[0] == 'lingpipe' and not _mode(command):
+    mode = _mode(command)
+    if command[0] == 'lingpipe' and not mode:
         parser.error(f'--cluster is missing: each process would do all of {" ".join(command[:2])!r} by itself. Add '
                      f'--cluster={", ".join(cluster_config.MODES[:-1])} or {cluster_config.MODES[-1]}.')
-    is_trusted = _mode(command) and (given.in_own_network or not given.isolated)
-    return given, _by_this_python(command) + ['--trusted_network'] * bool(is_trusted)
+    is_trusted = mode and (given.in_own_network or not given.isolated)
+    return given, _by_this_python(command) + ['--trusted_network'] * bool(is_trusted), mode
 
 
 def _by_this_python(command):
