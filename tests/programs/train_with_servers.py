@@ -29,7 +29,16 @@ from params import linear_regression
 
 
 def train(experiment, logdir, servers, **overrides):
-    """Train, with servers or on this machine alone where there are None, and return what was printed."""
+    """Train, with servers or on this machine alone where there are None, and return what was printed.
+
+    On a busy machine gRPC may cut off a request, which ends training in words; as these say, it is started again then.
+    """
+    text = train_once(experiment, logdir, servers, **overrides)
+    return train_once(experiment, logdir, servers, **overrides) if 'Unable to parse request' in text else text
+
+
+def train_once(experiment, logdir, servers, **overrides):
+    """Do what `train` does, once."""
     params = experiment.Model()
     devices = [f'CPU:{index}' for index in range(params.task.body.num_partitions)]
     params.Define('input', experiment.Train(), '')
