@@ -92,12 +92,14 @@ class Slurm:
         return self.output(job)
 
     def cancel_all(self):
-        """End what still runs or waits, as after a test that failed."""
+        """End what still runs or waits, and use nodes again that were down."""
         end = time.monotonic() + 60
         while self.command('squeue', '--noheader') and time.monotonic() < end:
             self.command('scancel', '--full', '--signal=KILL', f'--user={os.getuid()}')
             self.command('scancel', f'--user={os.getuid()}')
             time.sleep(1)
+        with contextlib.suppress(subprocess.CalledProcessError):  # Slurm uses them already
+            self.command('scontrol', 'update', 'NodeName=127.0.0.[1-3]', 'State=RESUME')
 
     def process_of(self, job, rank):
         """Return the number of the process of a task."""

@@ -11,6 +11,8 @@ import sys
 import numpy as np
 import pytest
 
+from lingpipe.training import checkpoints
+
 _STEPS = 'train.max_steps=60; train.steps_per_loop=1; train.save_interval_seconds=0; train.save_max_to_keep=100'
 _MODEL = '--model=tiny_digits'
 
@@ -30,9 +32,14 @@ def data_dir_fixture(tiny):
     return tiny._data_dir
 
 
-def _kill_once_saved(slurm, job, logdir, rank, number=signal.SIGKILL):
-    slurm.wait_for(job, lambda output: list((slurm.folder / logdir).glob('train/ckpt-*.index')))
-    os.kill(slurm.process_of(job, rank), number)
+def _wait_until_saved(slurm, job, logdir):
+    """Wait until a checkpoint is in the list of the complete ones, which is later than its files are there."""
+    slurm.wait_for(job, lambda output: checkpoints.complete(slurm.folder / logdir / 'train'))
+
+
+def _kill_once_saved(slurm, job, logdir, rank):
+    _wait_until_saved(slurm, job, logdir)
+    os.kill(slurm.process_of(job, rank), signal.SIGKILL)
 
 
 def test_a_pipeline_survives_kills_and_a_requeue_bit_for_bit(slurm, data_dir, tiny, tmp_path, assert_same_checkpoint):
@@ -88,14 +95,13 @@ def test_an_error_that_a_person_must_see_ends_the_job(slurm, data_dir):
 def test_a_job_resumes_after_a_node_went_down(slurm, data_dir):
     job = slurm.submit('multi_worker.sbatch', *_words('node', _STEPS.replace('=60', '=100000')),
                        options=['--nodelist=127.0.0.[2-3]'], TFDS_DATA_DIR=data_dir)
-    slurm.wait_for(job, lambda output: list((slurm.folder / 'node').glob('train/ckpt-*.index')))
+    _wait_until_saved(slurm, job, 'node')
     slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=DOWN', 'Reason=test')
     slurm.wait_for_state(job, 'PENDING')
     slurm.command('scontrol', 'update', f'JobId={job}', 'StartTime=now')  # else it waits for two minutes
     with contextlib.suppress(subprocess.CalledProcessError):  # it is back by itself once it answers
         slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')
     slurm.wait_for(job, _resumes(1))
-    slurm.command('scancel', job)
 
 
 def test_a_pipeline_continues_without_a_node_that_went_down(slurm, data_dir):
@@ -105,15 +111,12 @@ def test_a_pipeline_continues_without_a_node_that_went_down(slurm, data_dir):
         'sbatch', '--parsable', '--output=%j.log', '--no-kill', '--nodes=3', '--ntasks=3', f'--export=ALL,TFDS_DATA_DIR={data_dir}',
         '--wrap', f'srun --no-kill --kill-on-bad-exit=0 lingpipe train --cluster=pipeline --trusted_network '
         f'--replace_after_seconds=1 {words}')
-    slurm.wait_for(job, lambda output: list((slurm.folder / 'continued').glob('train/ckpt-*.index')))
+    _wait_until_saved(slurm, job, 'continued')
     slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=DOWN', 'Reason=test')
     with contextlib.suppress(ValueError, ProcessLookupError):  # Slurm may have ended it already
         os.kill(slurm.process_of(job, 2), signal.SIGKILL)
     slurm.wait_for(job, lambda output: 'training continues over worker:0.' in output)
     slurm.wait_for(job, lambda output: output.count('First step after') == 2)
-    slurm.command('scancel', job)
-    with contextlib.suppress(subprocess.CalledProcessError):
-        slurm.command('scontrol', 'update', 'NodeName=127.0.0.3', 'State=RESUME')
 
 
 def test_an_own_script_has_the_bits_of_one_machine(slurm, tmp_path):
