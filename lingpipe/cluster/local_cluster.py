@@ -166,8 +166,7 @@ def _parse(arguments):
     if command[0] == 'lingpipe' and not mode:
         parser.error(f'--cluster is missing: each process would do all of {" ".join(command[:2])!r} by itself. Add '
                      f'--cluster={", ".join(cluster_config.MODES[:-1])} or {cluster_config.MODES[-1]}.')
-    is_trusted = mode and (given.in_own_network or not given.isolated)
-    return given, _by_this_python(command) + ['--trusted_network'] * bool(is_trusted), mode
+    return given, _by_this_python(command) + ['--trusted_network'] * bool(mode and not given.isolated), mode
 
 
 def _by_this_python(command):

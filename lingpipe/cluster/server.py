@@ -1,7 +1,6 @@
 """The server of a process in a cluster, and who can reach it."""
 
 import contextlib
-import ipaddress
 import os
 import queue
 import signal
@@ -54,9 +53,11 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
     if event == _SIGNAL:
         event = _after_signal(config, server.target, is_replaceable, events)
+    is_told = event not in (None, _SIGNAL)
+    time.sleep(_SECONDS_TO_CLOSE * is_told)
     print(f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
-    os._exit(child_process.TRY_AGAIN if event in (None, _SIGNAL) else event)
+    os._exit(event if is_told else child_process.TRY_AGAIN)
 
 
 def _after_signal(config, target, is_replaceable, events):
@@ -66,7 +67,7 @@ def _after_signal(config, target, is_replaceable, events):
               'continues without it (--replace_after_seconds).', flush=True)
         return _next(events, _SECONDS_TO_LEAVE)
     if not messages.ask_to_stop(config, target):
-        return None
+        return _next(events, _SECONDS_TO_NOTICE)  # it may have ended just now
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     end = time.monotonic() + _SECONDS_TO_LEAVE
     while (event := _next(events, _SECONDS_BETWEEN_LOOKS)) is None and time.monotonic() < end:
@@ -110,38 +111,16 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
 
 def _await_end(config, target, events):
     with contextlib.suppress(tf.errors.OpError):
-        code = messages.wait_for_end(config, target)
-        time.sleep(_SECONDS_TO_CLOSE)
-        events.put(code)
+        events.put(messages.wait_for_end(config, target))
 
 
-def check_addresses(config: cluster_config.ClusterConfig) -> None:
+def check_networks() -> None:
     """Raise ValueError if other machines can reach this process; --trusted_network skips this."""
-    outside = [address for job in config.jobs.values() for address in job if not _is_loopback(address)]
     others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
-    if outside:
-        reason = f'{_listed(outside)}: an address that is not only of this machine'
-    elif others:
-        reason = (f'{config.address} is an address of this machine only, but TensorFlow listens on its other networks '
-                  f'too ({_listed(others)})')
-    else:
-        return
-    raise ValueError(
-        f'{reason}. The servers of TensorFlow have no passwords and no encryption, and listen on every network of a '
-        'machine: anyone who can reach a port can run any code there as you. Let only the machines of the cluster '
-        'reach these ports (NetworkPolicy, firewall, WireGuard), and give --trusted_network, or '
-        'trusted_network=True to lingpipe.connect. See '
-        'docs/many_machines.md.')
-
-
-def _is_loopback(address):
-    """Return whether 'host:port' can be reached only from its own machine, as far as the name shows."""
-    host, _ = cluster_config.host_and_port(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == 'localhost'
-
-
-def _listed(addresses):
-    return ', '.join(addresses[:3]) + (', ...' if len(addresses) > 3 else '')
+    if others:
+        raise ValueError(
+            f'This machine is in networks ({", ".join(others[:3])}{", ..." * (len(others) > 3)}), and the servers of '
+            'TensorFlow listen on all of them, without passwords and encryption: anyone who can reach a port can run '
+            'any code there as you. Let only the machines of the cluster reach these ports (NetworkPolicy, firewall, '
+            'WireGuard), and give --trusted_network, or trusted_network=True to lingpipe.connect. See '
+            'docs/many_machines.md.')

@@ -36,11 +36,11 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
-        """Limit the time of each step inside this scope; `beat`, or progress, restarts it.
+        """Limit the time of each step inside this scope; `beat`, or progress, restarts the clock.
 
         Args:
-            progress: function, called in the watching thread, whose result changes with each step; None: nothing is
-                limited now.
+            progress: function, called in the watching thread, whose result changes with each step; while it is None,
+                nothing is limited.
         """
         def position():
             now = progress()

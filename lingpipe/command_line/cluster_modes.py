@@ -29,14 +29,19 @@ _SECONDS_TO_END = 10
 
 def run(command: 'modes.Command') -> int:
     """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
+    if command.given.cluster == cluster_config.MULTI_WORKER:
+        return _train_as_worker(command)
+    with _ending_at_once():
+        code = _run_with_chief(command)
+    atexit.register(_end, code)
+    return code
+
+
+def _run_with_chief(command):
     given = command.given
     if given.tpu == launchers.SLICE:
         return _run_on_slice(command)
-    config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
-    if not given.trusted_network:
-        server.check_addresses(config)
-    if given.cluster == cluster_config.MULTI_WORKER:
-        return _train_as_worker(command, config)
+    config = _cluster_of(given)
     if not config.is_chief:
         uses_gpus = given.device != 'cpu' and config.task_type != 'ps'
         server.serve(config, _num_cpu_devices(command.params.task.body, config, given.cluster), uses_gpus,
@@ -45,6 +50,13 @@ def run(command: 'modes.Command') -> int:
     if given.cluster == cluster_config.PIPELINE:
         train = _train_elastic_pipeline if given.replace_after_seconds else _train_pipeline
     return _lead(config, lambda reached: train(command, config, reached))
+
+
+def _cluster_of(given):
+    config = launchers.read(given.cluster_spec, given.task, given.cluster, given.ps)
+    if not given.trusted_network:
+        server.check_networks()
+    return config
 
 
 def _lead(config, train):
@@ -108,10 +120,8 @@ def _run_on_slice(command):
     config = launchers.read_slice(command.given.task)
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
-    with _ending_though_others_wait(), _server_of_host(config):
-        code = _lead(config, lambda reached: _train_on_slice(command, config, reached))
-    atexit.register(_end, code)  # before TensorFlow waits at exit for servers that have ended
-    return code
+    with _server_of_host(config):
+        return _lead(config, lambda reached: _train_on_slice(command, config, reached))
 
 
 @contextlib.contextmanager
@@ -139,22 +149,23 @@ def _train_on_slice(command, config, reached):
     return command._replace(params=params).trainer(placement, dog).run_to_exit_code()
 
 
-def _train_as_worker(command, config):
+def _train_as_worker(command):
     from lingpipe.placements import multi_worker_training
     given = command.given
+    config = _cluster_of(given)
     dog = watchdog.Watchdog(given.step_timeout_seconds, config)
-    with _ending_though_others_wait(), multi_worker_training.losses_in_words():
+    with _ending_at_once(_SECONDS_FOR_OTHERS), multi_worker_training.losses_in_words():
         params, workers = multi_worker_training.join(command.params, config, _kind(given), dog)
         return multi_worker_training.train(params, command.datasets, given.logdir, workers, command.started)
 
 
 @contextlib.contextmanager
-def _ending_though_others_wait():
-    """End the program after an error of this worker, when TensorFlow would wait for workers that wait for this one."""
+def _ending_at_once(seconds=0):
+    """End the program some seconds after an error: TensorFlow would wait at exit for processes that have ended."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        atexit.register(_end, errors.exit_code(error), _SECONDS_FOR_OTHERS)
+        atexit.register(_end, errors.exit_code(error), seconds)
         raise
 
 

@@ -84,7 +84,7 @@ flags.DEFINE_integer(
     'parameter servers, where TF_CONFIG does not say it.', lower_bound=1)
 flags.DEFINE_bool(
     'trusted_network', False, 'With --cluster: only trusted machines reach this one. Its server listens on every '
-    'network, and whoever reaches it can run any code there, so without this flag it starts on loopback only.')
+    'network, and whoever reaches it can run any code there, so without this flag it starts only where there is none.')
 flags.DEFINE_string(
     'task', None, "With --cluster: name of this process, such as 'worker:1'; by default that of the cluster spec. With "
     "--tpu=slice: 'worker:0' is only the server of host 0.")

@@ -56,7 +56,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
         shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines, of which the error tells
-            the cause too.
+            the cause too, and it warns that it traces a function at each save over several machines.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -76,6 +76,8 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
             import tensorflow as tf
             finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
             held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)
+        if not shows_warnings:
+            tf.get_logger().addFilter(lambda record: 'MultiDeviceSaver.save' not in record.getMessage())
 
 
 def refuse_keras_settings() -> None:

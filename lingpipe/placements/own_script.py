@@ -40,7 +40,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm, a TPU slice or SageMaker; or the path of a file in
             the form of TF_CONFIG.
         trusted_network: that only trusted machines reach this one. TensorFlow's server listens on every network, and
-            whoever reaches it can run any code there, so without this it starts on loopback only.
+            whoever reaches it can run any code there, so without this it starts only where there is none.
         task: name of this process, such as 'worker:1'; None: that of the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
         worker_timeout_seconds: how long a worker may give no answer, before this process ends; 0: any time.
@@ -55,7 +55,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     """
     config = launchers.read(cluster_spec, task, cluster_config.PIPELINE)
     if not trusted_network:
-        server.check_addresses(config)
+        server.check_networks()
     if not config.is_chief:
         server.serve(config, devices_per_worker)
     device_kinds.use_virtual_devices(1)

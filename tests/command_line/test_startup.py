@@ -29,9 +29,10 @@ def start(tmp_path):
 
     def run(then='', setup='', **environment):
         (tmp_path / 'tensorflow/__init__.py').write_text(textwrap.dedent(f"""\
-            import os, types
+            import logging, os, types
             os.write(2, {(HARMLESS + OTHER).encode()!r})
             config = types.SimpleNamespace(list_physical_devices=lambda kind: [])
+            get_logger = logging.getLogger
             {then}
             """))
         program = f"""\
@@ -55,10 +56,12 @@ def test_lines_of_the_log_are_held_back_and_others_and_later_ones_are_not(start)
     assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
 
 
-def test_a_cluster_shows_no_lines_of_connections_that_close(start):
-    finished = start(setup='import functools; startup.import_tensorflow = functools.partial('
-                           'startup.import_tensorflow, shows_warnings=False)')
-    assert finished.stdout == '3\n'
+def test_a_cluster_shows_no_lines_of_connections_nor_of_traced_saves(start):
+    finished = start(
+        then="import atexit; atexit.register(lambda: [logging.warning(line) for line in ('MultiDeviceSaver.save', 'else')])",
+        setup='import functools; startup.import_tensorflow = functools.partial('
+              'startup.import_tensorflow, shows_warnings=False)')
+    assert (finished.stdout, finished.stderr) == ('3\n', OTHER + 'afterwardsWARNING:root:else\n')
 
 
 @pytest.mark.skipif(not hasattr(os, 'memfd_create'), reason='needs files in memory, which Linux has')

@@ -58,6 +58,7 @@ def test_a_pipeline_survives_kills_and_a_requeue_bit_for_bit(slurm, data_dir, ti
     slurm.wait_for_state(job, 'PENDING')
     # All tasks get the signal at once: the chief names its own, or that of a worker which was faster.
     stopped = re.findall(r'Stopped by .+ at step (\d+); checkpoint', slurm.output(job))[-1]
+    assert 'retracing' not in slurm.output(job)
     slurm.command('scancel', job)
     tiny.only_train(tmp_path / 'alone', train__max_steps=int(stopped), train__steps_per_loop=1)
     assert_same_checkpoint(slurm.folder / f'pipeline/train/ckpt-{stopped}', tmp_path / f'alone/train/ckpt-{stopped}')
