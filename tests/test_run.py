@@ -263,6 +263,6 @@ def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_
     outcome = outcomes['trace']()
     assert (outcome.code, outcome.err) == (0, '')
     assert re.search(
-        r'^2 steps, on average of [\d.]+ ms: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
+        r'^2 steps of [\d.]+ ms on average: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
     assert outcome.out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
     assert all((command_line.folder / path).stat().st_size for path in outcome.out.splitlines()[-2:])

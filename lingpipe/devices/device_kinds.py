@@ -91,7 +91,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 def use_virtual_devices(num_devices: int) -> None:
     """Split the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
 
-    Each operation runs on one thread of a shared pool, so devices run in parallel.
+    Each operation uses one thread of a shared pool, and leaves the others to other devices.
     """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -83,7 +83,7 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
 def creating_on(device: str) -> Iterator[None]:
     """Create the variables in the `with` block on a device.
 
-    If each operation would be compiled separately, the host computes the initial values.
+    For devices that compile each operation separately, the host computes the initial values.
     """
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(tf.device(device))

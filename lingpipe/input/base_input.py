@@ -114,8 +114,8 @@ class BaseInput:
             files: path of a file or a folder, or a glob pattern.
 
         Returns:
-            The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`, names of the examples, strings
-            `[rows]`, and what is wrong with each, strings `[rows]`, empty for good ones).
+            The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`; names of the examples, strings
+            `[rows]`; what is wrong with each, strings `[rows]`, empty for good ones).
 
         Raises:
             ValueError: there is no such file, or the input reads none.

@@ -130,7 +130,7 @@ class ModelGraph:
                     'Make a new pipeline of it by GPipeLayer.from_keras.')
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flatten a user's inputs, a nest of tensors `[batch, ...]`, cast and reshaped as the model does.
+        """Flatten a user's inputs, a nest of tensors `[batch, ...]`; cast and reshape them as the model does.
 
         Raises:
             ValueError: the model does not accept them.

@@ -106,7 +106,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Compute metrics that take longer than `loss`, such as of whole translations, for the final evaluation.
+        """Compute metrics for the final evaluation that are slower than `loss`, such as scores of whole translations.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.

@@ -86,7 +86,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Otherwise it would do all of it on the first device. Its own methods compute the same as before: the update, weight
-    decay, clipping (for `global_clipnorm` one scalar per variable crosses), accumulation of gradients, the moving
+    decay, clipping (`global_clipnorm` moves one scalar per variable), accumulation of gradients, the moving
     average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
     `MultiOptimizer` are placed.
 

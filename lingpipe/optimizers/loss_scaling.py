@@ -28,7 +28,7 @@ def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimize
 
 def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
                      undo: Callable = lambda: None) -> None:
-    """Update weights if all gradients are finite, and the scale by the rule of `keras.optimizers.LossScaleOptimizer`.
+    """Update the scale by the rule of `keras.optimizers.LossScaleOptimizer`, and weights if all gradients are finite.
 
     A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.

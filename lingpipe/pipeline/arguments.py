@@ -120,8 +120,8 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
 
     Args:
         num_partitions: K.
-        batch_size: rows of a training batch; None: not known, and batches of less than 4 K rows, or of a number that
-            4 K does not divide, are cut as evenly as possible.
+        batch_size: rows of a training batch; None: not known; batches whose number of rows 4 K does not divide are
+            cut as evenly as possible.
         num_replicas: R, among which the rows are shared.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:

@@ -39,7 +39,7 @@ class _Untracked:
 
 @arguments.with_fields
 class GPipeLayer(model_conversion.ModelConversion):
-    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
+    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with gradients equal to one device's.
 
     A batch is cut into micro-batches, which follow each other through the partitions; gradients are summed over
     micro-batches and applied once, so the result depends neither on the number of partitions nor on recomputation::
@@ -50,16 +50,16 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Either Params say what it is, or arguments: `layers`, a list of Keras layers that the pipeline shares, with the
-    weights that they already have, and fields of Params. Then, as in `from_keras`, four fields are 'auto' by default:
+    Params define it, or arguments do: fields of Params, and `layers`, a list of Keras layers that the pipeline shares,
+    with the weights that they already have. Then, as in `from_keras`, four fields are 'auto' by default:
     a partition for each device; 4 K micro-batches, for which the bubble is small (arXiv 1811.06965, section 2.3), or
     with `batch_size` the largest number up to 4 K that divides the rows of a replica; the schedule '1f1b';
     recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` says what was chosen.
 
     Args:
         params: `GPipeLayer.Params()`, or None.
-        source: where the layers of `params` come from; None: from its fields.
-        **fields: fields of `Params()` but `model`, which are listed below.
+        source: what provides the layers of `params`; None: the fields of `params`.
+        **fields: fields of `Params()`, listed below, except `model`.
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.

@@ -274,9 +274,9 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors that hold a shape that is known in the trace.
+    """Return the tensors whose values are shapes known in the trace.
 
-    XLA must know it too, so no piece passes it to another as a value.
+    XLA must know these shapes too, so no piece of the graph passes them to another one.
     """
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]

@@ -71,9 +71,9 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum`, it takes `fractions` before
-        the weights. It raises ValueError if the graph of the loss does not show that a batch's loss is the mean, or the
-        sum, of those of its examples; a dictionary with weights is taken at its word.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, `fractions_of` the
+        rows precede `sample_weight`. It raises ValueError if the graph of the loss does not show that a batch's loss is
+        the mean, or the sum, of those of its examples; a dictionary with weights is taken at its word.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn

@@ -143,7 +143,7 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 def make_global_generator() -> None:
     """Create Keras's global generator if there is none: created inside a traced layer, it would never get a value.
 
-    Python's random state, from which Keras draws its seed, does not change, and so later layers get the same weights.
+    Python's random state, from which Keras draws its seed, does not change, so later layers' weights do not either.
     """
     random_state = random.getstate()
     try:

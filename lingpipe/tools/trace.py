@@ -175,10 +175,11 @@ class Traced:
         first, parts = self.steps[0], trace_breakdown.mean_breakdown(self.steps)
         milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in self.steps) * 1000
         shares = trace_breakdown.input_shares(self.steps, dataclasses.asdict(parts))
-        count = '1 step' if len(self.steps) == 1 else f'{len(self.steps)} steps, on average'
+        mean = f'1 step of {milliseconds:.1f} ms' if len(self.steps) == 1 else (
+            f'{len(self.steps)} steps of {milliseconds:.1f} ms on average')
         replicas = f'{first.num_replicas} replicas of ' if first.num_replicas > 1 else ''
         each, schedule = ' each' if replicas else '', first.schedule
-        title = (f'{count} of {milliseconds:.1f} ms: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
+        title = (f'{mean}: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
                  f'{first.num_devices} devices, {schedule.num_micro_batches} micro-batches{each}')
         table = text_tables.table(['part', '% of the step'], list(shares.items()))
         return '\n\n'.join([

@@ -256,8 +256,8 @@ def versions() -> dict[str, str]:
 def changes(old: str, new: str) -> list[str]:
     """Return what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
 
-    Params in place of None, and elements that a list has more or less, are one change each. Other lines that only one
-    of the texts has are of another version or another model.
+    Params that replace None, and elements added to or removed from a list, are one change each. Other lines in only one
+    of the texts come from another version or another model, and are left out.
     """
     before, after = map(_with_classes, (old, new))
     names = dict.fromkeys([*after, *before])
