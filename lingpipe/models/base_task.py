@@ -1,4 +1,4 @@
-"""A task, as in Lingvo: a model with its loss, its metrics and how to train it."""
+"""A task, as in Lingvo: a model with its loss, its metrics and its params of training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +59,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if an input does not fit the body in a way that shapes do not show."""
+        """Raise ValueError if an input does not fit the body for a reason other than shapes."""
         tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
         if tokenizer is not None and source is not None:
             source.Instantiate().check_tokenizer(self.body.model, tokenizer)
@@ -71,7 +71,7 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raise ValueError if an input does not have a label for each position at which the body returns logits.
 
-        The task compares outputs with `num_targets` tensors: labels, weights, and maybe more; None: any.
+        The task compares outputs with `num_targets` tensors: labels, weights, and maybe more; None: any number.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
@@ -114,23 +114,23 @@ class BaseTask:
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum over the examples, weight); empty if there is nothing more.
+            Dictionary from name to (sum over the examples, weight); empty if there are no such metrics.
         """
         del inputs, targets, read
         return {}
 
     def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Return a short text that shows what the model does so far, for each evaluation in training, or None."""
+        """Return a sample of the model's output, to be shown with each evaluation in training; None: no sample."""
         del training_input, read
         return None
 
     def is_larger_better(self, metric: str) -> bool | None:
-        """Return whether a larger value of one of `metric_names`, called before, is better; None: not known."""
+        """Return whether a larger value of a metric is better; None: not known. Call `metric_names` first."""
         state = self._states.get(metric)
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Find the names of all metrics for some `tf.TensorSpec`s, by tracing only the metrics and `loss`.
+        """Find the names of all metrics from the `tf.TensorSpec`s of targets, by tracing only the metrics and `loss`.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.
@@ -153,7 +153,7 @@ def _check_fields(p: hyperparams.InstantiableParams) -> None:
 
 
 def train_params() -> hyperparams.Params:
-    """Return the Params of training, with Lingvo's names if Lingvo has them."""
+    """Return the Params of training, with Lingvo's names for the fields that Lingvo has."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
     p.Define('learning_rate', None, "Constant learning rate; None: that of lr_schedule, or the optimizer's own.")

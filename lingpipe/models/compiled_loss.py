@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model as one function, which the last partition runs if they can be summed."""
+"""The losses of a compiled Keras model as one function, which the last partition runs if the losses can be summed."""
 
 import functools
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Find what each of the losses that a model was compiled with returns for a batch of some `keras.KerasTensor`s.
+    """Find the `Kind` of each loss that a model was compiled with, for a batch of some `keras.KerasTensor`s.
 
     Args:
         compile_loss: Keras's record of losses, once built.
-        variables: those of the model; those that layers change have new values when the loss reads them.
+        variables: the variables of the model; if layers change some of them, the loss reads the new values.
 
     Raises:
-        NotAdditive: one of them cannot be computed in parts.
+        NotAdditive: one of the losses cannot be computed in parts.
     """
     return [_kind_of(part.loss, *specs, variables) for part, specs in zip(
         compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]
@@ -38,7 +38,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """Return the specs of the targets and outputs that Keras gives each loss; they are recorded in a list."""
+    """Record the specs of the targets and outputs that Keras gives each loss, and return them as a list."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -59,8 +59,8 @@ class Targets(NamedTuple):
     # tensor `[batch]`: 1 / n for each example, n = examples in the batch
     fractions: tf.Tensor
     values: list  # list of tensors `[batch, ...]`, the targets and sample weights without their nest
-    # list of tensors `[batch]` per loss, if there are several: n / w_k, repeated for each example. Empty: the losses
-    # weight a micro-batch by its examples
+    # list of tensors `[batch]`, one per loss k if there are several: n / w_k, repeated for each example; w_k is the
+    # weight of loss k in the batch. Empty: a single loss has its own weight for each micro-batch
     shares: list
 
     @property
@@ -72,10 +72,10 @@ class Targets(NamedTuple):
 class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
 
-    Each loss is a mean by its own weight, such as the number of tokens that its mask leaves, but their sum can have
-    only one weight: the number of examples. Let loss k have n examples and weight w_k in the batch, and n_m and
-    w_mk in micro-batch m. Then the mean over the batch is right if the loss of micro-batch m counts
-    w_mk / n_m * n / w_k times; n / w_k is its share.
+    Each loss is a mean by its own weight, such as the number of unmasked tokens, but the sum of losses can have only
+    one weight: the number of examples. Let the batch have n examples and weight w_k in loss k, and let micro-batch m
+    have n_m examples and weight w_mk. Then the mean over the batch is right if the loss of micro-batch m counts
+    w_mk / n_m * n / w_k times; n / w_k is the share of loss k.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
@@ -101,7 +101,7 @@ class CompiledLoss:
         return {'loss': (mean, targets.num_rows)} | {f'{name}_loss': part for name, part in zip(names, found)}
 
     def weights(self, targets: Targets, outputs: Any) -> list[tf.Tensor]:
-        """Return, for each loss, the weight that its mean divides by; `outputs` belong to the whole batch."""
+        """Return, for each loss, the divisor of its mean; `outputs` belong to the whole batch."""
         return [weight for _, weight in self._compute(targets, outputs)[1]]
 
     def _compute(self, targets, outputs):
@@ -121,7 +121,7 @@ class CompiledLoss:
 
 
 def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
-    """The loss of a model that is compiled without one: only the losses that its layers add count."""
+    """Return the loss 0 for a model that is compiled without a loss: only losses that its layers add count."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
@@ -171,11 +171,11 @@ def _record(found, metrics, share, fraction, y_true, outputs, sample_weight):
 
 
 def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, targets: Targets) -> list | None:
-    """Compute the weight that the mean of each loss over a batch divides by.
+    """Compute the divisor of each loss's mean over a batch.
 
-    A mask passes through a model from the inputs to the outputs without using weights. So the model and its losses are
-    traced as one graph, and only the part that the weights of the losses need is run. Zeros replace the outputs,
-    because only their shapes matter::
+    A mask passes through a model from inputs to outputs without using the model's weights. So the model and its losses
+    are traced as one graph, and only the part on which the divisors depend is run. Zeros replace the outputs, because
+    only their shapes matter::
 
         tokens ─┬─> not equal to 0 ─> mask ───────────┬─> weight of the loss
                 └─> embedding ─> layers ─> outputs    │   (below: traced, but not run)

@@ -18,13 +18,13 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
         strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
 
-    `PipelineModel(pipe)` makes one of these if the pipeline is made of such a task. As in KerasHub, arrays are not
-    shuffled: pass a shuffled `tf.data.Dataset`.
+    `PipelineModel(pipe)` makes a `HubPipelineModel` if the pipeline is made of such a task. As in KerasHub, arrays are
+    not shuffled: pass a shuffled `tf.data.Dataset`.
     """
 
     @property
     def preprocessor(self) -> keras.Layer:
-        """The task's preprocessor; None if it takes tensors."""
+        """The task's preprocessor; None if the task takes tensors."""
         return self.source.preprocessor
 
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1,
@@ -41,7 +41,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
                 parts = _unpacked(validation_data)
                 validation_data = self._batches(*parts, validation_batch_size or batch_size)
             batch_size = validation_batch_size = None
-            validation_split, shuffle = 0.0, False  # of data that are already batches
+            validation_split, shuffle = 0.0, False  # the data are already batches
         return super().fit(
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
             sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
@@ -72,11 +72,11 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             max_length: number of tokens of the longest text, with its prompt; None: the preprocessor's.
             stop_token_ids: list of tokens that end a text; 'auto': the tokenizer's; None: none.
             strip_prompt: whether prompts are left out of the results.
-            sampler: KerasHub's sampler or its name, as for the task's `compile`; None: as before.
+            sampler: KerasHub's sampler or its name, as for the task's `compile`; None: the task's, or 'top_k'.
 
         Raises:
             AttributeError: the task does not generate text.
-            NotImplementedError: the sampler, or the task, cannot be cut.
+            NotImplementedError: a pipeline does not support the sampler or the task.
         """
         if not hasattr(self.source, 'generate_step'):
             raise AttributeError(f'{type(self.source).__name__} does not generate text. Use a task such as a CausalLM.')

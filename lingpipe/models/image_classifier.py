@@ -11,9 +11,9 @@ from lingpipe.models import base_task
 
 
 class ImageClassifier(base_task.BaseTask):
-    """Classifies images, texts or each of their tokens by a body that ends in logits `[batch, ..., classes]`.
+    """Classifies images, texts or each token of a text by a body that ends in logits `[batch, ..., classes]`.
 
-    In training the body may return (logits, auxiliary logits); the loss of the latter is added with its own weight.
+    In training the body may return (logits, auxiliary logits); the auxiliary loss is added with its own weight.
     """
 
     @classmethod
@@ -25,7 +25,7 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the model classifies something else, or lacks the logit of a class or a token."""
+        """Raise ValueError if the labels or tokens do not fit the model, or a class has no logit."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
         self._warn_of_softmax()

@@ -49,12 +49,12 @@ def _name(params):
 class MetricState:
     """A Keras metric as sums: what a micro-batch adds to its variables, and the number that follows from their sums.
 
-    The variables of most metrics count something, so those of a batch are the sums of those of its parts::
+    The variables of most metrics count something, so the values for a batch are the sums of those for its parts::
 
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    This is tested on random examples, as soon as their shapes are known.
+    Whether this holds is tested on random examples, once the shapes are known.
 
     Args:
         params: KerasParams of the metric, with a name.
@@ -66,10 +66,10 @@ class MetricState:
         self._metric: Any = None
 
     def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Return what the examples of a micro-batch add to the metric's variables, float32 tensors of their shapes.
+        """Return what a micro-batch adds to the metric's variables, as float32 tensors of the variables' shapes.
 
         Raises:
-            ValueError: the metric cannot be computed in parts, or not from such tensors.
+            ValueError: the metric cannot be computed in parts, or does not take such tensors.
         """
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
@@ -152,7 +152,7 @@ class _Trial:
         self._others_weigh_nothing = self._state(self._with_weights_of(counted))
 
     def check(self, name):
-        """Raise ValueError if a number over several parts would differ from Keras's own."""
+        """Raise ValueError if the number computed from several parts would differ from Keras's own."""
         if isinstance(self._result, dict) or np.ndim(self._result):
             returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
             raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '
@@ -169,7 +169,7 @@ class _Trial:
                 'Choose a metric that uses sample_weight.')
 
     def _is_read(self, index):
-        """Return whether the number depends on a variable: R2Score, for one, may count rows and not read them."""
+        """Return whether the number depends on a variable: R2Score, for one, may count rows and not read the count."""
         some = [value + 1 for value in self._whole]
         other = [value + (place == index) for place, value in enumerate(some)]
         return not _are_close([self._number(some)], [self._number(other)])
@@ -198,7 +198,7 @@ def _zeros(metric):
 
 
 def _are_equal(one, other):
-    """Return whether arrays are equal but for rounding, of the largest element too: small ones may be differences."""
+    """Return whether arrays are equal but for rounding, also relative to the largest: small ones may be differences."""
     largest = np.abs(other).max(initial=1.0)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
 

@@ -17,10 +17,10 @@ _ADVICE = 'Set it, as to KerasParams(keras.losses.SparseCategoricalCrossentropy,
 class KerasTask(base_task.BaseTask):
     """Trains a body on a Keras loss, and measures it by Keras metrics.
 
-    The loss is the mean over the examples, or tokens, of the whole batch by their weights: the sum of weight times
-    loss, divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same.
-    Keras's `compile` by default divides by the number of examples, whatever their weights; the two are equal if all
-    weights are 1. The mean by weights does not depend on the examples of weight 0 that pad a batch.
+    The loss is the weighted mean over the examples, or tokens, of the whole batch: the sum of weight times loss,
+    divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same. Keras's
+    `compile` by default divides by the number of examples, whatever their weights; both results are equal if all
+    weights are 1. The weighted mean does not depend on the examples of weight 0 that pad a batch.
     """
 
     @classmethod

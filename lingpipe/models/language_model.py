@@ -15,8 +15,8 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
     """Compare logits `[batch, length, vocab_size]` with the next tokens; labels and weights are `[batch, length]`.
 
     Returns:
-        Pairs of mean and weight of the smoothed cross-entropy in nats per token (arXiv 1512.00567, section 7) and of
-        the accuracy, and the plain cross-entropies `[batch, length]`.
+        Pair (mean, weight) of the smoothed cross-entropy in nats per token (arXiv 1512.00567, section 7); the same pair
+        of the accuracy; the plain cross-entropies `[batch, length]`.
     """
     logits, total = tf.cast(logits, tf.float32), tf.reduce_sum(weights)
     smoothed = nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -28,7 +28,7 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the pair of the sum of values times weights over `total`, or 0 if that is 0, and `total`."""
+    """Return (mean, `total`): the sum of values times weights is divided by `total`; the mean is 0 if `total` is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total), total
 
 
@@ -55,7 +55,7 @@ class LanguageModel(base_task.BaseTask):
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
 
-        'bits_per_byte' is the plain cross-entropy over all bytes of the tokens, 'accuracy' that of the next token.
+        'bits_per_byte' is the plain cross-entropy per byte of the tokens; 'accuracy' is the share of correct tokens.
 
         Args:
             targets: tuple (labels, weights, numbers of bytes), each `[batch, length]`; tokens of weight 0 do not count.

@@ -12,7 +12,7 @@ from lingpipe.stages import losses
 
 
 def _of_source(name, words):
-    """Return a property that the source model has."""
+    """Return a property that reads an attribute of the source model."""
 
     def read(self):
         if self.source is None:
@@ -35,7 +35,7 @@ class ModelSurface(keras.Model):
                           pipe   ───> how they are run; Keras does not track it, so nothing is tracked twice
 
     Args:
-        **kwargs: arguments of `keras.Model`; the default of `name` is that of the source model.
+        **kwargs: arguments of `keras.Model`; `name` defaults to the name of the source model.
     """
 
     def __init__(self, pipe: gpipe_layer.GPipeLayer, **kwargs: Any) -> None:
@@ -71,17 +71,17 @@ class ModelSurface(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The symbolic inputs of a Functional source, in its own structure; else of the model's calls."""
+        """The symbolic inputs of a Functional source, in its own structure; otherwise the inputs of its calls."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of a Functional source, in its own structure; else of the model's calls."""
+        """The symbolic outputs of a Functional source, in its own structure; otherwise the outputs of its calls."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
     def output_names(self) -> Any:
-        """Names of the outputs, by which losses and metrics may be given; the source model's names."""
+        """The source model's names of its outputs, by which losses and metrics may be given."""
         return getattr(self.source, 'output_names', None)
 
     @property
@@ -98,7 +98,7 @@ class ModelSurface(keras.Model):
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Losses that layers added in the last call, and weight regularisers, each on the device of its variable."""
+        """Losses that layers added in the last call, and weight penalties, each on the device of its variable."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
@@ -176,7 +176,7 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """The objects that `tf.train.Checkpoint` finds: a checkpoint of either model can be restored into the other."""
+        """Return what `tf.train.Checkpoint` finds: plain and pipelined models can restore each other's checkpoints."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children
@@ -214,7 +214,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Return a `keras.KerasTensor` of any number of rows, for which a model does not need to call its layers."""
+    """Return a `keras.KerasTensor` of any number of rows, so that a model need not call its layers to find outputs."""
     if tensor is None:
         return None
     return keras.KerasTensor(

@@ -30,7 +30,7 @@ class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
-    called as a layer always runs GPipe's.) The optimizer of `compile` works on the device of each variable::
+    called as a layer always uses GPipe's.) The optimizer of `compile` works on the device of each variable::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -40,11 +40,11 @@ class PipelineModel(model_surface.ModelSurface):
 
     Args:
         pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
-        **kwargs: `name` and other arguments of `keras.Model`; the name is that of the source model, if not given.
+        **kwargs: `name` and other arguments of `keras.Model`; `name` defaults to the name of the source model.
     """
 
     def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
-        """Make a `HubPipelineModel` of a KerasHub task, so that raw texts and images are preprocessed."""
+        """Make a `HubPipelineModel` if the source is a KerasHub task, so that raw texts and images are preprocessed."""
         if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
             from lingpipe.models import hub_pipeline_model
             cls = hub_pipeline_model.HubPipelineModel
@@ -98,7 +98,7 @@ class PipelineModel(model_surface.ModelSurface):
     def make_train_function(self, force: bool = False) -> Callable:
         """Refuse weights that the optimizer does not know; see `keras.Model.make_train_function`.
 
-        Slots follow weights that another pipeline of the same layers has moved since.
+        If another pipeline of the same layers has moved weights, their slots are moved too.
         """
         self._follow_layers(self.train_function)
         self._refuse_new_weights()
@@ -113,12 +113,12 @@ class PipelineModel(model_surface.ModelSurface):
         return super().make_predict_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
-        """Place weights that layers got since; see `keras.Model.make_test_function`."""
+        """Place weights that layers got after the pipeline was built; see `keras.Model.make_test_function`."""
         self._follow_layers(self.test_function)
         return super().make_test_function(force)
 
     def _follow_layers(self, function):
-        """Place new weights; a function that is to be traced, None so far, would see layers of other calls."""
+        """Place new weights; before a first trace (`function` is None), refuse a model that now calls other layers."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:
@@ -200,7 +200,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Create the variables of metrics outside the function being traced, which would be traced again."""
+        """Create the variables of metrics outside the function being traced; inside, they would cause another trace."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():
@@ -243,7 +243,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return gradients of variables, None for those that no loss reaches: nothing decays these."""
+        """Return gradients of variables, but None for variables that no loss reaches, so that these do not decay."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -276,7 +276,7 @@ class PipelineModel(model_surface.ModelSurface):
     def _build_losses(self, *symbols):
         try:
             keras_backend.compute_output_spec(self._compile_loss, *symbols)
-        # NumPy has no symbolic tensors; on the whole batch it works, or fails with its own error.
+        # A loss in NumPy takes no symbolic tensors; on the whole batch it works, or fails with its own error.
         except Exception as error:
             raise compiled_loss.NotAdditive(f'A loss could not be traced ({type(error).__name__})') from error
 
@@ -322,7 +322,7 @@ class PipelineModel(model_surface.ModelSurface):
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Update weights and state; with a scaled loss only if everything is finite, including moving statistics."""
+        """Update weights and state, including moving statistics; with a scaled loss, only if everything is finite."""
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():

@@ -19,7 +19,7 @@ _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
 class PipelinedGeneration:
-    """The `generate_function` of a KerasHub task, or of an object that generates like one, by a pipeline.
+    """A pipelined `generate_function` of a KerasHub task, or of an object that generates like one.
 
     Every group of prompts has its own loop over tokens, which does not wait for other groups. So each device computes
     for one group while the other devices compute for other groups::
@@ -27,7 +27,7 @@ class PipelinedGeneration:
         group 0   device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> sample ─> ...
         group 1               device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> ...
 
-    The task's own `generate_step` and sampler run for each group. Its rows get the same random numbers as if all
+    The task's own `generate_step` and sampler run for each group. Rows get the same random numbers as if all
     prompts were one batch, so the text does not depend on the number of groups. KerasHub's beam search ends when all
     texts of a batch have ended, and until then improves those that have ended. So with stop tokens it has only one
     group.

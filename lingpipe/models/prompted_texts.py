@@ -16,9 +16,9 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
 
-    A layer that reads other positions, or needs its own, has a method `decode(inputs, cache, start) -> outputs, cache`,
-    and `initial_cache(batch_size, length)` if it keeps anything. Layers without `decode` map every position separately,
-    as dense layers and layer norms do.
+    A layer that reads other positions, or depends on its own position, has a method
+    `decode(inputs, cache, start) -> outputs, cache`, and `initial_cache(batch_size, length)` if it keeps anything.
+    Layers without `decode` map every position separately, as dense layers and layer norms do.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -63,7 +63,7 @@ def _before_end(tokens, mask, stop_token_ids):
 
 
 class _Texts:
-    """What writes texts, with a group of prompts in flight for each partition; see `PipelinedGeneration`."""
+    """A writer of texts, with a group of prompts in flight for each partition; see `PipelinedGeneration`."""
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
@@ -95,7 +95,7 @@ class PromptedTexts(_Texts):
         self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Return continuations of prompts that begin a document; deterministic.
+        """Return continuations of prompts, each the beginning of a document; the same ones in every call.
 
         Args:
             num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
@@ -165,7 +165,7 @@ class TargetTexts(_Texts):
         """Return the targets of texts, the same ones in every call.
 
         Args:
-            num_tokens: largest number of tokens of a target; there are fewer if the model ends it, or has no room.
+            num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.
 
         Raises:
             ValueError: a source is empty or too long.
@@ -178,7 +178,7 @@ class TargetTexts(_Texts):
         return [str(text) for text in self._preprocessor.generate_postprocess(self._generated(inputs))]
 
     def shown(self, source: str, target: str) -> str:
-        """Return a line with both."""
+        """Return a line with the source and the target."""
         return f'{source} -> {target}'
 
     def _require_room(self, sources):
@@ -192,13 +192,13 @@ class TargetTexts(_Texts):
 
 
 def reads_sources(input_spec: Any) -> bool:
-    """Return whether an input of some `tf.TensorSpec` has sources, without which no text can be generated."""
+    """Return whether an input of some `tf.TensorSpec` has sources; if so, text generation needs them."""
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return `TargetTexts` for a model that reads sources, by the `tf.TensorSpec` of its input, else `PromptedTexts`.
+    """Return `TargetTexts` if the `tf.TensorSpec` of the model's input has sources, else `PromptedTexts`.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.

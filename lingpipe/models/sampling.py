@@ -1,4 +1,4 @@
-"""How the next token of a text is chosen."""
+"""Sampling of the next token of a text."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class Sampling(NamedTuple):
-    """How the next token is chosen."""
+    """Settings for the choice of the next token."""
 
     # number that divides the logits: below 1, likely tokens get more likely; 0 always takes the most likely token
     temperature: float = 0.8
@@ -17,10 +17,10 @@ class Sampling(NamedTuple):
     # a token is drawn among the most likely ones whose probabilities reach this sum (arXiv 1904.09751, section 3.1); 1:
     # all
     top_p: float = 1.0
-    num_beams: int = 1  # number of beginnings that beam search continues, for tasks of KerasHub; 1: tokens are drawn
+    num_beams: int = 1  # number of beams of beam search, for tasks of KerasHub; 1: tokens are drawn
 
     def validate(self) -> 'Sampling':
-        """Check the fields and return itself.
+        """Check the fields and return this object.
 
         Raises:
             ValueError: a field is out of its range, or has no effect beside `num_beams`.
@@ -43,7 +43,7 @@ class Sampling(NamedTuple):
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Return tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; a seed, int32 `[2]`, draws them."""
+        """Return tokens, int32 `[batch]`, chosen by logits `[batch, vocab_size]`; a seed, int32 `[2]`, fixes draws."""
         if not self.temperature:
             return tf.argmax(logits, -1, tf.int32)
         logits = tf.cast(logits, tf.float32) / self.temperature
@@ -59,10 +59,10 @@ class Sampling(NamedTuple):
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
     def keras_hub_sampler(self, vocab_size: int) -> Any:
-        """Return the sampler of KerasHub that chooses tokens in this way.
+        """Return the sampler of KerasHub for these settings.
 
-        The order of `TopKSampler`'s candidates, and with it the draw, changes with the last bit of any probability.
-        `TopPSampler` sorts them, so that rows may be computed in groups of any size.
+        `TopKSampler` is not used: the order of its candidates, and so the draw, changes with the last bit of any
+        probability. `TopPSampler` sorts its candidates, so rows may be computed in groups of any size.
         """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
@@ -82,7 +82,7 @@ def _at_least(logits, smallest):
 
 
 class LoopSampler:
-    """Writes tokens into a batch of prompts of different lengths; it is called as KerasHub's samplers are.
+    """Writes tokens into a batch of prompts of different lengths; called like the samplers of KerasHub.
 
     Attributes:
         variables: list of the Keras variables that determine the next draw.
@@ -100,8 +100,8 @@ class LoopSampler:
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
             prompt: int32 `[batch, length]`.
-            index: int32 scalar, the first place at which a prompt has no token.
-            mask: boolean `[batch, length]`, where prompts have tokens.
+            index: int32 scalar, the first position at which some prompt has no token.
+            mask: boolean `[batch, length]`, True where prompts have tokens.
         """
         def has_more(prompt, cache, index, mask):
             del cache, index

@@ -16,7 +16,7 @@ class Translator:
     """Translates texts, one at a time, by a function that is compiled once.
 
     Args:
-        input_spec: `{'source', 'target'}`, `tf.TensorSpec` `[batch, length]`, with the greatest lengths.
+        input_spec: dictionary of 'source' and 'target': `tf.TensorSpec`s `[batch, length]` with the greatest lengths.
     """
 
     def __init__(self, task: Any, tokenizer: Any, input_spec: dict,
@@ -42,7 +42,7 @@ class Translator:
 
 
 class TranslationModel(base_task.BaseTask):
-    """Trains a body as `layers.translation.transformer_nmt_layers` returns it, and translates by greedy decoding."""
+    """Trains a body of the layers of `layers.translation.transformer_nmt_layers`, and translates by greedy decoding."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -59,7 +59,7 @@ class TranslationModel(base_task.BaseTask):
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
 
-        'log_perplexity' is the plain cross-entropy, 'accuracy' that of the next token.
+        'log_perplexity' is the plain cross-entropy; 'accuracy' is the share of correct tokens.
 
         Args:
             targets: tuple (labels, weights), each `[batch, length]`; tokens of weight 0 do not count.
@@ -158,7 +158,7 @@ class _Decoder:
         return self._run(self._head, self._head, {'target': x})[:, 0], found
 
     def _run(self, layer, function, *arguments, **named):
-        """Call a function of a layer on the layer's device, with the weights that are read."""
+        """Call a function of a layer on the layer's device, with the values that `read` returned for its weights."""
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
                 state_mapping=self._mapping, initialize_variables=False):
             return function(*arguments, **named)

@@ -17,8 +17,8 @@ class DeviceFunctions:
 
     Args:
         function: function `(variables, *lists, *shared)` that returns a list of one tensor per variable, or None.
-        constants: function without arguments that returns a hashable of everything else that `function` reads. Traces
-            are reused while it stays equal.
+        constants: function without arguments that returns, as a hashable, everything else that `function` reads. Traces
+            are reused while this stays equal.
     """
 
     def __init__(self, function: Callable, constants: Callable = tuple) -> None:
@@ -49,7 +49,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return the function of a device; a moved variable needs a new trace, as an old one changes its old value."""
+        """Return the function of a device; a moved variable needs a new trace: an old one would update the old copy."""
         traced = list(map(variable_placement.native, variables))
         key = (self._constants(), *map(id, traced))
         if key not in self._functions:
@@ -59,7 +59,7 @@ class DeviceFunctions:
 
 
 def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
-    """Return what to multiply gradients by, so that their global norm is at most `limit`, which is more than 0."""
+    """Return the factor that limits the global norm of gradients to `limit`, a positive number."""
     return limit / tf.maximum(norm, limit)
 
 
@@ -75,7 +75,7 @@ def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
 
 
 def times(tensor: Any, factor: tf.Tensor) -> Any:
-    """Return a tensor or `tf.IndexedSlices`, of the same type, times a scalar of any type."""
+    """Multiply a tensor or `tf.IndexedSlices` by a scalar of any dtype; the result has the dtype of the tensor."""
     factor = tf.cast(factor, tensor.dtype)
     if isinstance(tensor, tf.IndexedSlices):
         return tf.IndexedSlices(tensor.values * factor, tensor.indices, tensor.dense_shape)

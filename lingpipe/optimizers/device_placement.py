@@ -56,7 +56,7 @@ class _Accumulation:
                     lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
 
     def increment(self, gradients: list, accumulators: list) -> None:
-        """Add gradients to their accumulators, on the devices of these."""
+        """Add gradients to their accumulators, on the accumulators' devices."""
         self._increments(accumulators, (gradients,))
 
     def reset(self) -> None:
@@ -85,8 +85,8 @@ def _reset(accumulators: list) -> None:
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Otherwise it would do all of it on the first device. Its own methods compute the same as before: the update, weight
-    decay, clipping (`global_clipnorm` moves one scalar per variable), accumulation of gradients, the moving
+    Otherwise it would do all arithmetic on the first device. Its own methods compute the same as before: the update,
+    weight decay, clipping (`global_clipnorm` moves one scalar per variable), accumulation of gradients, the moving
     average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
     `MultiOptimizer` are placed.
 
@@ -113,7 +113,7 @@ def apply_values(optimizer: keras.optimizers.Optimizer, gradients: Any, variable
 
     Args:
         gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
-        iterations: number of updates before this one, a scalar; the caller counts it.
+        iterations: number of updates before this one, a scalar; the caller counts updates.
 
     Raises:
         ValueError: the optimizer works on all weights at once, or there are no gradients.
@@ -152,7 +152,7 @@ class _DevicePlacement:
                                     optimizer's own, but as one function per device, whose arguments are the learning
                                     rate and the number of the step
 
-    Keras's order of calls, with the method of this class instead of each::
+    Keras's order of calls, and the method of this class that replaces each::
 
         optimizer.apply                                  apply: puts constraints back that apply_gradients took off
           _backend_apply_gradients                       apply_gradients: constraints by device, after Keras's own:
@@ -295,7 +295,7 @@ class _DevicePlacement:
             self._decay(variables)
 
     def _decay_all(self, variables: list) -> None:
-        """Decay weights as Keras does, which knows a weight by the name of its `tf.Variable`, as 'dense/kernel:0'."""
+        """Decay weights as Keras does, by the names of their `tf.Variable`s, such as 'dense/kernel:0'."""
         optimizer = self._optimizer
         for variable in filter(optimizer._use_weight_decay, map(variable_placement.native, variables)):
             decay, rate = (tf.cast(number, variable.dtype)

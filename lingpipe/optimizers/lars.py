@@ -23,10 +23,10 @@ class LARS(keras.optimizers.Optimizer):
 
     Args:
         momentum: share of v that remains in the next step, in [0, 1).
-        weight_decay: share of w that is added to its gradient. Unless it is 0, put no other penalty on the weights
-            into the loss.
-        skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases
-            and the scales and offsets of batch norm, Keras's (`batch_normalization`) and LingPipe's.
+        weight_decay: share of w that is added to its gradient. Unless it is 0, the loss should contain no other
+            penalty on the weights.
+        skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases,
+            EvoNorm, and the scales and offsets of both Keras's (`batch_normalization`) and LingPipe's batch norm.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:

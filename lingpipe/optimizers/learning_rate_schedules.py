@@ -10,7 +10,7 @@ from keras import ops
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
 class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then a staircase of exponential decay with a floor, as the released AmoebaNet trains.
+    """Linear warm-up, then a staircase of exponential decay with a floor, as in the training of the released AmoebaNet.
 
     With r = initial_learning_rate, at step t::
 
@@ -23,8 +23,8 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     initial_learning_rate: float
     warmup_steps: int
-    decay_steps: int  # of a stair, counted from step 0
-    decay_rate: float  # from one stair to the next
+    decay_steps: int  # steps of a stair; the first begins at step 0
+    decay_rate: float  # factor from one stair to the next
     minimum_fraction: float = 0.0  # floor, as a fraction of r
 
     def __call__(self, step: Any) -> Any:
@@ -42,7 +42,7 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then polynomial decay, as ResNet-50 trains with LARS.
+    """Linear warm-up, then polynomial decay, as in the training of ResNet-50 with LARS.
 
     With w = warmup_steps, W = floor(w) and N = max_steps, at step t::
 
@@ -81,7 +81,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
 class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then one drop at each boundary, as ResNet-50 trains with SGD (arXiv 1706.02677, section 5.1).
+    """Linear warm-up, then one drop at each boundary, as for ResNet-50 with SGD (arXiv 1706.02677, section 5.1).
 
     With r = initial_learning_rate, at step t::
 
@@ -117,7 +117,7 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
 
 
 class LarsRate(NamedTuple):
-    """How ResNet-50 trains on ImageNet with LARS."""
+    """Learning rate and warm-up of ResNet-50 on ImageNet with LARS."""
 
     learning_rate: float  # at the end of the warm-up
     warmup_epochs: int
@@ -139,7 +139,7 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Return the rate with which the released ResNet-50 trains on ImageNet; it grows less than the batch.
+    """Return the rate of the released ResNet-50 on ImageNet; the rate grows more slowly than the batch.
 
     Args:
         batch_size: number of examples in a batch, over all replicas.

@@ -1,4 +1,4 @@
-"""Which steps count, and dynamic loss scaling: in float16 small gradients are scaled up, and overflows are skipped."""
+"""Checks for finite steps, and dynamic loss scaling: float16 gradients are scaled up, overflowing steps are skipped."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Return whether a step can be applied, a boolean scalar; `norm` may be squared."""
+    """Return a boolean scalar, whether a step can be applied; `norm` may be squared."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 

@@ -11,7 +11,7 @@ from lingpipe.optimizers import device_functions
 
 
 class MovingAverage:
-    """Averages `average = decay * average + (1 - decay) * value`, each on the device of its variable.
+    """Computes `average = decay * average + (1 - decay) * value`, each average on the device of its variable.
 
     The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps lose their weight (as with
     `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at

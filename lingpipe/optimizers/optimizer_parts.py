@@ -1,4 +1,4 @@
-"""The slots and methods of a Keras optimizer, and which of them a pipeline cannot run."""
+"""The slots and methods of a Keras optimizer, and checks for those that a pipeline cannot use."""
 
 import keras
 
@@ -35,7 +35,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer works on all weights at once, but a program, `place`, on one after the other."""
+    """Raise ValueError if an optimizer works on all weights at once: a program, `place`, updates them one by one."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(

@@ -12,7 +12,7 @@ class PureOptimizer:
     """The update of a weight by a Keras optimizer, without using any variable.
 
     Args:
-        optimizer: one without slots yet; it is changed in place, and cannot be used for anything else.
+        optimizer: an optimizer without slots; it is changed in place, and cannot be used for anything else.
         variables: all variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:
@@ -49,7 +49,7 @@ class PureOptimizer:
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate, a float32 scalar, after `step` updates, an int64 scalar."""
+        """Return the learning rate, a float32 scalar; `step`, an int64 scalar, is the number of updates so far."""
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 

@@ -30,7 +30,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer of `make_optimizer` with its slots on the devices of their variables.
+    """Create the optimizer of `make_optimizer`, with each slot on the device of its variable.
 
     Args:
         scales_loss: whether layers compute in float16, so that the loss must be scaled.
@@ -48,7 +48,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
     """Create the optimizer that the params of training describe, without slots.
 
     Raises:
-        ValueError: the params of training have a field for an option of the optimizer, or name several learning rates.
+        ValueError: the optimizer sets an option that params of training replace, or there are several learning rates.
     """
     _require_params(train_params)
     p = train_params

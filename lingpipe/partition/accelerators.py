@@ -1,8 +1,8 @@
-"""The peaks of accelerators, by their makers' figures, the speeds that real programs reached, and times by these.
+"""Peaks of accelerators by their makers' figures, speeds that real programs reached, and times at those speeds.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks, so times that follow from them are lower bounds. The second set of figures, `Achieved`,
-says what real programs reached. It exists for accelerators with measured steps.
+reach a part of these peaks, so times computed from peaks are lower bounds. The second set of figures, `Achieved`, is
+what real programs reached. It exists only for accelerators with measured steps.
 """
 
 import math
@@ -29,7 +29,7 @@ class Achieved(NamedTuple):
     start: float  # seconds that the host takes to start a kernel
     link_bandwidth: float  # bytes per second from one stage to the next
     sum_bandwidth: float  # bytes per second of sums over replicas
-    error: float  # relative error within which the times of 9 of 10 steps were predicted that were not used for the fit
+    error: float  # relative error that predictions for 9 of 10 steps did not exceed; the fit did not use these steps
 
 
 class Accelerator(NamedTuple):
@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return the bytes of memory of this machine's GPUs, the smallest of them; None if one is not known."""
+    """Return the bytes of memory of this machine's smallest GPU; None without GPUs, or if one of them is not known."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -120,7 +120,7 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achiev
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass; the host starts kernels ahead of the device, and the slower of both counts."""
+    """Return the seconds of a pass; the host starts kernels ahead of the device, and the slower one counts."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 

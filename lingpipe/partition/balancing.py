@@ -23,8 +23,8 @@ from lingpipe.partition import (
 from lingpipe.stages import micro_batches
 
 # Forward passes that are repeated; 'layer' finds the inputs of all layers of a stage, then each layer's internals.
-# 'selective' counts as if it used all the time that it may. If a B directly follows its own F, the first repetition is
-# not needed.
+# 'selective' counts as if it used all the time that it may. If a backward action directly follows its own forward
+# action, the first repetition is not needed.
 _EXTRA_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 2}
 _SAVED_FORWARDS = {'none': 0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1, 'layer': 1}
 
@@ -49,10 +49,10 @@ class Partition(NamedTuple):
 
 
 def extra_forwards(schedule: schedules.Schedule, recompute: str) -> list[float]:
-    """Return how many forward passes each stage repeats on average over the micro-batches: such a stage is slower.
+    """Return how many forward passes each stage repeats per micro-batch on average, which makes the stage slower.
 
-    Less is recomputed if a B directly follows its own F, as for all micro-batches in 1F1B's last stage, and for one in
-    every stage of GPipe.
+    Less is recomputed if a backward action directly follows its own forward action: for all micro-batches in 1F1B's
+    last stage, and for one in every stage of GPipe.
     """
     kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
     return [_EXTRA_FORWARDS[recompute] - _SAVED_FORWARDS[recompute] * kept[stage] / schedule.num_micro_batches
@@ -65,7 +65,7 @@ def layer_costs(analyses: list[layer_analysis.LayerAnalysis], partition_by: str,
     """Return what the cut balances, `[partitions, layers]`: seconds, floating-point operations or parameters.
 
     Args:
-        layer_times: None: times follow from floating-point operations.
+        layer_times: measured times; None: times follow from floating-point operations.
         extra_forwards: for each partition, the number of forward passes that it repeats for a micro-batch.
     """
     if partition_by == 'params':
@@ -83,8 +83,8 @@ def partition_ends(analyses: list[layer_analysis.LayerAnalysis], num_partitions:
     """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
     Args:
-        num_partitions: K; K V with V stages on each device.
-        partition_by: 'flops', 'time', 'step_time' (here the same), 'params', or a list of end indices.
+        num_partitions: number of stages, on all devices.
+        partition_by: 'flops', 'time', 'step_time' (here like 'time'), 'params', or a list of end indices.
         memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
 
     Raises:
@@ -123,7 +123,7 @@ def _memory_of(p: hyperparams.Params, source: Any, input_specs: Any, device: str
 
 
 class Recompute(NamedTuple):
-    """A value of the field `recompute` with its memory limit, and the reason of the choice if it was 'auto'."""
+    """A value of the field `recompute` with its memory limit, and the reason for the choice if the field was 'auto'."""
 
     value: str
     memory: _Memory
@@ -172,7 +172,7 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule, memory_limit: float | None) -> list[float | None]:
-        """Return the bytes that a micro-batch of each stage may keep besides its inputs; None: no limit.
+        """Return, for each stage, the bytes that a micro-batch may keep besides its inputs; None: no limit.
 
         The estimate contains one micro-batch with everything that its backward pass reads. The rest of a device's limit
         is divided equally between all other micro-batches that wait there for their backward pass.
@@ -218,7 +218,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 def best_ends(schedule: schedules.Schedule, analyses: list[layer_analysis.LayerAnalysis], partition_by: Any,
               layer_times: list[layer_profile.LayerTime] | None, recompute: str, costs: stage_costs.StageCostModel,
               memory: memory_model.MemoryModel | None, memory_limit: float | None) -> list[int]:
-    """Return the end indices of `partition_ends`, and with 'step_time' those with the shortest simulated step."""
+    """Return the end indices of `partition_ends`; with 'step_time', those with the shortest simulated step."""
     devices = schedule.stage_devices
     ends = partition_ends(analyses, schedule.num_stages, partition_by, layer_times,
                           extra_forwards(schedule, recompute), memory, memory_limit, devices)
@@ -231,7 +231,7 @@ def best_ends(schedule: schedules.Schedule, analyses: list[layer_analysis.LayerA
 
 
 def _transfers(analyses, micro_batch, devices):
-    """Return seconds that a micro-batch's outputs of each layer take from one device to the next."""
+    """Return the seconds that each layer's outputs for a micro-batch take from one device to the next."""
     rows = tf.nest.flatten(micro_batch)[0].shape[0]
     seconds = layer_profile.seconds_a_byte(devices[0], devices[1]) if len(devices) > 1 else 0.0
     return [seconds * sum(tensor_sizes.plain_size([rows, *spec.shape[1:]], spec.dtype)
@@ -243,7 +243,7 @@ def micro_batch_specs(input_specs: Any, num_micro_batches: int, purpose: str, ba
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
-        num_micro_batches: R M, those of all replicas.
+        num_micro_batches: number of micro-batches of all replicas.
         batch_size: rows of the batch, if `input_specs` do not say.
 
     Raises:

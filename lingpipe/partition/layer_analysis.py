@@ -65,7 +65,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
     Args:
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether it has a backward pass: it has a trained weight, or its inputs depend on one.
+        has_backward: whether the layer has a backward pass: it has a trained weight, or its inputs depend on one.
     """
     given, results = [], {}
 
@@ -97,7 +97,7 @@ class Flops(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Both together."""
+        """The sum of both counts."""
         return self.contractions + self.elementwise
 
 
@@ -187,7 +187,7 @@ class LayerAnalysis(NamedTuple):
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
-    """Analyse a stack of layers for one example without allocating any weight; equal ones are analysed once."""
+    """Analyse a stack of layers for one example without allocating any weight; equal layers are analysed once."""
     specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
     analyses = look_at_each(layer_params, specs, _analyse)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
@@ -202,7 +202,7 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
             and the specs of the outputs.
 
     Raises:
-        ValueError: a layer cannot take its input; the message names it.
+        ValueError: a layer cannot take its input; the message names the layer.
     """
     known, found, specs = {}, [], input_specs
     for params in layer_params:
@@ -228,7 +228,7 @@ def identity(params: hyperparams.InstantiableParams) -> str:
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params with a policy, and a unique name for each, the same for any number of partitions.
+    """Return copies of layer params with a policy and unique names, the same names for any number of partitions.
 
     Raises:
         ValueError: there is a layer instead of params, or two layers have the same name.

@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Labels only of the first operand make rows, only of the second columns; labels of all three are counted."""
+    """Return rows (labels only of the first operand), columns (of the second) and products (of all three)."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:

@@ -24,7 +24,7 @@ class Buffers:
     """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: each after those that it reads; tensors of other operations have their own buffers.
+        operations: each after those whose results it reads; tensors of other operations have their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -59,14 +59,14 @@ def what(operation: tf.Operation) -> tuple:
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the bytes of tensors, specs or variables; tensors of unknown shape, such as lists of loops, count 0."""
+    """Return the bytes of tensors, specs or variables; unknown shapes, such as of tensor lists, count 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the most bytes that tensors made by some operations take at once; `results` stay to the end.
+    """Return the peak, in bytes, of the tensors that some operations make; `results` stay to the end.
 
     Operations start as soon as their inputs are ready, as in TensorFlow's executor.
     """
@@ -137,7 +137,7 @@ class LayerMemory(NamedTuple):
     # the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and weights;
     # the peak of its forward pass, if it has no backward pass
     backward: int = 0
-    recomputed: int = 0  # the same if only its inputs were kept, so that a forward pass comes first
+    recomputed: int = 0  # the same if only its inputs were kept, so that a forward pass is run first
 
 
 class Passage(NamedTuple):
@@ -153,7 +153,7 @@ class Passage(NamedTuple):
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     """Count, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
 
-    If a backward pass is split, activations count until W, although W needs only a part.
+    If a backward pass is split, activations count until its weight-gradient action, which needs only a part of them.
     """
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
@@ -183,7 +183,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Separate what earlier layers have already counted.
+    """Separate the tensors that earlier layers have already counted.
 
     Args:
         inputs: for each layer, the list of the names of the values that it receives.
@@ -214,7 +214,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 def _told_apart(memories, sizes, made, first_kept, walks):
     """Walk from the last layer to the first, to find the inputs of a partition that begins with each layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
-    # the previous layer did not make them: a partition that begins with that one receives them too.
+    # the previous layer did not make them: a partition that begins with the previous layer receives them too.
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}
@@ -229,7 +229,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
-    """Return the `LayerMemory` of a built layer without other layers, its `Passage`, and the specs of its outputs.
+    """Return the `LayerMemory` of a built layer by itself, its `Passage`, and the specs of its outputs.
 
     Without `has_backward` the layer has no trained weight, and its inputs depend on none.
     """

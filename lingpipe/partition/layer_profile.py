@@ -53,7 +53,7 @@ def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
 
 
 def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) -> None:
-    """Replace the file in one step. If it cannot be written, a warning appears and training continues."""
+    """Replace the file atomically; if it cannot be written, a warning is logged and training continues."""
     path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
     entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
     try:
@@ -79,7 +79,7 @@ class LayerTime(NamedTuple):
     """The times of one layer for one micro-batch."""
 
     forward_seconds: float
-    # from stored activations, for inputs and weights, and with the sum of weight gradients over micro-batches
+    # from stored activations, for inputs and weights, including the summation of weight gradients over micro-batches
     backward_seconds: float
     # additional time of a backward pass that starts from the layer's inputs. It is at most that of a forward pass,
     # because only what is read is recomputed, such as all but the last product of a decoder block
@@ -137,7 +137,7 @@ def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None
 
 
 def seconds_a_byte(source: str, target: str) -> float:
-    """Measure the seconds that a byte of a large tensor takes between two devices; close to 0 in a shared memory."""
+    """Measure the seconds that a byte of a large tensor takes between two devices; close to 0 in shared memory."""
     small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
     return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])
 
@@ -154,7 +154,7 @@ def _transfer_seconds(source, target, num_bytes):
 
 
 def key(layer: str, inputs: Any, device: str) -> Key:
-    """Return the `Key` of a layer, by a text that describes it without its name."""
+    """Return the `Key` of a layer; the text `layer` describes the layer without its name."""
     return Key(
         layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
         tensorflow=tf.__version__)
@@ -207,7 +207,7 @@ def _profile(job, device):
         traces = [_traced(function, arguments) for function in (forward, both, backward_from_inputs)]
         state = [(variable, variable.read_value()) for traced in traces for variable in traced.graph.variables]
         seconds = _median_seconds([_as_call(traced, arguments) for traced in traces])
-        for variable, value in state:  # of TensorFlow, which a layer may change
+        for variable, value in state:  # variables of TensorFlow, which a layer may change
             variable.assign(value)
     return _layer_time(*seconds)
 

@@ -46,7 +46,7 @@ class MemoryBudget:
     def stage_limits(self) -> list[np.ndarray]:
         """Return limits to try, in descending order: arrays `[partitions, 1]` of bytes.
 
-        In the last limits each of V stages on a device gets 1 / V of it. A stage that is alone always gets all of it.
+        In the last array, each of V stages on a device gets 1 / V of its limit. A stage that is alone gets all of it.
         """
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):

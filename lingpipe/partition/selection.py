@@ -1,4 +1,4 @@
-"""What recompute='selective' keeps of a stage: large tensors that are fast to compute are recomputed.
+"""Choice of what recompute='selective' keeps of a stage: large tensors that are fast to compute are recomputed.
 
 The time of an operation is that of its arithmetic or of moving its data, whichever is longer (the roofline model,
 Williams et al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its
@@ -8,7 +8,7 @@ ratio of arithmetic to bandwidth. For a decoder block::
     again     kept     again      again       kept        kept     again  again     kept     again     kept
 
 The scores of attention are a product, but a small one compared with the size of their mask and softmax. The choice is
-exact, the solution of an integer program.
+the solution of an integer program; `_OPTIONS` bound its error and time.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.partition import layer_analysis, layer_memory, stage_costs
 from lingpipe.stages import graph_pieces
 
-# Floating-point operations in the time in which a byte is moved: a processor core's, and an accelerator's.
+# Floating-point operations of a processor core, and of an accelerator, in the time that moving a byte takes.
 _OPERATIONS_A_BYTE = {'CPU': 5}
 _OPERATIONS_A_BYTE_ELSEWHERE = 200
 # Operations that read no more of their first input than they return.
@@ -37,13 +37,13 @@ _LESS_IMPORTANT = 1e-4
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
                  most_bytes: float | None = None) -> list[tf.Tensor]:
-    """Choose what a forward pass keeps, from which the rest of the residuals is recomputed.
+    """Choose the tensors that a forward pass keeps; all other residuals are recomputed from these.
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
         given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
-        most_bytes: the most bytes to keep, so that recomputation is as short as possible; None: as few bytes as
-            possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
+        most_bytes: limit of the bytes to keep, within which recomputation is as short as possible; None: as few bytes
+            as possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
             time.
     """
     return _Selection(list(forward), residuals, given, _ratio(device)).kept(most_bytes)
@@ -120,13 +120,13 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Return which operations are repeated so that least is kept; none if no choice is found in time."""
+        """Return which operations to repeat so that the fewest bytes are kept; none if no choice is found in time."""
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Return which operations are repeated so that it costs least; if nothing fits, least is kept."""
+        """Return which operations to repeat at the lowest cost; if nothing fits, the fewest bytes are kept."""
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found

@@ -19,14 +19,14 @@ class StageCostModel:
     """The costs of any run of layers as a stage, for one cut or for many at once.
 
     With recompute='layer' a first forward pass recomputes the inputs of the layers. It does not run the last layer, and
-    is not needed at all if B follows its own F. A second forward pass, inside B, recomputes only what B reads of each
-    layer.
+    is not needed if a backward action (B) directly follows its own forward action. A second forward pass, inside B,
+    recomputes only what B reads of each layer.
 
     Gradients of the inputs of the first stage are not needed. What its B would compute on the way to the weights is a
-    part of its W.
+    part of its weight-gradient action (W).
 
     Args:
-        times: of each layer, for one micro-batch.
+        times: the times of each layer for one micro-batch.
         recompute: 'selective' counts as if it used all the time that it may.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.
@@ -48,7 +48,7 @@ class StageCostModel:
         self._sums = np.pad(np.cumsum(rows, axis=1), [[0, 0], [1, 0]])
 
     def __call__(self, starts: Any, ends: Any) -> np.ndarray:
-        """Return the costs `[6, ...]` of stages that hold layers `start` to `end - 1`, the fields of `StageCosts`."""
+        """Return the costs `[6, ...]`, the fields of `StageCosts`, of stages that hold layers `start` to `end - 1`."""
         forward, backward, weight_gradient, ahead, update = self._sums[:, ends] - self._sums[:, starts]
         is_first = np.equal(starts, 0)
         weight_gradient = weight_gradient + np.where(is_first, backward, 0.0)

@@ -1,7 +1,7 @@
-"""The cut with the shortest step: the one with which the schedule waits least, which may not be the most even one.
+"""The cut with the shortest step: the schedule waits least with this cut, which may not be the most even one.
 
 A step takes as long as its longest chain of actions. With many micro-batches, that chain stays on the device of the
-heaviest partition. With few, a good part of it goes through all partitions, down to the last and back, so the other
+heaviest partition. With few, much of the chain goes through all partitions, down to the last and back, so the other
 partitions count too. With one micro-batch the chain is the sum of all partitions, and every cut is equal.
 
 If there are not too many cuts, all are simulated at once: the order of actions is the same for each cut, so each time
@@ -25,7 +25,7 @@ def fastest_ends(schedule: Schedule, model: StageCostModel, start: Sequence[int]
                  fits: Callable[[np.ndarray], np.ndarray] | None = None) -> list[int]:
     """Find the cut with the shortest simulated step.
 
-    If L layers have so few cuts that all can be simulated within a second, the result is exact. Otherwise it is at
+    If there are so few cuts that all can be simulated within a second, the result is exact. Otherwise it is at
     least as good as `start`, and no small change makes it better.
 
     Args:

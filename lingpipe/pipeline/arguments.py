@@ -37,11 +37,11 @@ def _signature(method: Any, p: hyperparams.Params, names: Any) -> inspect.Signat
 
 def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
           ) -> tuple[hyperparams.InstantiableParams, dict[str, str], layer_sources.LayerSource]:
-    """Return what the arguments of the constructor of a pipeline, the class `GPipeLayer`, describe.
+    """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
 
     Returns:
-        `GPipeLayer.Params()` with numbers, the dictionary from the fields that were 'auto' to the reason of their
-        value, and where the layers come from.
+        `GPipeLayer.Params()` with numbers; the dictionary from each field that was 'auto' to the reason for its value;
+        the source of the layers.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
@@ -120,8 +120,8 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
 
     Args:
         num_partitions: K.
-        batch_size: rows of a training batch; None: not known; batches whose number of rows 4 K does not divide are
-            cut as evenly as possible.
+        batch_size: rows of a training batch; None: not known, so M is 4 K, and batches that it does not divide are cut
+            as evenly as possible.
         num_replicas: R, among which the rows are shared.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:

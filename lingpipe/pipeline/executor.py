@@ -21,17 +21,17 @@ ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
 
 
 class Work(NamedTuple):
-    """What all replicas do with one batch.
+    """The work of all replicas on one batch.
 
     Attributes:
-        schedule: that of a full batch of one replica.
+        schedule: the schedule of a full batch of one replica.
         seed_and_step: int64 tensor `[2]`, on which all random numbers depend.
         training: whether layers train; None: the default of each.
         recompute: 'none', 'selective', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
-        observer: builds the calls instead of the execution, such as `action_times.ActionTimes`, or None. Its
-            `around(replica, action, build, *arguments)` returns what `build(*arguments)` does, an `ActionResult`.
+        observer: object that builds the calls instead of the execution, such as `action_times.ActionTimes`, or None.
+            Its `around(replica, action, build, *arguments)` returns the `ActionResult` of `build(*arguments)`.
         loss_scale: scalar tensor by which all gradients of the mean loss are multiplied, or None.
     """
 
@@ -61,9 +61,9 @@ class Execution:
     """Runs one replica's share of a batch through the stages.
 
     Every device runs its actions in schedule order, and each action waits for the previous one: this limits memory.
-    Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made: the
-    edges hold an action back, but not the tensors that it reads from other devices. The numbers are those of comments
-    below::
+    Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made:
+    control edges delay an action, but not the tensors that it reads from other devices. Comments below use the same
+    numbers::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
                     └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, which is 2: an input
@@ -119,7 +119,7 @@ class Execution:
         self._action: schedules.Action  # that is being built
 
     def refuse_unproven_losses(self) -> None:
-        """Raise ValueError if a layer adds a loss that does not follow from the losses of its micro-batches."""
+        """Raise ValueError if a layer adds a loss that does not follow from its values for micro-batches."""
         for stage, are_sums in zip(self.stages, self._wiring.added_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]
@@ -276,7 +276,7 @@ class Execution:
 
     def _ready(self, stage: Stage, program: stage_program.StageProgram, in_flight: stage_program.InFlight,
                is_split: bool) -> tuple[stage_program.InFlight, Callable[..., stage_program.BackwardResult]]:
-        """Recompute, if that is a separate call; return what is there then, and the backward function to use."""
+        """Recompute, if that is a separate call; return what is then in flight, and the backward function to use."""
         needed = self.needed[stage.index]
         is_one_call = stage.jit_compile and not self._by_layer and not is_split
         if is_one_call and not program.has_residuals(in_flight, needed):
@@ -307,9 +307,9 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Weights a mean by the rows of its micro-batch, and a sum by all rows, by which the total is divided later.
+        """Weight a mean by the rows of its micro-batch, and a sum by all rows: the total is later divided by all rows.
 
-        A micro-batch without rows computes one that does not count, neither here. What is neither a mean nor a sum
+        An empty micro-batch computes one row, which does not count here either. A loss that is neither a mean nor a sum
         counts as a mean: `refuse_unproven_losses` was not called.
         """
         are_sums = self._wiring.added_sums[stage.index]

@@ -27,7 +27,7 @@ from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """What Keras and TensorFlow must not search for what to save: they look into layers and collections only."""
+    """Objects hidden from Keras and TensorFlow, which search layers and collections for what to save."""
 
     def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.LossesOfTargets,
                  reasons: dict[str, str]) -> None:
@@ -51,10 +51,10 @@ class GPipeLayer(model_conversion.ModelConversion):
     It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
     Params define it, or arguments do: fields of Params, and `layers`, a list of Keras layers that the pipeline shares,
-    with the weights that they already have. Then, as in `from_keras`, four fields are 'auto' by default:
-    a partition for each device; 4 K micro-batches, for which the bubble is small (arXiv 1811.06965, section 2.3), or
-    with `batch_size` the largest number up to 4 K that divides the rows of a replica; the schedule '1f1b';
-    recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` says what was chosen.
+    with the weights that they already have. With arguments, as in `from_keras`, four fields are 'auto' by default: a
+    partition for each device; 4 K micro-batches for K partitions, so that the bubble is small (arXiv 1811.06965,
+    section 2.3), or with `batch_size` the largest number up to 4 K that divides the rows of a replica; the schedule
+    '1f1b'; recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` shows choices.
 
     Args:
         params: `GPipeLayer.Params()`, or None.
@@ -144,7 +144,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @property
     def grid(self) -> stage_grid.StageGrid:
-        """The `stage_grid.StageGrid`, once built; before, ValueError."""
+        """The `stage_grid.StageGrid`, once built; raises ValueError before."""
         if self._untracked.grid is None:
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._untracked.grid
@@ -199,7 +199,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return f"\n'auto' chose {', '.join(chosen)}." if chosen else ''
 
     def _repr_html_(self) -> str:
-        """Show the same in a notebook."""
+        """Show the layers of each partition in a notebook."""
         if self._untracked.grid is None:
             return f'<pre>{html.escape(repr(self))}</pre>'
         p, parts = self.params, self.partitions
@@ -227,7 +227,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
         Args:
             load_weights: whether to load the weights that come with the model of `params`; otherwise
-                `load_initial_weights` does it, or a checkpoint has other weights.
+                `load_initial_weights` loads them later, or a checkpoint has other weights.
         """
         validation.refuse_strategies(self.name, self.stack)
         validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
@@ -379,13 +379,13 @@ class GPipeLayer(model_conversion.ModelConversion):
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
-            step: number of the training step, which determines all random numbers together with the seed; None: steps
+            step: number of the training step, which, with the seed, determines all random numbers; None: steps
                 are counted here.
             return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
                 assigns them.
-            loss_scale: scalar by which the loss is multiplied before the backward pass, and the gradients are divided
-                after it, so that small gradients do not vanish in float16; None: 1.
+            loss_scale: scalar that multiplies the loss before the backward pass and divides the gradients after it, so
+                that small gradients do not vanish in float16; None: 1.
             read: function that returns the value of a Keras variable.
 
         Raises:
@@ -438,7 +438,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method` as one `tf.function` when called eagerly; otherwise devices would not work in parallel."""
+        """Return `method`; in eager mode, as one `tf.function`: otherwise devices would not work in parallel."""
         self.place_new_weights()
         if not tf.executing_eagerly():
             return method

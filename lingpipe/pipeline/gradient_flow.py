@@ -149,10 +149,10 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """The factors of the gradients of a batch's losses: stages sum losses, and their mean is what counts.
+    """The factors of the gradients of a batch's losses: stages sum losses, but their mean is differentiated.
 
     Args:
-        program: that of the last stage.
+        program: the program of the last stage.
         shares: the `executor.Share` of each replica.
     """
 
@@ -179,7 +179,7 @@ class LossFactors:
 
     @functools.cached_property
     def of_added_gradients(self) -> tf.Tensor:
-        """Factor of the gradients of added losses, because they too are divided by the total weight of the loss."""
+        """Factor of gradients of added losses, which, like all others, are divided by the total weight of the loss."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
@@ -249,7 +249,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
 
 
 def _over_group(group: collectives.Group, device: str, totals: list) -> list:
-    """Sum over the processes or cores that train together; the replicas of this one are summed already."""
+    """Sum over the processes or cores that train together; their own replicas are summed already."""
     if group.count == 1:
         return totals
     sums = iter(group.sum(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))

@@ -17,11 +17,11 @@ from lingpipe.stages import micro_batches, random_seeds, stage, stage_layers
 
 
 class _Layers:
-    """What all sources of layers share, as a sequence of layers needs it.
+    """Base of all sources of layers; its methods fit a sequence of layers.
 
     Attributes:
         model: the Keras model, or None.
-        input_specs: nest of `tf.TensorSpec` of what the model takes; None: layers do not say what goes in.
+        input_specs: nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it.
         layers: list of the Keras layers.
     """
 
@@ -37,10 +37,10 @@ class _Layers:
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
 
     def refuse_changes(self) -> None:
-        """Raise ValueError if a model calls other layers than when it was cut; the message names it."""
+        """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
 
     def refuse_changed_settings(self) -> None:
-        """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
+        """Call `refuse_changes`, which traces subclassed models, if layers or attributes of models have changed."""
 
     def load_weights(self) -> None:
         """Load the weights that come with a model, each to its device; Params come with none."""
@@ -117,7 +117,7 @@ class LayersOfParams(_Layers):
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 
         Returns:
-            For each stage, the pair of its `StageLayers` and None: it reads all outputs of the previous stage.
+            For each stage, the pair of its `StageLayers` and None: the stage reads all outputs of the previous one.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -171,7 +171,7 @@ class LayersOfModel(_Layers):
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
-        """As `refuse_changes`, which traces subclassed models, if an attribute of a model or layer has changed."""
+        """Call `refuse_changes`, which traces subclassed models, if layers or attributes of models have changed."""
         if _settings_of_calls(self.model) != self._settings:
             self.refuse_changes()
             self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
@@ -310,7 +310,7 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return what says which layers a model calls: its layers, and the attributes of it and of models inside it."""
+    """Return what determines which layers a model calls: its layers, and the attributes of it and of nested models."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
@@ -343,7 +343,7 @@ def of_params(p: hyperparams.Params) -> LayerSource:
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
-    """Make the pipeline's layers of the field `model` of `GPipeLayer.Params()`; see `of_params`."""
+    """Make the pipeline's layers from the field `model` of `GPipeLayer.Params()`; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)

@@ -20,10 +20,10 @@ class ValueAndGrad(NamedTuple):
 
     Attributes:
         loss: scalar, the mean over the batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`; None if the loss does not depend on one.
-        metrics: dictionary from name to the mean over the batch, for loss functions that return several.
-        sums: dictionary from name to the values that the mean was computed from, including the loss: (sum, weight), or
-            the sums of a state of `losses.LossAndStates`.
+        gradients: list of tensors in the order of `trainable_variables`; None for one that the loss does not depend on.
+        metrics: dictionary from name to the mean over the batch, for loss functions that return several metrics.
+        sums: dictionary from name, also 'loss', to the values that the mean was computed from: (sum, weight), or the
+            sums of a state of `losses.LossAndStates`.
         squared_norm: scalar, the sum of squares of all gradients.
         state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were assigned.
         outputs: outputs of the stack `[batch, ...]`, or None.

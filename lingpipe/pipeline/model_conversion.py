@@ -109,14 +109,14 @@ class ModelConversion(base_layer.BaseLayer):
         return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
 
     def to_keras(self) -> keras.Model:
-        """Make a plain Keras model of its own with the current weights, all on the device of the first partition.
+        """Make a plain Keras model with copies of the current weights, all on the device of the first partition.
 
-        Low-rank parts (LoRA) are merged into the kernels that they are added to, except quantized ones, which
+        Low-rank parts (LoRA) are merged into the kernels that they are added to, except into quantized kernels, which
         could not hold the sum exactly.
 
         Raises:
-            ValueError: the pipeline was made from Params, or the config of a layer does not make the layer again; the
-                message names it.
+            ValueError: the pipeline was made from Params, or the config of a layer does not recreate the layer; the
+                message names the layer.
         """
         device, model = self.stages[0].device, self.source.model
         if model is None:
@@ -144,7 +144,7 @@ def _refuse_pipelines(model: keras.Model) -> None:
 
 
 def _plain_copy(model: keras.Model, device: str) -> keras.Model:
-    """Make a model on one device, where Keras can compile by XLA what it uses, such as grouped convolutions."""
+    """Copy a model to one device, where Keras can compile by XLA what the model uses, such as grouped convolutions."""
     pairs = []
 
     def clone(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -201,7 +201,7 @@ def _copy_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
 
 
 def _copy_own_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
-    """Copies by the methods of the layer that save and load it, such as constants of `adapt`, and by its attributes."""
+    """Copy what a layer's methods save and load, such as constants of `adapt`, and variables among its attributes."""
     store: dict[str, Any] = {}
     layer.save_own_variables(store)
     copy.load_own_variables(store)

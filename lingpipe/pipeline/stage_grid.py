@@ -1,4 +1,4 @@
-"""Stages of a pipeline in all its replicas, and the start of a mini-batch through them."""
+"""Stages of a pipeline in all its replicas, and the execution of a mini-batch on them."""
 
 import copy
 import itertools
@@ -88,7 +88,7 @@ class MiniBatch:
 
     @property
     def sums_of_group(self) -> micro_batches.Sums:
-        """The same, with metrics and losses over all pipelines of the group."""
+        """The `sums`, with metrics and losses over all pipelines of the group."""
         sums = self.sums
         metrics, added = self.group.sum(self._first.stages[-1].device, (sums.metrics, sums.losses))
         return sums._replace(metrics=metrics, losses=added)
@@ -104,7 +104,7 @@ class MiniBatch:
 
     @property
     def state(self) -> step_state.StepState:
-        """The variables in the first replica, which others share but for statistics and what layers assign."""
+        """The `StepState` of the first replica; others differ only in statistics and in what layers assign."""
         return self._first.state
 
     def fork(self) -> 'MiniBatch':
@@ -185,7 +185,7 @@ class StageGrid:
 
     def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
                   targets: Any = None) -> MiniBatch:
-        """Prepare the execution of a mini-batch, nests of tensors `[batch, ...]`; without a loss it has no targets."""
+        """Prepare the execution of a mini-batch (nests of tensors `[batch, ...]`); without a loss it has no targets."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if work.training:

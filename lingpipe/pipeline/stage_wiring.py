@@ -15,8 +15,8 @@ class Wiring:
 
     Attributes:
         programs: list of `StageProgram`s, one per stage.
-        added_sums: for each stage and each loss that its layers add: whether it is a sum over rows, a mean (False), or
-            neither for certain (None).
+        added_sums: for each stage and each loss that its layers add: True for a sum over rows, False for a mean, None
+            if neither is certain.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.
     """
@@ -73,7 +73,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
                 training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Tell sums over rows from means by two traces that differ in the number of rows."""
+    """Distinguish sums over rows from means by two traces that differ in the number of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:

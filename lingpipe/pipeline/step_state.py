@@ -20,13 +20,13 @@ class Assigned(NamedTuple):
     variable: Any
     before: tf.Tensor  # its value before the batch
     value: tf.Tensor  # the value that was assigned last
-    device: str  # which assigned it
+    device: str  # device that assigned it
 
 
 class StepState:
-    """Gives every forward action the values that layers would find in plain Keras, one micro-batch after the other.
+    """Gives every forward action the values that layers would find if plain Keras ran micro-batch after micro-batch.
 
-    Statistics of batch norm are applied at the end of the batch. The next action reads what layers assign. If
+    Statistics of batch norm are applied at the end of the batch. The next action reads what layers assigned. If
     several stages share an assigned variable, their forward actions take turns::
 
         stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...

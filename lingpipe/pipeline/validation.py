@@ -211,7 +211,7 @@ def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
 
 
 def refuse_regularizers_outside(variables: Iterable[keras.Variable], inside: Iterable[keras.Variable]) -> None:
-    """Raise ValueError for trainable variables with a regularizer that no partition has, and so nobody would count."""
+    """Raise ValueError for trainable variables that have a regularizer but no partition that would count it."""
     known = set(map(id, inside))
     names = [variable.path for variable in variables if variable.regularizer is not None and id(variable) not in known]
     if names:

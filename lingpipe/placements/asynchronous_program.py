@@ -20,7 +20,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
     The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and its own update. A gradient staler than `max_staleness` is dropped: it is no step, and its batch is lost.
+    and its own update. A gradient staler than `max_staleness` is dropped: it counts as no step, and its batch is lost.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
     batch norm and moving averages of weights have the value of the last writer: of two simultaneous updates one is
@@ -30,8 +30,8 @@ class AsynchronousProgram(server_program.ServerProgram):
     at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint counts
     it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not known
     which of them are done, so a run resumes at the batch whose number is that of the step. If the workers read the
-    batches, worker w reads batches w, W + w, 2 W + w, ... at its own pace, and a worker that comes back starts with the
-    first batch of this run.
+    batches, worker w of W reads batches w, W + w, 2 W + w, ... at its own pace. A worker that comes back starts with
+    the first batch of this run.
     """
 
     _num_dropped = 0  # gradients
@@ -78,7 +78,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         return result
 
     def open_input(self, data: Any, step: int) -> Any:
-        """Open the input; a worker that reads takes every W-th batch, each with the batch size of the params."""
+        """Open the input; if workers read, each of the W workers takes every W-th batch, of the params' batch size."""
         if not self._is_read_by_workers:
             return super().open_input(data, step)
         count = self._servers.num_workers

@@ -6,9 +6,9 @@
               │                                          ^   │                                           ^
               └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
 
-With fewer devices, the model is cut again, into as many partitions as devices remain. Where the cut, the devices or the
-memory are the user's own, the partitions move to other devices instead, and one may have several. The chief decides,
-and does not restart: only its connections change.
+With fewer devices, the model is cut again, into as many partitions as devices remain. If the user has set the cut, the
+devices or a memory limit, the partitions move to other devices instead, and a device may have several. The chief
+decides, and does not restart: only its connections change.
 """
 
 import functools
@@ -122,7 +122,7 @@ class Roster:
                              daemon=True).start()
 
     def _watch(self, left_out, is_back):
-        """Wait until one answers; the next checkpoint then decides which workers take part."""
+        """Wait until a left-out worker answers; the next checkpoint then decides which workers take part."""
         others = frozenset(self._all.tasks('worker')) - left_out
         while len(answers.silent_tasks(self._all._replace(left_out=others))) == len(left_out):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -146,7 +146,7 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connect the chief with the workers, and return params with numbers instead of 'auto', as `pipeline_hosts`.
+        """Connect the chief with the workers, and return params with numbers instead of 'auto'; see `pipeline_hosts`.
 
         Raises:
             TrainingError: the log directory cannot be written to.
@@ -160,7 +160,7 @@ class ElasticHosts:
         device_kinds.configure_graph_optimizer()
         device_kinds.use_virtual_devices(1)
         self._roster.gather()
-        # TensorFlow usually streams operations to workers. If one is lost, an operation in the stream may never get an
+        # TensorFlow usually streams operations to workers. If a worker is lost, a streamed operation may never get an
         # answer, and `reconnect` would wait for it without end (seen in a third of the losses on a busy machine). Steps
         # are single operations and stay as fast; a checkpoint, for which weights are copied one by one, takes longer.
         os.environ['TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'] = 'false'
@@ -186,8 +186,8 @@ class ElasticHosts:
             self._roster.gather()
             pipeline_hosts.reconnect(self._roster.config)
             self._record_connection()
-            # Layers without a name then get the same generated names. Before `reconnect`, it could wait forever for the
-            # lost worker.
+            # Layers without a name then get the same generated names. Before `reconnect`, this could wait forever for
+            # the lost worker.
             keras.backend.clear_session()
         return code
 

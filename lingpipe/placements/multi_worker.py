@@ -56,7 +56,7 @@ class Workers(collectives.Group, placement.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Return the program, once all workers have built the same model and loss; a ValueError names another."""
+        """Return the program once all workers have the same model and loss; a ValueError names one that differs."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -96,7 +96,7 @@ class Workers(collectives.Group, placement.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Set `tf.Variable`s, the same on all workers, to their values on the chief, sent through the hosts."""
+        """Set `tf.Variable`s, the same on all workers, to the chief's values, which are sent through the hosts."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:

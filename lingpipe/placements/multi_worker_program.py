@@ -1,4 +1,4 @@
-"""The training step of one of several workers, and what tells whether all of them build the same."""
+"""The training step of one of several workers, and a digest to check that all of them build the same graph."""
 
 import hashlib
 from typing import Any
@@ -55,9 +55,9 @@ class WorkerTrainProgram(train_program.TrainProgram):
             return super().run(iterator, num_steps)
 
     def watching_chief(self) -> waits.Wait:
-        """Return the scope in which warnings tell that this worker waits while the chief writes or evaluates.
+        """Return the scope in which warnings report that this worker waits while the chief writes or evaluates.
 
-        There is no limit: what the chief does has limits, and the worker ends with the chief.
+        There is no timeout: the chief's own work has timeouts, and the worker ends with the chief.
         """
         return waits.Wait(
             f'worker:0 ({self._workers.config.jobs["worker"][0]}), which writes or evaluates between steps', 0,
@@ -73,7 +73,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Return the loss after all sums of the step, so that no worker waits for another if it is not finite."""
+        """Return the loss after all sums of the step, so that no worker waits for another if the loss is not finite."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics

@@ -32,18 +32,18 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         lingpipe.connect(trusted_network=True)           # srun -n3 python train.py
         pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=4)
 
-    SIGTERM ends the chief's script by `SystemExit`, so that the workers end too. A worker that is lost fails the step
-    with an error that names it, and one that hangs ends the script with exit code 75; a script with
+    SIGTERM ends the chief's script by `SystemExit`, so that the workers end too. If a worker is lost, the step fails
+    with an error that names the worker. If a worker hangs, the script ends with exit code 75. A script with
     `keras.callbacks.BackupAndRestore` resumes when it is started again.
 
     Args:
         cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm, a TPU slice or SageMaker; or the path of a file in
             the form of TF_CONFIG.
-        trusted_network: that only trusted machines reach this one. TensorFlow's server listens on every network, and
-            whoever reaches it can run any code there, so without this it starts only where there is none.
+        trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
+            whoever reaches it can run any code there. So if False, it starts only on a machine without a network.
         task: name of this process, such as 'worker:1'; None: that of the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
-        worker_timeout_seconds: how long a worker may give no answer, before this process ends; 0: any time.
+        worker_timeout_seconds: how long a worker may give no answer before this process ends; 0: no limit.
 
     Returns:
         List of the names of the workers' devices.

@@ -104,7 +104,7 @@ class ParameterServers(placement.Placement):
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
 
     def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
-        """Move weights that will be cut to the chief; return pairs of each and the number of servers for its rows."""
+        """Move to the chief all weights that will be cut; return pairs (weight, number of servers for its rows)."""
         if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
             return []
         counts = [(variable, server_rows.num_parts(variable, len(self.names), _LEAST_BYTES_OF_PART))
@@ -119,7 +119,7 @@ class ParameterServers(placement.Placement):
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> remote_calls.RemoteCalls:
-        """Return the `RemoteCalls` of a concrete function, with up to two current calls for each worker."""
+        """Return the `RemoteCalls` of a concrete function, with up to two concurrent calls for each worker."""
         return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
     def pinned_calls(self, function: Any) -> remote_calls.PinnedCalls:
@@ -142,7 +142,7 @@ class ParameterServers(placement.Placement):
         return self._coordinator._create_per_worker_resources(make_here)
 
     def pinned_iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> list:
-        """Return a list of an iterator on each worker, over its share of each batch; see `iterators`."""
+        """Return the list of iterators, one on each worker over its share of each batch; see `iterators`."""
         found = []
         for host, make in zip(self._hosts, self._makers(batches, spec)):
             with tf.device(host):
@@ -200,7 +200,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     """Train by a `trainer.Trainer` up to the last step, or until a signal asks to stop; return the exit code.
 
     Raises:
-        LostWorkerError: a server was lost, or all workers.
+        LostWorkerError: a server was lost, or all workers were.
     """
     try:
         code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()

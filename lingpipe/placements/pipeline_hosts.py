@@ -34,7 +34,7 @@ def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
 
 
 def place_here(params: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
-    """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; as `set_up_here`."""
+    """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; see `set_up_here`."""
     return _placed(params, *set_up_here(params.task.body, kind), kind)
 
 
@@ -83,7 +83,7 @@ def wait_for_all(config: cluster_config.ClusterConfig) -> None:
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    TensorFlow's public function would start a second server at the chief's port. What is on the devices of workers that
+    TensorFlow's public function would start a second server at the chief's port. Data on the devices of workers that
     remain can still be read. TensorFlow first waits for operations that have begun, which end if they are not streamed;
     it also waits if another worker is lost during the call. The process then ends after 60 seconds, to be started
     again.

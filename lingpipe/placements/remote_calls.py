@@ -23,7 +23,7 @@ class _Calls:
         threading.Thread(target=_answer, args=(calls, run, self._answers), name=name, daemon=True).start()
 
     def next_answer(self, seconds: float) -> Any:
-        """Return what a call returned, as nest of NumPy arrays, or raise its error; None if none ends in time."""
+        """Return what a call returned, as a nest of NumPy arrays, or raise its error; None if no call ends in time."""
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -41,7 +41,7 @@ class _Calls:
 class RemoteCalls(_Calls):
     """Calls that any worker may run, up to a limit.
 
-    The coordinator of a cluster only reports that all calls have ended, or waits for one of them. So a thread waits for
+    The coordinator of a cluster only reports whether all calls have ended, or waits for one call. So a thread waits for
     each call::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()

@@ -22,7 +22,7 @@ class ServerProgram(train_program.TrainProgram):
 
     Either the chief reads the batches and sends them: the data and their order are those of one machine, and inputs may
     run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers. Steps are
-    counted on a server by `assign_add`, which loses no count, as Keras's own counter may: it is set before checkpoints.
+    counted on a server by `assign_add`, which loses no count. Keras's own counter may, so it is set before checkpoints.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -124,7 +124,7 @@ class ServerProgram(train_program.TrainProgram):
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server; what it adds to a weight is never lost."""
+        """Build the optimizer's arithmetic on each server; no addition to a weight is lost."""
         of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]

@@ -39,7 +39,7 @@ def can_cut(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def num_parts(variable: keras.Variable, num_servers: int, least_bytes: int) -> int:
-    """Return over how many servers a weight is cut into parts of at least so many bytes, 1 if it stays whole."""
+    """Return how many servers hold parts of a weight, each of `least_bytes` or more; 1 if the weight stays whole."""
     if not variable.trainable or variable.constraint is not None or not len(variable.shape):
         return 1
     num_bytes = tf.as_dtype(variable.dtype).size * int(np.prod(variable.shape))
@@ -144,7 +144,7 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Build the optimizer's arithmetic on each server, for gradients from `split`; what it adds is never lost."""
+        """Build the optimizer's arithmetic on each server, for gradients from `split`; no addition is lost."""
         for part, update, gradient in zip(self.parts, self._updates, gradients):
             if gradient is not None:
                 given = (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,)

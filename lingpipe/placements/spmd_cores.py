@@ -81,7 +81,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def assign(self, handle: tf.Tensor, value: Any) -> None:
-        """Assign its slice of a new value to every core, inside a program."""
+        """Assign to every core its slice of a new value, inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum(self, device: str, tensors: Any) -> Any:

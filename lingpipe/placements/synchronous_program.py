@@ -22,8 +22,8 @@ class ShareSlots:
         share 1 ─> [1]   on the variable's server ─> mean by weight
         share 2 ─> [2]
 
-    A share may arrive twice: from a lost worker, and from the worker that replaced it. It overwrites its slot, so the
-    mean stays the same.
+    A share may arrive twice: from a lost worker, and from the worker that replaced it. The second one
+    overwrites the first in its slot, so the mean stays the same.
 
     Args:
         variables: iterable of Keras variables, which outlive the slots.
@@ -34,7 +34,7 @@ class ShareSlots:
         self._slots = {id(variable): _zeros(variable, count) for variable in variables}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Build the operation that stores the share of a variable with some number, an int32 scalar."""
+        """Build the operation that stores a value for a variable as the share of number `share`, an int32 scalar."""
         slot = self._slots[id(variable)]
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
@@ -64,13 +64,13 @@ class SynchronousProgram(server_program.ServerProgram):
                └─> share 2 ─> any worker ─> gradients ─┘
 
     Each share counts by the weights of its examples, and moving statistics are those of all rows of the batch. So a
-    step equals that of one machine with W times as many micro-batches, except for random numbers: these depend on step
-    and micro-batch, so all shares draw the same. If a worker is lost, another one computes its share again, with the
-    same result. If the workers read the batches, only worker w can compute share w, and training ends without that
-    worker.
+    step of W workers equals that of one machine with W times as many micro-batches, except for random numbers: these
+    depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one computes its share
+    again, with the same result. But if the workers read the batches, only worker w can compute share w, and training
+    ends if that worker is lost.
 
     Raises:
-        ValueError: the workers do not divide the batch, or as `ServerProgram`.
+        ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
     """
 
     def __init__(self, task: Any, train_params: Any, servers: Any, batch_spec: Any) -> None:
@@ -170,7 +170,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, new value): state counts by rows, of which all shares have as many."""
+        """Return pairs (variable, new value): state counts by rows, and all shares have equally many."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
         means = {id(variable): mean for variable, mean in zip(

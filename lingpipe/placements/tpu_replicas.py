@@ -19,14 +19,14 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assign as many replicas as fit, each a box of cores, one for each stage; it raises as `computation_shape`."""
+    """Assign cores to as many replicas as fit, each a box with a core for each stage; raise as `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
 
 
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
-    """Return the sizes of the box of K cores with the shortest paths between stages.
+    """Return the sizes of the box of `num_stages` cores with the shortest paths between stages.
 
     It prefers cores of the same chip, then the box with the shortest sides::
 
@@ -36,7 +36,7 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
 
     Raises:
-        ValueError: no box of K cores divides the mesh.
+        ValueError: no box of `num_stages` cores divides the mesh.
     """
     divisors = [[size for size in range(1, limit + 1) if limit % size == 0] for limit in mesh]
     boxes = [box for box in itertools.product(*divisors) if math.prod(box) == num_stages]
@@ -63,7 +63,7 @@ class TpuReplicas(placement.Placement, collectives.Group):
         self.count = self.strategy.num_replicas_in_sync
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program that every replica runs, and return what the first one returns.
+        """Build a program that every replica runs, and return what the first replica returns.
 
         Args:
             arguments: tuple of nests of tensors, or of values that differ from replica to replica.

@@ -40,7 +40,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
     """Connect to a TPU system and initialise it, which clears its memory.
 
     Args:
-        name: name of a Cloud TPU, address of its worker, such as grpc://10.0.0.2:8470, or 'local' for that of this
+        name: name of a Cloud TPU, address of its worker, such as grpc://10.0.0.2:8470, or 'local' for the TPU of this
             machine.
         address: 'host:port' at which the workers reach this process; None: they do not need to.
 
@@ -61,7 +61,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system as `start_tpu_system`; return params that fit it instead of 'auto', and their `Placement`."""
+    """Start a TPU system; return params with values for it instead of 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -129,7 +129,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError, before a TPU system is started, if a mode needs what a route of known numbers cannot do."""
+    """Raise ValueError, before a TPU system starts, if the route cannot do what a mode needs; 'auto' numbers pass."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -142,9 +142,9 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
     """Return params with a route instead of 'auto', and print the route and the reason.
 
-    The route is 'spmd' if that can train the model, K >= 2 divides the equal layers, and the replicas divide the batch.
-    Params then have the cut of its stages. The route is 'logical_cores' if every core has a replica, or if replicas
-    that fill the system share statistics. Else it is 'stage_programs'.
+    The route is 'spmd' if it can train the model, the K >= 2 partitions divide the equal layers, and the replicas
+    divide the batch. Params then have the cut of this route's stages. The route is 'logical_cores' if every core has a
+    replica, or if replicas that fill the system share statistics. Else it is 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.

@@ -20,7 +20,7 @@ def to_bytes(field: str, size: int | str) -> int:
     """Return the number of bytes of a size such as '16GiB', '8 GB', '16e9' or 1024.
 
     Raises:
-        ValueError: it is not a size; the message names the field.
+        ValueError: `size` is not a memory size; the message names `field`.
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
     num_bytes = round(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else 0

@@ -12,7 +12,7 @@ from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
 _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
-# Plans whose steps take at most this many times as long as the fastest count as equally fast.
+# Plans count as equally fast if their steps take at most this many times as long as the fastest.
 EQUALLY_FAST = 1.01
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 
@@ -35,7 +35,7 @@ class PartitionPlan(NamedTuple):
     """One partition; all sizes are in bytes."""
 
     layer_names: list
-    num_parameters: int  # those that are trained
+    num_parameters: int  # trained ones only
     flops: int  # floating-point operations of the forward pass of one example
     weights: int  # weights, and other variables such as moving averages
     slots: int  # tensors of the optimizer in addition to the weights
@@ -51,7 +51,7 @@ class PartitionPlan(NamedTuple):
 
 
 def _partition(analyses, memories, num_live, recompute, num_slots, total):
-    """Sum the layers of one partition, of which at most `num_live` micro-batches are in flight."""
+    """Sum the layers of one partition with at most `num_live` micro-batches in flight."""
     gradients = sum(layer.weights for layer in memories)
     weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
@@ -78,10 +78,10 @@ class Setting:
     stack: Any  # `LayerStack`
     accelerator: Any  # `Accelerator` of every device
     memory_limit: int | None  # bytes of a device; None: no limit
-    num_slots: float  # tensors that a device keeps for each weight in the optimizer; replicas share them
-    dtype: str = 'float32'  # of the largest products
+    num_slots: float  # optimizer tensors that a device keeps for each weight; sharded over replicas
+    dtype: str = 'float32'  # compute dtype, for the peak of the accelerator
     layer_times: Any = None  # function from a micro-batch's size to a measured list of `LayerTime`; None: not measured
-    num_replicas: int = 1  # pipelines side by side; all else is about one of them, with its share of a batch
+    num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
         """Return the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step: by measured times of layers, else a lower bound."""
+        """Seconds of a training step: from measured times of layers, else a lower bound."""
         return self.timeline.step_time + self.summing_time
 
     @functools.cached_property
@@ -145,8 +145,8 @@ class Plan:
     def summing_time(self) -> float:
         """Lower bound on the seconds for summing the gradients of all replicas and sending the new weights.
 
-        Each of the two moves the share (R - 1) / R of a device's bytes (Thakur et al. 2005, section 4.4: the lower
-        bound of a reduction).
+        With R replicas, summing and sending each move (R - 1) / R of a device's bytes (Thakur et al. 2005, section
+        4.4: the lower bound of a reduction).
         """
         return self._summing_time(self.setting.accelerator.link_bandwidth)
 
@@ -161,9 +161,9 @@ class Plan:
 
     @property
     def speedup(self) -> float:
-        """The throughput over that of one device that has room for everything and recomputes nothing.
+        """Throughput relative to that of one device that has room for everything and recomputes nothing.
 
-        Updates of weights are not counted in either.
+        Neither counts updates of weights.
         """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
@@ -173,7 +173,7 @@ class Plan:
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
     """Cut a model for a schedule, and compute the memory of each device and the time of a step.
 
-    The best cut that fits is taken; if none fits, the best one without a limit.
+    Take the best cut that fits; if none fits, the best cut without a memory limit.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories, times = setting.stack.memories(size), setting.times(size)

@@ -46,7 +46,7 @@ class LayerStack:
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerMemory` for micro-batches of a size; a loss keeps as much as the last outputs.
+        """Return the list of `LayerMemory` for micro-batches of a size; the loss counts as large as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
         """
@@ -89,7 +89,7 @@ class LayerStack:
             *others, last = self.source.memories(self.micro_batch_specs(micro_batch_size), self._tensor_size)
             with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
             return [*others, last._replace(**with_loss)]
-        # Integers of Python: products of bytes and rows may be beyond those of NumPy.
+        # Python integers, because products of bytes and rows may exceed NumPy's.
         low, high = np.array(self.memories(small), object), np.array(self.memories(large), object)
         between = low + (high - low) * (micro_batch_size - small) // (large - small)
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]
@@ -121,12 +121,12 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     Args:
         p: `GPipeLayer.Params()`, perhaps with 'auto'.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
-        accelerator: None: a processor core.
-        memory_limit: bytes of a device; None: that of `p`, of the accelerator, or none.
+        accelerator: kind of every device; None: a processor core.
+        memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.
         profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'step_time';
-            None: not measured.
-        num_devices: how many devices 'auto' may use, for num_replicas='auto'.
-        source: of the layers; None: those that `p` describes.
+            None: nothing is measured.
+        num_devices: number of devices that num_replicas='auto' may use.
+        source: `LayerSource` of the layers; None: the layers that `p` describes.
 
     Raises:
         ValueError: plans do not support a field of `p`.

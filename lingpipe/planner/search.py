@@ -1,4 +1,4 @@
-"""What 'auto' chooses: the fastest of all plans that fit, by their simulated steps.
+"""The choice of 'auto': the fastest of all plans that fit, by their simulated steps.
 
 Plans are made in the order of a lower bound on their step time, the time of their work without any waiting::
 
@@ -40,7 +40,7 @@ class Choices(NamedTuple):
 class _Combination(NamedTuple):
     """The settings of one plan."""
 
-    bound: float  # on its step: seconds that each device works if the work is evenly spread, and nobody waits
+    bound: float  # lower bound on its step: seconds that each device works if work is evenly spread and none waits
     setting: plans.Setting  # of one of its replicas
     order: Any  # value of `schedule`
     sizes: tuple[int, int, int]  # K, M and V
@@ -65,7 +65,7 @@ def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partit
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the values of R to choose among, 1 first; without `num_devices`, as many devices as one pipeline needs.
+    """Return the numbers of replicas to choose among; with 'auto', 1 first, and only 1 without `num_devices`.
 
     Raises:
         ValueError: there are fewer devices than replicas.
@@ -89,8 +89,8 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 def best(candidates: list[plans.Plan]) -> plans.Plan:
     """Return the fastest plan that fits; if none fits, the one that needs the least memory.
 
-    Plans whose steps take at most a hundredth longer than the fastest count as equally fast. Among these it takes the
-    one with the fewest devices, then the one with the least memory.
+    Plans count as equally fast if their steps take at most a hundredth longer than the fastest. Of these, the one with
+    the fewest devices is best, then the one with the least memory.
     """
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
@@ -116,8 +116,8 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
     """Return the best plans among those that the params leave open, best first.
 
     Args:
-        settings: for each number of replicas to choose among.
-        num_devices: how many devices there are; None: as many as needed, and the fewest on which the model fits.
+        settings: one `Setting` for each number of replicas to choose among.
+        num_devices: number of devices; None: no limit, and 'auto' takes the fewest on which the model fits.
 
     Returns:
         At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.

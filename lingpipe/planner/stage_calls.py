@@ -24,7 +24,7 @@ class Call(NamedTuple):
     action: Action
     name: str  # method of `StageProgram` that built it, such as 'recompute'
     operation: tf.Operation
-    sums: list  # of weight gradients, which it takes
+    sums: list  # sums of weight gradients, which are among its arguments
 
 
 class StepCalls(NamedTuple):
@@ -36,7 +36,7 @@ class StepCalls(NamedTuple):
 
 
 def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
-    """Build a pipeline whose weights are described but not allocated, compiled by XLA.
+    """Build a pipeline for XLA to compile, with weights that are described but not allocated.
 
     Args:
         p: `GPipeLayer.Params()`, with numbers and end indices instead of 'auto'.
@@ -54,7 +54,7 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
     """Return the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
 
     Args:
-        loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks have it.
+        loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
         observer: see `executor.Work`.
     """
     metrics = losses.as_metrics(loss)

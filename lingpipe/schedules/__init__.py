@@ -36,7 +36,7 @@ __all__ = [
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
 
-_MOST_PASSES = 2**21  # already of some seconds and a GiB
+_MOST_PASSES = 2**21  # so many already take some seconds and a GiB
 
 
 def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
@@ -46,7 +46,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
             `files.py`).
-        num_virtual_stages: V, the number of stages on each device. With a file or list it stays 1, because these say
+        num_virtual_stages: V, the number of stages on each device. For a file or list leave it at 1, because these say
             which stages each device has.
 
     Raises:
@@ -86,7 +86,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Choose the order of a named schedule again, once the costs of its stages are known, in any unit of time.
+    """Choose the order of a named schedule again by the costs of its stages, which may be in any unit of time.
 
     Returns:
         The new order if its simulated step is shorter, else `schedule` itself. Most orders do not depend on costs.

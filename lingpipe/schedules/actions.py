@@ -10,8 +10,8 @@ WEIGHT = 'W'
 class Action(NamedTuple):
     """One piece of work of a device, written as stage, kind, micro-batch: '1B2'."""
 
-    # `FORWARD`; `BACKWARD`, the gradients of inputs and weights, or of inputs only, if the schedule also has the
-    # `WEIGHT` of the same stage and micro-batch; `WEIGHT`, the gradients of weights
+    # `FORWARD`, `BACKWARD` (gradients of inputs and weights, or only of inputs if the schedule also has the `WEIGHT` of
+    # the same stage and micro-batch) or `WEIGHT` (gradients of weights)
     kind: str
     stage: int
     micro_batch: int
@@ -21,7 +21,7 @@ class Action(NamedTuple):
 
 
 def needs(action: Action, num_stages: int) -> list[Action]:
-    """Return the actions whose results an action reads, its own stage's first."""
+    """Return the actions whose results an action reads, first the actions of its own stage."""
     kind, stage, micro_batch = action
     if kind == FORWARD:
         return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []

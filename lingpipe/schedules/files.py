@@ -7,11 +7,11 @@ micro-batches over two devices::
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
-A B that has a W of the same stage and micro-batch computes only the gradients of inputs, any other B those of weights
-too; one schedule may have both. 'I' is a B that requires its W.
+A B computes the gradients of inputs and weights, or only of inputs if there is a W of the same stage and micro-batch;
+one schedule may have both kinds of B. 'I' is a B that requires its W.
 
 Files of torch.distributed.pipelining, with or without its communication, are read too. Sends, receives and shards must
-be on the device of their stage, and are otherwise ignored: tensors follow data dependencies, as soon as they exist::
+be on the device of their stage, but are otherwise ignored: tensors are sent where needed as soon as they exist::
 
     F1  0F1                              forward pass of micro-batch 1, through the stage of the row or stage 0
     B1                                   its backward pass; only the gradients of inputs, if there is also a W1
@@ -43,7 +43,7 @@ _OVERLAP = re.compile(r'\(([^()]*)\)OVERLAP_F_B')
 
 
 class Cell(NamedTuple):
-    """One action, or what accompanies actions."""
+    """One action, or the communication that accompanies actions."""
 
     kind: str  # 'F', 'B', 'I', 'W', or another word such as 'SEND_F'
     stage: int
@@ -59,10 +59,10 @@ class Cell(NamedTuple):
 
 
 def parse_cell(text: str, device: int) -> list[Cell]:
-    """Return the `Cell` of a text, or those that overlap; none if the text means nothing.
+    """Return the list of the `Cell` of a text, or of several that overlap; empty if the text means nothing.
 
     Args:
-        device: number of its row, which is the stage if the action names none.
+        device: number of the cell's row, which is the stage of an action that names none.
     """
     overlap = _OVERLAP.fullmatch(text.strip())
     parts = overlap[1].split(';') if overlap else [text]
@@ -77,11 +77,11 @@ def _match(text: str) -> re.Match | None:
     return _ACTION.fullmatch(text) or _TRANSFER.fullmatch(text) or _SHARDS.fullmatch(text)
 
 
-_LONGEST_CELL = 60  # that an error shows
+_LONGEST_CELL = 60  # characters that an error shows
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule from a CSV file, such as `Schedule.to_csv` or torch.distributed.pipelining writes.
+    """Read a schedule from a CSV file, as `Schedule.to_csv` or torch.distributed.pipelining writes it.
 
     Raises:
         ValueError: there is no such file, or its order is impossible.
@@ -178,7 +178,7 @@ def _check_companions(written: Any, schedule: 'Schedule') -> None:
 
 
 def _check_complete(places: dict[Action, tuple[int, int]], num_devices: int, name: str) -> tuple[int, int]:
-    """Return the numbers of stages and micro-batches, after checking that all their actions exist on one device."""
+    """Return the numbers of stages and micro-batches, after checking that none of their actions is missing."""
     if not places:
         raise ValueError(f'Schedule {name!r} has no actions. Give one row of actions for each device.')
     _check_stages(places, num_devices, name)

@@ -11,7 +11,7 @@ from lingpipe.schedules.schedule_type import Schedule, named
 def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
 
-    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches, B takes twice as long
+    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches; B takes twice as long
     as F::
 
         device 0  F0F1F2F3............B3--B2--B1--B0--
@@ -71,7 +71,7 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 
     All micro-batches go through the first stage of each device, then through the second. If M >= K, equal stages wait
     (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the activations of all M
-    micro-batches. All cores of a TPU work in lockstep in this order, so one program can train it. Two devices with two
+    micro-batches. In this order all cores of a TPU work in lockstep, so one program can run them. Two devices with two
     stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
@@ -92,10 +92,10 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B with the backward pass split: B, which other devices wait for, runs first; W fills the bubble (ZB-H1).
 
-    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs the W of a micro-batch i micro-batches
-    after its B. If M >= K, equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). If M < K and all three times are
-    equal, they wait K - M forward passes longer. It keeps as many activations as 1F1B. In addition, device i keeps what
-    the Ws of up to i + 1 micro-batches need::
+    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs each W i micro-batches after its B.
+    If F, B and W take T_F, T_B and T_W, and M >= K, equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). If
+    M < K and the three times are equal, stages wait K - M forward passes longer. Devices keep as many activations as
+    with 1F1B. In addition, device i keeps what the Ws of up to i + 1 micro-batches need::
 
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3

@@ -21,7 +21,7 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Return a decorator that lets users choose a schedule by name.
 
-    Every module of this folder is imported, so a new schedule is one new file here. The function takes `(num_devices,
+    Every module of this folder is imported: a new schedule is one new file. The decorated function takes `(num_devices,
     num_micro_batches)`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
 
     Args:
@@ -52,7 +52,7 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the number of stages on each device; the largest, if a user's own order has unequal numbers."""
+        """V, the number of stages on each device; if a user's own order has unequal numbers, the largest."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property
@@ -80,7 +80,7 @@ class Schedule:
             waits_for_more: function from an action to further actions that have to come before it.
 
         Raises:
-            ValueError: when the devices would wait for each other forever.
+            ValueError: the devices would wait for each other forever.
         """
         positions = [0] * self.num_devices
         order: dict[Action, None] = {}

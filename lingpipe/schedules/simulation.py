@@ -16,8 +16,8 @@ class StageCosts:
     forward: float = 1.0
     backward: float = 1.0  # of the gradients of inputs
     weight_gradient: float = 1.0  # of the gradients of weights: a W, or a part of a B that has no W
-    recompute: float = 0.0  # of recomputing the activations, before B and without its gradients; 0 if they are kept
-    transfer: float = 0.0  # of sending the output to the next stage's device, or the gradient of it back
+    recompute: float = 0.0  # of recomputing the activations before B, without B itself; 0 if they are kept
+    transfer: float = 0.0  # of sending the output to the next stage's device, or its gradient back
     update: float = 0.0  # of the stage's weights, once per step
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     """Simulate a schedule: each action starts as soon as its device is free and its data have arrived.
 
     Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
-    but not for gradients, so that it fills a part of the time in which the device would wait::
+    but not for gradients, so it fills time in which the device would wait::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations still exist
         device 1  ..F0F1B1--R0B0--....
@@ -71,7 +71,7 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
     split. The `Span`s begin at 0, in the order of their starts.
 
     Args:
-        durations: an action that it lacks takes no time; recomputations are actions of kind `RECOMPUTE`.
+        durations: time of each action; a missing action takes none; recomputations are actions of kind `RECOMPUTE`.
         transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
     """
     free = [0.0] * schedule.num_devices
@@ -122,7 +122,7 @@ def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
 
 
 def _transfer(schedule: Any, transfers: Sequence[float], source: int, target: int) -> float:
-    """Return the time between two stages: that of the earlier one's output, in both directions."""
+    """Return the transfer time between two stages: in both directions, `transfer` of the earlier one."""
     if schedule.device_of(source) == schedule.device_of(target):
         return 0.0
     return transfers[min(source, target)]
@@ -135,7 +135,7 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
     Replicas wait for each other only before the updates, which begin at the same time on all devices.
 
     Args:
-        schedule: that of each replica.
+        schedule: the schedule of every replica.
         durations: for each replica the seconds of actions, see `run`.
         update: seconds from the end of the last action to the beginning of the updates, and seconds of an update.
     """

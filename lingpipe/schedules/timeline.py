@@ -1,4 +1,4 @@
-"""When each device began and ended each action: simulated or measured, and drawn."""
+"""Start and end of each action on its device: simulated or measured, and drawn."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _MOST_COLUMNS = 160
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """When each device did what in one step, in seconds; devices are numbered one replica after the other.
+    """The times of one step's actions and updates, in seconds; devices are numbered one replica after the other.
 
     ::
 
@@ -93,7 +93,7 @@ class StepTimes:
 
     @property
     def mean_actions_in_flight(self) -> float:
-        """How many devices work at once, on average up to the end of the actions."""
+        """Number of devices that work at once, averaged up to the end of the actions."""
         return self.busy((*COMPUTE, RECOMPUTE)) * self.num_devices / (self.actions_end - self.start)
 
 
@@ -111,8 +111,8 @@ class Timeline:
     """The simulated actions of one step over time, which begins at 0."""
 
     schedule: Any  # `Schedule` that was run
-    spans: tuple[Span, ...]  # one per action, recomputations among them, in the order of their starts
-    updates: tuple[float, ...]  # for each device, the time of its update, which begins when all actions have ended
+    spans: tuple[Span, ...]  # one per action, recomputations included, in the order of their starts
+    updates: tuple[float, ...]  # for each device, the duration of its update; updates begin when all actions have ended
 
     @property
     def num_devices(self) -> int:
@@ -149,12 +149,12 @@ class Timeline:
 
     @property
     def peak_activations(self) -> tuple[float, ...]:
-        """For each device the most activations alive at once, in units of one micro-batch through all its stages."""
+        """For each device the peak of its activations, in units of one micro-batch through all its stages."""
         return self.schedule.peak_memory(activations=1.0)
 
     @property
     def peak_weight_gradient_inputs(self) -> tuple[float, ...]:
-        """For each device the most micro-batches between B and W, if the schedule splits them."""
+        """For each device the most micro-batches between B and W, if the schedule splits backward passes."""
         return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
 
     def draw(self, num_columns: int | None = None) -> str:

@@ -1,7 +1,7 @@
 """V-shaped schedules: each device has one stage on the way down and one on the way up again.
 
-Device s has stages s and 2 K - 1 - s. So the loss is on device 0, which starts first and can begin the backward pass
-first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
+Device s of K has stages s and 2 K - 1 - s. So the loss is on device 0, which starts first and can begin the backward
+pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
 
     device 0   stage 0   stage 5  -> loss
     device 1   stage 1   stage 4
@@ -41,19 +41,19 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 class _Shape(NamedTuple):
     """The possible shapes of the block of one schedule."""
 
-    # the numbers of slots from a device to the next, to choose among: F down, F up, B down, B up
+    # to choose among: tuples of the slots from one device to the next, for F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
-    most_activations: int  # the most stages' activations that a device may keep from F to the end of B
-    most_kept: tuple[int, ...]  # the same up to the end of W, to choose among
+    most_activations: int  # how many stages' activations a device may keep at most from F to the end of B
+    most_kept: tuple[int, ...]  # to choose among: the same limit up to the end of W
 
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep all devices busy with the activations of K micro-batches, as many as 1F1B keeps (ZB-V).
+    """Keep all devices busy, and retain the activations of K micro-batches, as many as 1F1B (ZB-V).
 
-    Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and M is 2 K or more, devices wait only
-    until the first F reaches the last device, which is (K - 1) / 2 of the time of an F. Two devices, four
-    micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
+    Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
+    devices wait only until the first F reaches the last device: (K - 1) / 2 times an F through both stages. Two
+    devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
@@ -64,7 +64,7 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 
 @named('v_half', num_virtual_stages=2)
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep about half of the activations of 1F1B, and wait about half as long (V-Half).
+    """Keep about half as many activations as 1F1B, and wait about half as long (V-Half).
 
     Every device keeps the activations of (K + 2) // 2 micro-batches from F to B, and those of at most two more that
     wait for their W (arXiv 2405.15362, section 3.2).
@@ -83,7 +83,7 @@ def _v_shaped(name: str, num_devices: int, num_micro_batches: int, shape: Any, c
 
 
 class _Badness(NamedTuple):
-    """What blocks are compared by: the smallest is best."""
+    """The key by which blocks are compared: the smallest is best."""
 
     exceeds: float
     seconds: float
@@ -95,7 +95,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Return the block with the shortest step (among equals, the one that keeps least), and the most to keep."""
+    """Return the block with the shortest step (among equals, the one that keeps least), and its limit `most_kept`."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -130,11 +130,11 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Runs the Fs and Bs of a block, and puts Ws where a device would wait, and where it could not keep more.
+    """Runs the Fs and Bs of a block, and puts Ws where a device would wait or could keep no more.
 
     Args:
         starts: for each leg of the block, the slots of all devices.
-        most_kept: the most Fs without a W that a device may have.
+        most_kept: largest number of Fs without their W on a device.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
@@ -170,7 +170,7 @@ class _Filling:
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
     def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> _Badness:
-        """Order all actions, and return how bad the order is; it ends early if it cannot be better than `best`."""
+        """Order all actions, and return the order's `_Badness`; end early if it cannot be better than `best`."""
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
@@ -186,7 +186,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B if its data have arrived and, with what is pending, it can be kept."""
+        """Run an F or B if its data have arrived and, after pending Ws, it can be kept."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False

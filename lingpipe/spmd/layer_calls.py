@@ -19,7 +19,7 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
         seeds: int32 tensor `[own generators, 2]`.
 
     Returns:
-        Nest of outputs, and the list of one tensor `[3, channels]`, the statistics of `trained_norms`, or of none.
+        Nest of outputs, and a list of one tensor `[3, channels]`, the statistics of `trained_norms`, or an empty list.
 
     Raises:
         ValueError: the layers do something that one program for all cores does not support.
@@ -83,7 +83,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raise ValueError if numbers and the equal layers, from `run[0]` to `run[1]`, do not fit together."""
+    """Raise ValueError if these numbers and the equal layers (`run[0]` to `run[1]`) do not fit together."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
@@ -102,7 +102,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError if stages do not train the same kinds of variables, each its own, without constraints."""
+    """Raise ValueError unless stages train the same kinds of variables, which are their own, without constraints."""
     for part in [*stages, *outer]:
         _refuse_constraints(part)
     if len(set(map(_trained, stages))) > 1:

@@ -9,9 +9,9 @@ to the first one, as long as there are stages left, and waits there until all mi
     core 1      .     m0    m1    m2    m0'   m1'   m2'   .
     core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
-Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The gradient runs the loop
-backwards and recomputes each tick from its inputs. Layers before and after the identical ones, such as embedding and
-softmax, run for one micro-batch after the other, each on all cores, with large weights cut over the cores.
+Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The backward pass runs the
+loop in reverse and recomputes each tick from its inputs. Layers before and after the identical ones, such as embedding
+and softmax, run for one micro-batch after the other, each on all cores, with large weights sharded over them.
 """
 
 import functools
@@ -34,8 +34,8 @@ class SpmdPipeline:
     """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
 
     Args:
-        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last of these, as many as K V
-            divides, are the stages, and the others run before them.
+        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the largest number of them that
+            K V divides, counted from the end, are the stages; the others run before.
         num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
@@ -43,12 +43,12 @@ class SpmdPipeline:
         num_rounds: V.
 
     Attributes:
-        variables: `SpmdValues` of Keras variables: K lists of V of them for each tensor `[K, V, ...]`.
+        variables: `SpmdValues` of Keras variables: K lists of V variables for each tensor `[K, V, ...]`.
         stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
         outer_statistics: the `BatchStatistics` of all other batch norms.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: list of the V K indices at which the stages end, with the layers before and after them.
+        ends: list of the V K end indices of the stages; the first and last stage include the layers before and after.
 
     Raises:
         ValueError: the stack cannot run in this way.
@@ -98,12 +98,12 @@ class SpmdPipeline:
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Cut a large value of an outer variable, or its gradient, over the cores."""
+        """Shard a large value of an outer variable, or its gradient, over the cores."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Return the dimension along which an outer variable is cut, the longest that K divides, or None."""
+        """Return the dimension along which an outer variable is sharded: the longest that K divides, or None."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
@@ -117,11 +117,11 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            seed_and_step: int64 tensor `[2]`, on which all random numbers depend; they equal those of other pipelines.
+            seed_and_step: int64 tensor `[2]` that determines all random numbers, which equal those of other pipelines.
 
         Returns:
-            Dictionary from name to the pair (sum, weight) over the batch, and a pair of the statistics of batch
-            norm, lists of one tensor, or of none: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
+            Dictionary from name to the pair (sum, weight) over the batch, and the statistics of batch norm,
+            a pair of lists of at most one tensor: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
@@ -199,7 +199,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving), statistics
 
     def _seeds_of_items(self, seeds):
-        """Return the seeds of each core, for one micro-batch in one round after the other: `[K, V M, ...]`."""
+        """Return the seeds of each core, for all micro-batches of one round after the other: `[K, V M, ...]`."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
@@ -289,7 +289,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Apply a function from a list of tensors to a list of tensors to each entry of tensors `[M, ...]`."""
+    """For each entry of tensors `[M, ...]`, apply a function that maps a list of tensors to another list."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

@@ -41,10 +41,10 @@ class SpmdStep:
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
-        optimizer: one without slots.
+        optimizer: a Keras optimizer that has no slots yet.
         seed: what random numbers depend on.
-        clip_gradient_norm_to_value: largest global norm of the gradients; 0 does not clip.
-        replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: there is one.
+        clip_gradient_norm_to_value: largest global norm of the gradients; 0: no clipping.
+        replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: one replica.
         moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there
             are no averages.
     """
@@ -59,10 +59,10 @@ class SpmdStep:
         self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return the variables of a state: an `SpmdState` with K lists of V for each tensor `[K, V, ...]`.
+        """Return the variables of a state: an `SpmdState` with K lists of V variables for each tensor `[K, V, ...]`.
 
         Args:
-            average_of: function that returns the variable with the moving average of another one; None: there is none.
+            average_of: function from a variable to the variable with its moving average; None: there are no averages.
         """
         values, slots = self._pipeline.variables, self._optimizer.slots
         averages = _NO_AVERAGES
@@ -195,7 +195,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: some regularizers are not sums of numbers."""
+    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: not all regularizers sum over elements."""
     if regularizer is None:
         return _penalty(None, values)
 

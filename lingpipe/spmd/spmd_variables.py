@@ -46,7 +46,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return the handle by which the next program can `SpmdCores.read` and `assign` it as one tensor."""
+        """Return the handle by which the next program can `SpmdCores.read` and `assign` the slices as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -65,7 +65,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """The variables of the stages, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
+    """One variable of every stage, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):
@@ -91,7 +91,7 @@ class SpmdVariables:
 
     Args:
         variables: `SpmdState` of variables of the host, as `SpmdStep.variables` returns it.
-        outer_dimension: function from the shape of an outer variable to the dimension that is cut over cores, or None.
+        outer_dimension: function from the shape of an outer variable to the dimension to shard over cores, or None.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:

@@ -13,13 +13,13 @@ from lingpipe.stages import batch_statistics
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Find the longest run of layers with equal params, but for names, whose outputs have the shape of their inputs.
+    """Find the longest run of layers with equal params (except names) whose outputs have the shape of their inputs.
 
     Args:
         specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
 
     Returns:
-        The index of the first layer of the run and the one after its last; for the first of equally long runs.
+        The index of the run's first layer, and the index after its last; of equally long runs, the first counts.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -54,7 +54,7 @@ class StageMap:
 
     def __call__(self, function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                  tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the list of tensors `[K, ...]` that `function` computes from their slices, list by list."""
+        """Return the list of tensors `[K, ...]` that `function` computes from slices of `tensors`, stage by stage."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]
@@ -88,10 +88,10 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
     """Make a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
 
     An optimization barrier hides from XLA that everything was computed before: `tf.recompute_grad` has no such barrier,
-    and XLA undoes it.
+    so XLA removes its recomputation.
 
     Args:
-        run: applies such functions, as a `StageMap` does; None: they are called directly.
+        run: function that applies such functions to tensors, such as a `StageMap`; None: they are called directly.
     """
     run = run or (lambda function, tensors: function(tensors))
 
@@ -151,16 +151,16 @@ def spec_of(variable: Any) -> tf.TensorSpec:
 
 
 class TickStatistics:
-    """Joins what the ticks tell about a batch, for every stage on its core, in lists of at most one tensor.
+    """Joins the statistics of all ticks of a batch, for every stage on its core, in lists of at most one tensor.
 
-    Only the forward loop joins: what the backward loop recomputes comes to nothing.
+    Only the forward loop joins: statistics that the backward loop recomputes are discarded.
     """
 
     def __init__(self, statistics: batch_statistics.BatchStatistics, stages: StageMap, num_rounds: int) -> None:
         self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
 
     def before_first(self) -> list[tf.Tensor]:
-        """Return the list of one tensor `[3, K, V, channels]` that `joined` begins with."""
+        """Return the list of at most one tensor `[3, K, V, channels]` that `joined` begins with."""
         spec = self._statistics.spec
         shape = [3, self._map.num_stages, self._num_rounds, spec.shape[1]]
         return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []

@@ -53,7 +53,7 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combine statistics `[3, ..., channels]` of rows so far and of more (Chan, Golub, LeVeque 1979, section 2)."""
+        """Combine statistics `[3, ..., channels]` of old and new rows (Chan, Golub, LeVeque 1979, section 2)."""
         if not self.norms:
             return before
         count = before[2] + new[2]
@@ -64,10 +64,10 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (variable, new value) of one step of every moving average for every call.
+        """Return pairs (variable, new value): every moving average takes one step for every call.
 
         Args:
-            statistics: statistics of this replica's share of the batch `[3, channels]`.
+            statistics: tensor `[3, channels]` for this replica's share of the batch.
             read: function that returns the current value of a variable.
         """
         if not self.norms:
@@ -82,12 +82,12 @@ class BatchStatistics:
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
              statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Compute one step of every moving average for every call, of one stage or of several equal stages.
+        """Compute one step of every moving average for every call, in one stage or in several equal stages.
 
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.
             averages: list of tensors `[..., channels of the norm]`, their values.
-            statistics: statistics of the whole batch `[3, ..., channels]`.
+            statistics: tensor `[3, ..., channels]` for the whole batch.
         """
         values = {id(variable): average for variable, average in zip(variables, averages)}
         for places in self._rounds():
@@ -125,7 +125,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
     """Return the statistics `[3, ..., channels]` of the rows of all replicas.
 
     By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
-    all rows. Replicas count by their numbers of values.
+    all rows. Replicas are weighted by their numbers of values.
 
     Args:
         total: function that sums a tensor over all replicas.
@@ -145,7 +145,7 @@ def _of_group(group: collectives.Group, statistics: tf.Tensor, device: str) -> t
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Return the batch norms inside some layers whose moving averages can be updated at the end of the batch."""
+    """Return those batch norms inside some layers whose moving averages can be updated at the end of the batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

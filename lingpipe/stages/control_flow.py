@@ -57,7 +57,7 @@ def run(layer: Any, function: Callable[[], Any]) -> Any:
 
     Args:
         layer: Keras layer or operation.
-        function: function without arguments that calls it.
+        function: function without arguments that calls the layer.
 
     Raises:
         UntranslatedError: the layer needs translation; `until_traced` catches this and traces again.

@@ -19,10 +19,10 @@ from lingpipe.private_api import pywrap_tfe, record, xla
 def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict[Any, tf.Tensor]) -> None:
     """Copy operations; the copies take the device, control edges and control flow of the graph they are copied to.
 
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where every operation waits for one of the program.
+    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one of its operations.
 
     Args:
-        values: from `tensor.ref()` to the tensor that replaces one of `graph`; the results of all copies are added.
+        values: from `tensor.ref()` of a tensor of `graph` to its replacement; the results of all copies are added.
     """
     copies: dict[tf.Operation, tf.Operation] = {}
     for operation in graph.get_operations():
@@ -57,7 +57,7 @@ def _functions_of(attributes: Iterable) -> set[str]:
     return names | {function.name for attribute in attributes for function in attribute.list.func}
 
 
-# Attribute of a function in which no operation has side effects: TensorFlow then does not look for an order of them.
+# Attribute of a function in which no operation has side effects: TensorFlow then does not order them.
 WITHOUT_ORDER = {'_disable_acd': True}
 _NO_GRADIENT = 'LingPipeGraphPiece'
 _CALL = 'PartitionedCall'
@@ -69,7 +69,7 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Let gradient tapes inside record even if outer tapes have stopped, as within `tf.recompute_grad`."""
+    """Let gradient tapes in this scope record even if outer tapes have stopped, as within `tf.recompute_grad`."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -95,8 +95,8 @@ class GraphPiece:
         jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
             gradients, from one program to another. So pieces that take or return such lists are not compiled.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
-        repeats: whether the piece recomputes what another piece computed. If XLA compiles both into one program, it
-            would compute this once and keep it. An optimization barrier before the piece prevents that.
+        repeats: whether the piece recomputes what another piece computed. If XLA compiles both pieces into one
+            program, it would compute this once and retain it. An optimization barrier before the piece prevents that.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and keeps a virtual CPU to one core.
     """
@@ -144,7 +144,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the arguments behind a barrier, but for shapes, which have to stay constants for XLA."""
+        """Return the arguments behind a barrier, except shapes, which have to stay constants for XLA."""
         places = [place for place, argument in enumerate(arguments) if _is_number(argument)]
         if not self._has_barrier or not places:
             return arguments
@@ -203,7 +203,7 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if gradients are not zero: under two tapes TensorFlow runs unneeded ones with zeros."""
+    """Fail at run time if gradients are not zero: under two tapes TensorFlow runs unneeded gradients with zeros."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and _is_number(gradient)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -222,7 +222,7 @@ def _compiled(function: Callable) -> Callable:
 @functools.cache
 def _optimizer_config() -> bytes:
     """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results."""
-    # A second round finds nothing, and a pipeline calls each piece in many places: both only cost seconds of start-up.
+    # A second round finds nothing, and each of a pipeline's calls would copy its piece: this only delays the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.meta_optimizer_iterations = options.ONE
@@ -252,7 +252,7 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
 
 
 def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool:
-    """Whether some operations of a graph, or the functions that they call, have an operation of a kind."""
+    """Whether some operations of a graph, or the functions that they call, include an operation of a kind."""
     for operation in operations:
         if operation.type == kind:
             return True
@@ -267,8 +267,8 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Return the max pooling operations whose outputs the gradients among `operations` read.
 
     A backward pass that repeats them keeps less, and is much faster on CPUs. oneDNN's gradient of max pooling needs a
-    record of the maxima, which its max pooling writes only in the same graph. TensorFlow's own gradient takes many
-    times as long.
+    record of the maxima, which its max pooling writes only for a gradient in the same graph. TensorFlow's own gradient
+    takes many times as long.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 

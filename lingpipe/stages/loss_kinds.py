@@ -9,12 +9,12 @@ import tensorflow as tf
 from lingpipe.private_api import keras_losses
 from lingpipe.stages.rows import dependence, forms
 
-# The hinges convert labels if all of the batch are 0 or 1.
+# The hinges convert labels if all labels of the batch are 0 or 1.
 _MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky, keras_losses.hinge, keras_losses.squared_hinge)
 
 
 class Kind(enum.Enum):
-    """What a loss function returns for a batch."""
+    """The result of a loss function for a batch."""
 
     ROWS = 'a loss for each example'
     MEAN = 'the mean over the examples'
@@ -30,7 +30,7 @@ class NotAdditive(Exception):
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Find the `Kind` of what a loss function returns, or the `call` of a Keras loss.
+    """Find the `Kind` of the result of a loss function, or of the `call` of a Keras loss.
 
     Args:
         loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
@@ -38,7 +38,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
 
     Raises:
-        NotAdditive: its graph does not show that it is one of these, or the weights are not those of the rows.
+        NotAdditive: the graph of the loss shows none of these kinds, or the weights are not those of the rows.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -71,7 +71,7 @@ def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sampl
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask, which weighs the number of a loss for the whole batch."""
+    """Raise NotAdditive if outputs have a Keras mask, by which Keras weights a number for the whole batch."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 
@@ -82,7 +82,7 @@ def name_of(loss: Any) -> str:
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Whether a loss is one of Keras's own, which compute over one dimension, and that is not the batch."""
+    """Whether a loss is one of Keras's own, which compute over one dimension, here not that of the batch."""
     function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
     rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
     has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0

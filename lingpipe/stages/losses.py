@@ -19,15 +19,15 @@ class LossAndStates:
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
-        states: dictionary from name to a number that is computed from sums over the examples, such as
+        states: dictionary from name to an object that computes a number from sums over the examples, such as
             `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
-            tensors; its `result(*sums)` the number, a float32 scalar, from the sums over all micro-batches.
+            tensors; its `result(*sums)` returns the number, a float32 scalar, from the sums over all micro-batches.
 
     Attributes:
         results: dictionary from name to the function of a state's sums that returns its number.
 
     Raises:
-        ValueError: the loss is a sum, whose share of each micro-batch depends on the rows of the whole batch.
+        ValueError: the loss is a sum, so the share of each micro-batch depends on the rows of the whole batch.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return a dictionary from each entry that is not (sum, weight) to the function of its sums, for `means`."""
+    """Return {name: function of its sums} of the entries that are not (sum, weight), for `means`."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -71,9 +71,9 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, `fractions_of` the
-        rows precede `sample_weight`. It raises ValueError if the graph of the loss does not show that a batch's loss is
-        the mean, or the sum, of those of its examples; a dictionary with weights is taken at its word.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, it takes
+        `fractions_of` the rows before `sample_weight`. It raises ValueError if the graph of the loss does not show that
+        a batch's loss is the mean or sum of its examples' losses; a dictionary with weights is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -107,7 +107,7 @@ def is_sum(loss_fn: Callable) -> bool:
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
-    """Return a tensor `[batch]` of one over the number of rows, an integer scalar, in Keras's type of numbers."""
+    """Return a tensor `[batch]` filled with 1 / `num_rows`, an integer scalar, in Keras's float type."""
     rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
     return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
@@ -129,7 +129,7 @@ def _is_from_keras(loss_fn: Callable) -> bool:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Return a tensor in which sums are exact enough: in float64 if it is, else in float32."""
+    """Return a tensor in a type in which sums are exact enough: float64 if it has this, else float32."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
@@ -227,18 +227,18 @@ def shallow_copy(keras_object: Any) -> Any:
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divide metric sums by their weights, or compute the result of their metric from them.
+    """Divide metric sums by their weights, or compute a metric's result from its sums.
 
     Args:
         sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
-        results: what `results_of` returns for the loss function; None: nothing.
+        results: what `results_of` returns for the loss function; None: no entries.
     """
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Return metrics in which the means of losses that layers added, pairs (sum, rows), are in the mean of 'loss'."""
+    """Return metrics whose mean 'loss' includes the means of losses that layers added, given as pairs (sum, rows)."""
     if not added:
         return metrics
     total, weight = metrics['loss']

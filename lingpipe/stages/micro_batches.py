@@ -40,7 +40,7 @@ class Positions:
     These are: seed, step, number of the micro-batch in the batch, its number of rows, number of the replica, and
     number of the micro-batch in the replica.
 
-    Each is a sum with a value that is known only at run time. With constants, TensorFlow would specialise and compile
+    To each, a value is added that is known only at run time. With constants, TensorFlow would specialise and compile
     the functions of a stage once for every micro-batch.
 
     Args:
@@ -89,7 +89,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Return the checks, while running, that tensors have the same number of rows; `count` sees known numbers."""
+    """Return the run-time checks that tensors have the same number of rows; `count` checks known numbers."""
     tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     if all(_static_rows(tensor) is not None for tensor in tensors):
         return []
@@ -148,7 +148,7 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Join micro-batches, which have the `numbers_of_rows`, the inverse of `split`."""
+    """Join micro-batches with the given `numbers_of_rows`: the inverse of `split`."""
     return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
 
 
@@ -164,7 +164,7 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a micro-batch with another number of rows than the tensors or specs of a nest."""
+    """Return the specs of a nest of tensors or specs, with the number of rows of a micro-batch."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
@@ -235,11 +235,11 @@ class Sums(NamedTuple):
     losses: list  # for each stage whose layers add losses, the pair (sum, rows)
     weights: list  # for each stage, the list of the Keras variables that a loss depends on
     weight_gradients: list  # for each stage, the list of the sums of their gradients, or of all micro-batches' `Rows`
-    input_gradients: list  # for each micro-batch, those of its differentiable inputs; empty unless requested
+    input_gradients: list  # for each micro-batch, the gradients of its differentiable inputs; empty unless requested
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Return one `Rows` of several."""
+    """Join several `Rows` into one."""
     return Rows(*[tf.concat(each, 0) if len(each) > 1 else each[0] for each in zip(*parts)])
 
 

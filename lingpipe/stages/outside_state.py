@@ -9,13 +9,13 @@ from lingpipe.devices import device_kinds, variable_placement
 
 _READS = ('ReadVariableOp', 'VariableShape', 'ResourceGather', 'ResourceGatherNd', 'LookupTableFindV2',
           'LookupTableSizeV2', 'LookupTableExportV2')
-_NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of types
+_NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of operation types
 _DRAWS = ('RngReadAndSkip', 'RngSkip')  # any order of random numbers is as good
 _READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records for calls, branches and loops
 
 
 def changed(graph: tf.Graph) -> set:
-    """Return the references of the resources, among the captured tensors of a graph, that its operations change."""
+    """Return the references of those resources among a graph's captured tensors that its operations change."""
     captured = {inner.ref() for _, inner in graph.captures if inner.dtype == tf.resource}
     return {ref for operation in graph.get_operations() for ref in _written(graph, operation) if ref in captured}
 
@@ -34,7 +34,7 @@ def _written(graph: tf.Graph, operation: tf.Operation) -> set:
 
 
 def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
-    """Raise ValueError if several stages or replicas use state that they change: nobody would say who is first."""
+    """Raise ValueError if several stages or replicas use state that they change: their order would be undefined."""
     users = collections.defaultdict(set)
     for stage, graph in enumerate(graphs):
         for outer, _ in graph.captures:
@@ -52,7 +52,7 @@ def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
 
 
 def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
-    """Return the check, if one is needed, that no micro-batch is empty: its one row would change the state."""
+    """Return the check, if needed, that no micro-batch is empty: the row that it computes on would change the state."""
     if all(isinstance(count, int) for count in rows):
         return []
     told = ('The batch has fewer rows than num_micro_batches times num_replicas, and a layer changes a variable or '

@@ -27,7 +27,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return seed and step as an int64 tensor `[2]` for a first stage on a device; None: steps are counted here."""
+        """Return seed and step as an int64 tensor `[2]` for a first stage on a device; `step` None: count steps."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -63,7 +63,7 @@ class Seeds:
 
     Args:
         generators: list of the `Generator`s of the stage.
-        draw: function from a call index to an indexable of seeds `[2]`, one per generator of the stage.
+        draw: function from a call index to a sequence of seeds `[2]`, one per generator of the stage.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
             layer, such as Keras's global one. `position` is the place of a segment in the model, `number` that of the
             generator in the segment. None: the program has no numbers for such generators.
@@ -77,7 +77,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment, whose random numbers do not depend on others; put them into `mapping`, by variables' ids."""
+        """Begin a segment; put random numbers that depend on no other segment into `mapping`, by variables' ids."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -130,7 +130,7 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
 
 
 def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
-    """Return the seed generators of some layers, in order, for each layer that uses them once."""
+    """Return the seed generators of some layers, in order, once for each layer that uses them."""
     layers = {id(layer): layer for layer in layers}.values()
     return [Generator(layer, state) for layer in layers for state in seed_generator_states([layer])]
 

@@ -27,7 +27,7 @@ from lingpipe.stages import (
 # `_NONE` marks a value that no trace treats as a constant. Arrays of more than `_FEW` numbers are compared by identity.
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str)
-_KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # without dtype, it would fix the policy
+_KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # without dtype, this would fix the policy
 
 
 class Stage:
@@ -39,8 +39,8 @@ class Stage:
           └─────> StageLayers       what they are traced from
 
     Args:
-        sources: where the entries of the input list come from: pairs (producer, position) of an earlier stage, or -1
-            for the pipeline's inputs; None: all outputs of the previous stage, in their own structure.
+        sources: for each entry of the input list the pair (producer, position); the producer is an earlier stage, or
+            -1 for the pipeline's inputs. None: all outputs of the previous stage, in their own structure.
         jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
         num_replicas: number of devices that have the stage, including this one.
 
@@ -65,7 +65,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return the same stage on another device of the same kind, for another replica, which shares all programs."""
+        """Return the same stage on another device of the same kind, for another replica; they share all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -152,7 +152,7 @@ class Stage:
             device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
-        """Trace a program; build a layer's own `tf.function` in its caller if it assigns variables."""
+        """Trace a program; inline a layer's own `tf.function` if it assigns variables."""
         trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         try:
             program = trace()

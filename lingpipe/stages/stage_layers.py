@@ -12,10 +12,10 @@ from lingpipe.stages import batch_statistics, boundary, control_flow, random_see
 
 
 class Variables(NamedTuple):
-    """One stage's variables, or as many values for them, by role."""
+    """One stage's variables, or a value for each of them, by role."""
 
     weights: list  # trainable
-    state: list  # others that layers read and may change, in the order of the forward actions; not seeds
+    state: list  # other variables that layers read, and may change in each forward action in turn; not seeds
 
     def map(self, function: Callable[[Any], Any]) -> 'Variables':
         """Return the same parts with `function` applied to every entry."""

@@ -23,10 +23,10 @@ class Arguments(NamedTuple):
     Attributes:
         targets: nest that the loss compares the outputs with; () if there is no loss.
         position: int64 `[6]`, from `micro_batches.Positions`.
-        borrowed: list, the values of variables that no layer of this stage owns, but that one of them reads
-            (`Trace.borrowed`); a tied weight has an owner in each stage that uses it, and is not among them.
+        borrowed: list, the values of variables that layers of this stage read, but do not own (`Trace.borrowed`); a
+            tied weight has an owner in each stage that uses it, and is not among them.
         factors: list, the factors of the losses that layers add, `Trace.given_factors`.
-        statistics: statistics of batch norm over the micro-batches so far `[3, channels]`.
+        statistics: tensor `[3, channels]`, batch norm's statistics over the micro-batches so far.
     """
 
     inputs: boundary.Boundary
@@ -41,7 +41,7 @@ class Arguments(NamedTuple):
 class NeededGradients(NamedTuple):
     """The gradients that a step needs from the backward action of a stage."""
 
-    inputs: tuple[int, ...]  # positions in `Trace.input_gradients`: inputs that depend on trained weights before
+    inputs: tuple[int, ...]  # positions in `Trace.input_gradients`: inputs that depend on earlier trained weights
     weights: tuple[int, ...]  # positions in `Trace.weights`: weights that a loss depends on
 
     def __bool__(self) -> bool:
@@ -56,8 +56,8 @@ class InFlight(NamedTuple):
     """What the forward action of a micro-batch leaves for its backward action.
 
     Attributes:
-        arguments: what the forward action was given, weights and other variables among it.
-        residuals: what the forward action has kept, or a recomputation has computed; no arguments.
+        arguments: what the forward action was given, including weights and other variables.
+        residuals: what the forward action has retained, or a recomputation has computed; arguments are excluded.
         bridge: what the first half of a split backward action leaves for the second: the gradients that it was given,
             and what it computed from them.
     """
@@ -68,15 +68,15 @@ class InFlight(NamedTuple):
 
     @property
     def values(self) -> Values:
-        """All of these."""
+        """All of these in one dictionary."""
         return {**self.arguments, **self.residuals, **self.bridge}
 
 
 # Results of actions. `operation` is the call, which the next action on its device waits for; None: nothing had to be
-# computed. `in_flight` is what is there afterwards for later actions on the micro-batch.
+# computed. `in_flight` is what later actions on the micro-batch can then read.
 
 class ForwardResult(NamedTuple):
-    """What a forward action makes."""
+    """The results of a forward action."""
 
     operation: tf.Operation | None
     in_flight: InFlight
@@ -84,18 +84,18 @@ class ForwardResult(NamedTuple):
 
 
 class PreparedResult(NamedTuple):
-    """What a recomputation, or the first half of a split backward action, makes."""
+    """The results of a recomputation, or of the first half of a split backward action."""
 
     operation: tf.Operation | None
     in_flight: InFlight
-    input_gradients: list[tf.Tensor] = []  # those of the needed inputs; none of a recomputation
+    input_gradients: list[tf.Tensor] = []  # those of the needed inputs; empty for a recomputation
 
 
 class BackwardResult(NamedTuple):
-    """What a backward action, its second half, or that of one segment makes.
+    """The results of a backward action, of its second half, or of the backward pass of one segment.
 
     Attributes:
-        input_gradients: gradients of the needed inputs; none of a second half.
+        input_gradients: gradients of the needed inputs; empty for a second half.
         sums: the new sums of the gradients of the needed weights; for weights whose gradients are
             `micro_batches.Rows`, those of this micro-batch.
     """
@@ -147,7 +147,7 @@ class StageProgram:
 
     Attributes:
         graph: the graph that everything was traced into.
-        trace: its tensors.
+        trace: the `Trace` of its tensors.
     """
 
     def __init__(self, run: stage_layers.StageLayers, setting: stage_trace.Setting,
@@ -185,7 +185,7 @@ class StageProgram:
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
     def forward(self, arguments: Arguments, kept: Kept, needed: NeededGradients) -> ForwardResult:
-        """Build the forward action in the current graph; with `NOTHING_NEEDED` it is for no backward action."""
+        """Build the forward action in the current graph; with `NOTHING_NEEDED` no backward action follows."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,
@@ -209,7 +209,7 @@ class StageProgram:
 
         Args:
             in_flight: what the micro-batch has left so far, with all residuals.
-            gradients: those of the differentiable outputs, or of the loss, then of the added losses.
+            gradients: those of the differentiable outputs or of the loss, followed by those of the added losses.
             sums: sums of the gradients of the needed weights over the micro-batches so far.
         """
         return self._whole_backward('backward', in_flight, gradients, sums, needed, self._residuals(needed))
@@ -288,7 +288,7 @@ class StageProgram:
         """Build the weight of a micro-batch's loss from its targets and position, without running the stage.
 
         Raises:
-            WeightUnknownError: the weight depends on more than these.
+            WeightUnknownError: the weight depends on anything else.
         """
         weight = self.trace.results.metrics['loss'][1]
         given = tf.nest.flatten((self._arguments.targets, self._arguments.position))
@@ -304,7 +304,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose what the forward action keeps if it keeps 'selected' tensors; once for each need.
+        """Choose what the forward action keeps with `kept='selected'`; called once for each `needed`.
 
         Args:
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
@@ -341,10 +341,10 @@ class StageProgram:
         return 1 if self.trace.results.added else 0
 
     def added_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return for each loss that layers added whether it is a sum over rows, a mean (False), or neither (None).
+        """Return for each loss that layers added whether it is a sum over rows, a mean (False), or uncertain (None).
 
         Args:
-            other: program of the same stage; the two were traced with `forms.NUM_ROWS` rows.
+            other: program of the same stage with `forms.NUM_ROWS[1]` rows; this one has `forms.NUM_ROWS[0]`.
         """
         inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
         return dependence.are_sums(self.trace.added_losses, inputs, self.trace.moments, other.graph)

@@ -45,7 +45,7 @@ class NormCall(NamedTuple):
     norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
     variance: tf.Tensor
-    count: tf.Tensor  # the number of values that they were computed from: those that the mask keeps
+    count: tf.Tensor  # number of values behind mean and variance: those that the mask keeps
     is_masked: bool
 
 
@@ -73,7 +73,7 @@ class StageScope(keras.StatelessScope):
 
     Args:
         variables: `Variables` of the stage.
-        values: the same as tensors.
+        values: `Variables` of tensors, their values.
         seeds: `random_seeds.Seeds` of the micro-batch.
         watch: function of a tensor, called with every version of a trainable variable.
 
@@ -106,7 +106,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin a segment, by its number in the stage, whose gradients may be separate from others."""
+        """Begin a segment, by its number in the stage; `separate` distinguishes its gradients from others."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -117,7 +117,7 @@ class StageScope(keras.StatelessScope):
         """Return the tensor that a layer reads instead of a variable; Keras calls this.
 
         Raises:
-            ValueError: it is a seed generator without a layer, for which the program has no numbers.
+            ValueError: the variable is a seed generator without a layer, for which the program has no numbers.
         """
         if id(variable) not in self.state_mapping:
             if self._seeds.is_generator(variable):
@@ -132,7 +132,7 @@ class StageScope(keras.StatelessScope):
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Record what a layer assigns, which is read from now on; Keras calls this.
+        """Record a value that a layer assigns, and that is read from now on; Keras calls this.
 
         Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
         end of the batch.
@@ -172,7 +172,7 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def _borrow(self, variable: keras.Variable) -> None:
-        own_dtype = keras_backend.AutocastScope(None)  # otherwise it would be the dtype to which variables are cast
+        own_dtype = keras_backend.AutocastScope(None)  # otherwise the dtype would be that to which variables are cast
         with self._graph.as_default(), tf.control_dependencies(None), own_dtype:
             placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
         self.borrowed[id(variable)] = (variable, placeholder)

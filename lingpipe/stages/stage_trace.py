@@ -16,7 +16,7 @@ class Setting(NamedTuple):
     jit_compile: bool  # whether XLA compiles each function
     is_inlined: bool  # whether functions become a part of the program that calls them
     is_static: bool  # whether the device runs only compiled programs
-    num_replicas: int  # of those that train together
+    num_replicas: int  # replicas that train together
     number: int  # what `collectives.new_stage` returned for the stage
 
     def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
@@ -28,10 +28,10 @@ class Setting(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What the forward pass of a stage computes from a micro-batch.
+    """The results of a stage's forward pass on a micro-batch.
 
     Attributes:
-        statistics: statistics of batch norm over the micro-batches so far `[3, channels]`.
+        statistics: tensor `[3, channels]`, batch norm's statistics over the micro-batches so far.
         assigned: list of the new values of `Trace.assigned`.
         metrics: dictionary from name to (sum, weight), of the loss; empty if there is none.
         added: two scalars: the sum of the losses that layers added, each times its factor, and the number of rows;
@@ -69,7 +69,7 @@ class Trace(NamedTuple):
         weights: list of the Keras variables that have a gradient.
         given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so
             far; None for a weight whose gradients are `micro_batches.Rows`, which are not summed.
-        input_gradients: list of the gradients of the differentiable inputs, None if they have none.
+        input_gradients: list of the gradients of the differentiable inputs; None for an input without one.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
         sums: list of `given_sums` plus the weight gradients of this micro-batch, or its `micro_batches.Rows`.
         segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient of

@@ -1,4 +1,4 @@
-"""Times at which a running pipeline begins and ends each action: stamps inside its graph, by synchronised clocks."""
+"""Times at which a running pipeline begins and ends each action: timestamps from its graph, by synchronised clocks."""
 
 import time
 from collections.abc import Callable
@@ -19,15 +19,15 @@ class TimeStamps:
     """Makes operations that read the clock.
 
     `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order, so the devices would work
-    one after the other. Each stamp is therefore a separate function, called by a stateless operation. Its arguments are
-    the tensors that it waits for.
+    one after the other. Each timestamp is therefore a separate function, called by a stateless operation. Its arguments
+    are the tensors that it waits for.
     """
 
     def __init__(self) -> None:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Build a stamp on the current device, a float64 of seconds since 1970, that waits for one or more tensors."""
+        """Build a timestamp on the current device, float64 seconds since 1970, that waits for one or more tensors."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
@@ -36,10 +36,10 @@ class TimeStamps:
         return stamp
 
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
-        """Build a stamp that waits until a device has computed a tensor.
+        """Build a timestamp that waits until a device has computed a tensor.
 
         An accelerator's operations count as done when they are queued. Only a value that the host has received is
-        certain to have been computed, so then the host reads the clock.
+        certain to have been computed, so the host reads the clock then.
         """
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
@@ -56,7 +56,7 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures clocks when they are first needed.
+    """Measures the offset of each clock when it is first needed.
 
     A machine is asked for its time several times. The fastest answer counts. It is assumed to be from the middle
     between question and answer, as in NTP (RFC 5905, section 8)::
@@ -66,8 +66,8 @@ class Clocks:
         there                time there
 
     Args:
-        ask: function of the name of a device that returns its machine's time in seconds since 1970; None: TensorFlow
-            does.
+        ask: function from a device's name to the time of its machine, in seconds since 1970; None: ask
+            TensorFlow.
     """
 
     def __init__(self, ask: Callable | None = None) -> None:
@@ -100,10 +100,10 @@ def _time_of(host):
 
 
 class ActionTimes:
-    """Observer of an `executor.Execution` that stamps the start and the end of every call of a stage.
+    """Observer of an `executor.Execution` that timestamps the start and the end of every call of a stage.
 
     A call begins when its arguments are on its device and the previous call there has ended, so that waiting does not
-    count as work. Its results are passed on after its end has been stamped; otherwise other calls could begin earlier::
+    count as work. Its results are passed on after the timestamp of its end; otherwise other calls could begin earlier::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -122,7 +122,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call between two stamps; see `executor.Work`. Its results wait for the second stamp."""
+        """Build a call between two timestamps; its results wait for the second one. See `executor.Work`."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)
@@ -142,7 +142,7 @@ class ActionTimes:
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
-        """Return the actions of one step from its stamps.
+        """Return the actions of one step from its timestamps.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
         action without computation has no call: it takes no time, after the previous action on its device.

@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 def read(folder: str) -> Written:
-    """Read all event files of a folder, which may be missing; a run that was resumed has several.
+    """Read all event files of a folder, which may be missing; a resumed run has several files.
 
     Raises:
         TrainingError: a file is corrupt.

@@ -42,7 +42,7 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
 
 class _Step:
-    """The passes of a training step between time stamps, without its update."""
+    """The passes of a training step between timestamps, without its update."""
 
     def __init__(self, model, x, y, sample_weight):
         self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()

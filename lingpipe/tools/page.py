@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an element of a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
+    """Return an element with a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 

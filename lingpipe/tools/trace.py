@@ -31,7 +31,7 @@ class TraceProgram(train_program.TrainProgram):
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator: Any) -> StepTimes:
-        """Train for one step, see `run`, and return its times in seconds since 1970, by this machine's clock."""
+        """Train for one step as `run` does, and return its times in seconds since 1970, by this machine's clock."""
         asked = time.time()
         batch = next(iterator)
         input_wait = asked, time.time()
@@ -68,7 +68,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
-        """Stamp when the new values can be read, because a function reads a variable after it has assigned it."""
+        """Timestamp when the new values can be read, because a function reads a variable after it has assigned it."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables] or [begin]
@@ -167,7 +167,7 @@ class Traced:
 
     @classmethod
     def of(cls, body: gpipe_layer.GPipeLayer, steps: list[StepTimes], batch_size: int) -> Self:
-        """Return the steps of a built pipeline with what is known of its devices."""
+        """Return the `Traced` of a built pipeline's steps, with the names and cores of its devices."""
         on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
         return cls(steps, batch_size, _row_names(body), host_processor.num_cores() if on_cpu else None)
 
@@ -197,7 +197,7 @@ class Traced:
                 'trace.json': trace_picture.trace_text(self.steps, self.row_names, first_step)}
 
     def write(self, folder: str) -> None:
-        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is made where it is missing."""
+        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is created if needed."""
         path = pathlib.Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files().items():
@@ -205,7 +205,7 @@ class Traced:
 
 
 def simulated(steps: list[StepTimes]) -> StepTimes:
-    """Return the `StepTimes` of a step whose actions and updates take mean measured times, and transfers no time."""
+    """Return the `StepTimes` of a step whose actions and updates take their mean measured times, and transfers none."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))

@@ -42,7 +42,7 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
 class Breakdown:
     """Shares of a step in per cent, which add up to 100: the mean over the devices.
 
-    GPipe divides a step into these (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
+    GPipe's table has these shares (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
     """
 
     compute: float  # forward and backward passes, without recomputation
@@ -57,7 +57,7 @@ class Breakdown:
 
 
 def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
-    """Return the `Breakdown` of several `StepTimes`, the mean of theirs."""
+    """Return the mean `Breakdown` of several `StepTimes`."""
     parts = [dataclasses.astuple(breakdown(step)) for step in steps]
     return Breakdown(*map(statistics.fmean, zip(*parts)))
 
@@ -78,14 +78,14 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 def mean_durations(steps: list) -> list[dict]:
     """Return for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
 
-    A split B is another kind than a whole B.
+    A split B and a whole B are different kinds.
     """
     replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Return {`Action`: seconds} of a pipeline with the measured amount of work, and equal stages, for every replica.
+    """Return {`Action`: seconds} of every replica, for a pipeline with the measured amount of work and equal stages.
 
     The schedule may have another number of micro-batches of the measured size.
     """
@@ -115,7 +115,7 @@ def _means(measured, group_of):
 def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
     """Return sentences about the largest costs, and what to do about them.
 
-    There are no more micro-batches than examples. `num_cores` is None if devices are no virtual CPU devices.
+    No advice has more micro-batches than examples. `num_cores` is None if devices are not virtual CPU devices.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),

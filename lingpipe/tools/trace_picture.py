@@ -8,7 +8,7 @@ from lingpipe.drawing import Block
 from lingpipe.schedules.timeline import RECOMPUTE, StepTimes
 
 _UPDATE, _WAIT, _INPUT = 'U', '.', 'I'
-# Blocks are drawn in this order: a device waits where nothing covers that it waits.
+# Blocks are drawn in this order: 'wait' shows only where no other block covers it.
 _LEGEND = {
     _WAIT: ('wait', '#eeeeee'), 'F': ('forward', '#7fb2e5'), 'B': ('backward', '#6cc08b'),
     'W': ('weight gradients', '#b9a3e3'), RECOMPUTE: ('recompute', '#f4c266'), _UPDATE: ('update', '#9a9a9a'),
@@ -45,8 +45,8 @@ def _rows(title, step, row_names):
 def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1) -> str:
     """Return the text of a trace file.
 
-    Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, which is
-    counted in its replica. Times are microseconds since the first batch was requested.
+    Each action is a complete event ('X'); its `args` hold `step`, `replica`, `partition` and `micro_batch`, its
+    number in the replica. Times are microseconds since the first batch was requested.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     for device, name in enumerate(row_names):

@@ -1,4 +1,4 @@
-"""Which checkpoint is the best by a metric, and best.json beside it, which names its step and value."""
+"""The best checkpoint by a metric, and best.json beside it, which has its step and value."""
 
 import json
 import math
@@ -15,7 +15,7 @@ _NUM_SHOWN = 80
 
 
 class Record(NamedTuple):
-    """What best.json says of the checkpoint."""
+    """The contents of best.json."""
 
     step: int
     metric: str
@@ -37,7 +37,7 @@ class BestCheckpoint:
         self._file = tf.io.gfile.join(folder, 'best.json')
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read the record of an earlier start, and warn where its value is not compared with the next one as before.
+        """Read an earlier start's record; warn if the next value is not compared with it, or comes from other examples.
 
         Args:
             resumes: whether the training run continues from a checkpoint.
@@ -74,7 +74,7 @@ class BestCheckpoint:
     def improved(self, step: int, metrics: Mapping[str, float]) -> Record | None:
         """Return the record of this step, to be written with its checkpoint, if it is better than all before.
 
-        A record of the same step, of a run before, is deleted: its checkpoint is about to be replaced.
+        A record of the same step by an earlier run is deleted: its checkpoint is about to be replaced.
         """
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):

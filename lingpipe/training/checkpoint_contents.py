@@ -34,8 +34,8 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 def model_variables(body: Any) -> dict:
     """Return the weights and moving statistics of a built pipeline, in model order, as {name: Keras variable}.
 
-    Names are '<layer>/<position in the layer>_<variable>'; what layers share goes by the first of them. Those of a
-    Keras model go by the paths of its layers.
+    Names are '<layer>/<position in the layer>_<variable>'; a shared variable is named after its first layer.
+    Variables of a Keras model are named by the paths of its layers.
     """
     if body.model is not None:
         return model_source.names_by_path(body.model)
@@ -76,7 +76,7 @@ class WeightReader:
         """Read a checkpoint into the model, by default the newest complete one of the folder, and return its step.
 
         Raises:
-            TrainingError: there is none, it is corrupt, or it is of another model.
+            TrainingError: there is no checkpoint, or it is corrupt or of another model.
         """
         if path is not None:
             return self.restore(os.path.expanduser(path))
@@ -126,7 +126,7 @@ def read_variables(path: str, pairs: list) -> None:
         DamagedCheckpointError: it cannot be read.
     """
     while pairs:
-        state = dict(reversed(pairs))  # one variable for each name; others of the same name come next
+        state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, nested(state))
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
@@ -158,7 +158,7 @@ def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, list[in
 
 
 def require_match(path: str, state: dict, partial: bool = False) -> None:
-    """Refuse to read a checkpoint of another model into variables; a `partial` state may leave some of it out.
+    """Refuse to read a checkpoint of another model into variables; a `partial` state may lack some of its variables.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
@@ -179,9 +179,9 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 
 
 def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read a checkpoint into a nested dictionary of `tf.Variable` that match it; leave out its other variables.
+    """Read a checkpoint into a nested dictionary of `tf.Variable` that match it; ignore its other variables.
 
-    By default this machine reads all. Raises DamagedCheckpointError if it cannot be read.
+    By default this machine reads everything. Raises DamagedCheckpointError if the checkpoint cannot be read.
     """
     checkpoint = tf.train.Checkpoint(**state)
     try:
@@ -193,7 +193,7 @@ def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return the options by which each machine of these devices handles its shard, or this machine all of them."""
+    """Return the options by which each machine of these devices handles its shard, or this machine all shards."""
     hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')

@@ -100,7 +100,7 @@ class Checkpointer:
         return next((path for path in paths if path not in self._damaged), None)
 
     def save(self, position: Callable[[], int | None] = lambda: 0) -> str | None:
-        """Write a checkpoint of the current step, also from another thread than that which trains; return its path.
+        """Write a checkpoint of the current step, from any thread, and return its path.
 
         Nothing is written if the state has not changed since the last save or restore.
 
@@ -120,7 +120,7 @@ class Checkpointer:
         return path
 
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
-        """Copy the state of the current step, write it in a thread, which then call `then`, and return the path.
+        """Copy the state of the current step, write it in a thread that then calls `then`, and return the path.
 
         It waits for the previous checkpoint, and raises TrainingError if that could not be written.
         """
@@ -142,7 +142,7 @@ class Checkpointer:
             with self._wait(path, 'written'):
                 if path != self._current or not checkpoints.files_of(path):
                     self._write_and_list(path, copies)
-                then()  # before the previous checkpoint is deleted: what it writes is always about one that exists
+                then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
                 checkpoints.delete_old(self._directory, self._max_to_keep)
         except (tf.errors.OpError, OSError) as error:
             if errors.is_lost_machine(error):
@@ -153,7 +153,7 @@ class Checkpointer:
 
     def _write_and_list(self, path: str, copies: dict[str, Any]) -> None:
         if not self._has_list:
-            checkpoints.remove_unfinished(self._directory)  # before the list lacks a corrupt one, which stays
+            checkpoints.remove_unfinished(self._directory)  # before a corrupt one, whose files stay, leaves the list
             self._has_list = True
         checkpoints.begin_list(self._directory)  # also instead of a folder that was deleted meanwhile
         checkpoints.leave_out(self._directory, [*self._damaged, path])
@@ -175,7 +175,7 @@ class Checkpointer:
             f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> str | None:
-        """Read the newest complete checkpoint and return its path, or None; corrupt ones are named, and stay.
+        """Read the newest complete checkpoint and return its path, or None; warn of corrupt ones, which stay.
 
         Raises:
             TrainingError: all are corrupt, or the newest complete one is of another model.
@@ -219,7 +219,7 @@ def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the slots by number and by the optimizer's class, so that another optimizer's cannot fit."""
+    """Return the slots by number and by the optimizer's class, so that another optimizer's slots cannot fit."""
     inner = loss_scaling.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -1,4 +1,4 @@
-"""Which checkpoints a folder has, and which of them are whole.
+"""The checkpoints of a folder, and which of them are complete.
 
 ::
 
@@ -26,11 +26,11 @@ _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
 _MARK = 'unfinished'
 _MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
-_NONE_YET = 'none_yet'  # what the list names until the first checkpoint is whole
+_NONE_YET = 'none_yet'  # what the list names until the first checkpoint is complete
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
-    """Read the newest complete checkpoint of a folder; name the corrupt ones, and change nothing.
+    """Read the newest complete checkpoint of a folder; warn of the corrupt ones, and change nothing.
 
     Only reading shows whether a file is corrupt: TensorFlow stores a checksum of every value. So `read` is a function
     of a path that reads a checkpoint or raises `DamagedCheckpointError`.
@@ -66,8 +66,8 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 def complete(directory: Any) -> list[str]:
     """Return the paths of the complete checkpoints of a folder, the newest first.
 
-    A listed checkpoint without files does not count. Nor does one without an index before one that has it: TensorFlow
-    deletes old checkpoints before it takes them off the list, the index first.
+    A listed checkpoint without files does not count. Nor does one without an index that is listed before one with
+    an index: TensorFlow deletes an old checkpoint, the index first, before it takes it off the list.
 
     Raises:
         TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt, or names other
@@ -99,7 +99,7 @@ def _listed_with_names(directory: str | os.PathLike[str]) -> tuple[list[str], se
 def _listed(directory: str | os.PathLike[str]) -> list[str]:
     state = _state_in(directory)
     names = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
-    listed = list(dict.fromkeys(reversed(names)))[::-1]  # the newest counts where it is named last
+    listed = list(dict.fromkeys(reversed(names)))[::-1]  # the newest is named twice, and counts where it is last
     for path in listed:
         # Training would delete it as too old, as if it were in this folder.
         if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
@@ -122,7 +122,7 @@ def _state_in(directory: str | os.PathLike[str]) -> Any:
 
 
 def begin_list(directory: str) -> None:
-    """Write a list that names no checkpoint yet, where there is none: without it, checkpoints count as lost ones."""
+    """Write a list that names no checkpoint, unless a list exists: without one, checkpoints count as lost."""
     if not _listed(directory):
         tf.io.gfile.makedirs(directory)
         _write_list(directory, [])
@@ -137,13 +137,13 @@ def leave_out(directory: str, paths: list[str]) -> None:
 
 
 def add(path: str) -> None:
-    """Name a checkpoint, in a folder with a list, as the newest complete one."""
+    """Append a checkpoint to the list of its folder, as the newest complete one."""
     directory = os.path.dirname(path)
     _write_list(directory, [*_without(_listed(directory), [path]), path])
 
 
 def delete_old(directory: str, max_to_keep: int) -> None:
-    """Delete all but the newest `max_to_keep` of the listed checkpoints, the index first, and name them no longer."""
+    """Delete all but the newest `max_to_keep` of the listed checkpoints, the index first; take them off the list."""
     listed = _listed(directory)
     for path in listed[:-max_to_keep]:
         delete(path)
@@ -152,7 +152,7 @@ def delete_old(directory: str, max_to_keep: int) -> None:
 
 
 def delete(path: str) -> None:
-    """Delete the files of a checkpoint, the index first: without it the others do not count."""
+    """Delete the files of a checkpoint, the index first: without it the other files do not count."""
     for name in sorted(files_of(path), reverse=True):
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
@@ -185,7 +185,7 @@ def mark_finished(directory: str) -> None:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove what a process left that was killed while it wrote: files of the size of a checkpoint.
+    """Remove what a process left when it was killed while writing: files as large as a checkpoint.
 
     Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
     are not in the list are corrupt, or somebody put them there.

@@ -45,7 +45,7 @@ class Evaluator:
         """Refuse an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
 
         Raises:
-            ValueError: the model cannot take its examples; those of the shapes of `training_input` fit.
+            ValueError: the model cannot take its examples; examples of the shapes of `training_input` fit.
         """
         self._task.check_input(data)
         batch = data.batch_spec
@@ -61,7 +61,7 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Compute the metrics over all examples, each weighted by its weight; None if it was interrupted.
+        """Compute the metrics over all examples, each weighted by its weight; None if interrupted.
 
         Args:
             batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
@@ -116,7 +116,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
     """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors.
 
     Raises:
-        ValueError: the input has no example.
+        ValueError: the input has no examples.
     """
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a finalizer would lose a Ctrl-C
         if next(batches, None) is None:
@@ -153,7 +153,7 @@ class CheckpointEvaluation:
         """Evaluate a checkpoint, by default the newest complete one; print and return {dataset: metrics}.
 
         Raises:
-            TrainingError: when there is no checkpoint, or it cannot be read.
+            TrainingError: there is no checkpoint, or it cannot be read.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
@@ -165,7 +165,7 @@ class CheckpointEvaluation:
         return results
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Write curves, if the folder is not another's; make their folder only when there is something to write."""
+        """Write curves, or warn if this fails; create their folder only when there is something to write."""
         try:
             if name not in self._curves:
                 self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
@@ -175,7 +175,7 @@ class CheckpointEvaluation:
             logging.warning('The metrics are complete, but %s', error)
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluate each new checkpoint of a training run, until its last step, or until none came for some seconds."""
+        """Evaluate each new checkpoint of a training run, until its last step, or until none comes for some seconds."""
         for path in self._new_checkpoints(timeout_seconds):
             try:
                 self.once(path)

@@ -51,7 +51,7 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
 
 
 def _check_learning_rate(train: hyperparams.Params) -> None:
-    """Make the optimizer, and refuse a constant rate that cannot be one: a negative one would increase the loss."""
+    """Make the optimizer, and refuse an invalid constant rate: a negative one would increase the loss."""
     rate = training_optimizer.make_optimizer(train).get_config().get('learning_rate')
     if isinstance(rate, float) and not 0 <= rate < math.inf:
         given = f'train.optimizer.learning_rate={rate!r}'
@@ -71,7 +71,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     """Return whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
 
     Raises:
-        ValueError: the task has no such metric, or it is not known, or wrongly said, which values are better.
+        ValueError: the task has no such metric, or params do not say, or say wrongly, which values are better.
     """
     name, said = evaluation.best_metric, evaluation.best_is_largest
     if name is None:
@@ -108,10 +108,10 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
 
 
 def input_spec(params: hyperparams.Params) -> Any:
-    """Return the nest of the `tf.TensorSpec`s of what the body of an experiment takes; prepare no data.
+    """Return the nest of `tf.TensorSpec` of the input of an experiment's body; prepare no data.
 
     Raises:
-        ValueError: a size of the input, which is not built and so not checked, cannot be one.
+        ValueError: a size of the input is invalid; the input, which would check it, is not built.
     """
     p = params.input
     for field in _SIZES:
@@ -125,7 +125,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
     """Instantiate the task and create its weights on the devices of their partitions.
 
     A model's own weights, such as those of a preset, are not loaded. Measured times of layers are stored in `logdir`,
-    for params that name no other folder.
+    unless params name another folder.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices

@@ -47,7 +47,7 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def require_unchanged(train: hyperparams.Params, changes: list[str], step: int) -> None:
-    """Raise ValueError if params that have changed since the last start name weights, which no resumed run reads."""
+    """Raise ValueError if a field that names initial weights has changed: a resumed run does not read them."""
     for field in ('init_from_checkpoint', 'init_from_checkpoint_rules'):
         value = train.Get(field)
         if value and any(change.startswith(f'train.{field} : ') for change in changes):
@@ -75,7 +75,7 @@ def _validate_rule(pattern: str, name: str | None) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Load a model's own initial weights, then weights of checkpoints, and name the newly initialised variables.
+    """Load a model's own initial weights, then weights of checkpoints, and report the newly initialised variables.
 
     Raises:
         TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.

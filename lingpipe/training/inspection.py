@@ -118,7 +118,7 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Return whether seconds say something: a processor core, without an accelerator, is only there to compare."""
+    """Return whether seconds are meaningful: without an accelerator, a processor core only serves to compare plans."""
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 
 
@@ -169,7 +169,7 @@ def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
 
 
 def reason(plan: plans.Plan, first: plans.Plan) -> str:
-    """Return a few words that say why a plan was not chosen, but the first."""
+    """Return a few words that say why the first plan was chosen, and not this one."""
     if not plan.fits:
         return f'lacks {picture.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
     if plan.step_time <= plans.EQUALLY_FAST * first.step_time:

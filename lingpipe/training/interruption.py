@@ -52,7 +52,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Inside this scope the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 only sets the `Interruption`, which it yields.
+    """Yield an `Interruption`, which the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 inside this scope only sets.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -84,7 +84,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
 
 def end_at_signals() -> None:
-    """Until `catch_signals`, lets a signal end this process at once, so that it can be started again."""
+    """Let a signal end this process at once until `catch_signals`, so that it can be started again."""
     for number in child_process.STOP_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
             signal.signal(number, _end_to_resume)

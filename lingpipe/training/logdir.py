@@ -51,7 +51,7 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     """Hold a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
-    is created if needed, and not deleted; it may be a folder. `folder` is the locked one, as the user named it.
+    is created if needed, and not deleted; it may be a folder. `folder` is the locked folder, as the user named it.
 
     Raises:
         TrainingError: another process holds the lock.
@@ -135,10 +135,10 @@ class LogDir:
 
     @contextlib.contextmanager
     def replaced_folder(self, name: str) -> Iterator[str]:
-        """Yield a new folder; at the end what is in it replaces what has the same names in a folder of this one.
+        """Yield a new folder; at the end its entries replace the entries with the same names in a folder here.
 
         Raises:
-            TrainingError: it could not be written, or another process writes it; the other folder is as before.
+            TrainingError: the folder could not be written, or another process writes it.
         """
         folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
         with hold_lock(folder, self.path):
@@ -154,8 +154,8 @@ class LogDir:
                 _remove_folder(old)
                 tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
         except (OSError, tf.errors.OpError) as error:
-            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}), and is as before. Free '
-                                       'some space, then run the same command again.') from error
+            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, then run '
+                                       'the same command again.') from error
         finally:
             _remove_folder(new)
 
@@ -195,7 +195,7 @@ class LogDir:
         return self.read('control', 'params.txt')
 
     def warn_of_another_model(self, params_text: str) -> None:
-        """Warn if params describe another model than that of the training run, with which its weights may fit too."""
+        """Warn if params describe another model than the training run's, because its weights may fit this model too."""
         told = of_the_model(changes(self.read_params() or '', params_text))
         if told:
             logging.warning('This command has another model than the training run in %s: %s. Give it the same '
@@ -227,7 +227,7 @@ class LogDir:
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
 
-        The number is that of the devices of all workers; None if the chief does not see them.
+        `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """
         replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
@@ -274,7 +274,7 @@ def _with_classes(text: str) -> dict[str, str]:
 
 
 def of_the_model(changed: list[str]) -> list[str]:
-    """Return which of `changes` make another model, and not the same one on other devices."""
+    """Return which `changes` make another model, not the same one on other devices."""
     return [change for change in changed if change.startswith('task.') and (
         not change.startswith('task.body.') or change.startswith(_OF_LAYERS))]
 
@@ -284,7 +284,7 @@ def _shown(value: str) -> str:
 
 
 def refuse_patterns(name: str, path: Any) -> None:
-    """Raise ValueError for the path of a flag or field that TensorFlow takes for a pattern: it reads other files."""
+    """Raise ValueError if TensorFlow would take the path of a flag or field for a pattern, and read other files."""
     found = _OF_PATTERNS.search(str(path))
     if found:
         raise ValueError(f'{name}={path} has the character {found[0]}, and TensorFlow takes such a path of checkpoints '
@@ -339,7 +339,7 @@ def _write_text(file: str, text: str | bytes) -> None:
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replace a file atomically, so that a full disk, a `TrainingError`, or a kill leaves the old one complete."""
+    """Replace a file atomically, so that a full disk (a `TrainingError`) or a kill leaves the old one complete."""
     new = f'{file}.new'
     try:
         _write_text(new, text)

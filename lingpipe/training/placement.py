@@ -19,8 +19,8 @@ class Placement:
                 ──> evaluate(...)   build the evaluation of a batch
 
     Attributes:
-        devices: list of device names, one for each partition of each replica that this process builds, for params that
-            name none; None: they are chosen.
+        devices: list of device names, one for each partition of each replica that this process builds, used if params
+            name none; None: devices are chosen.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:

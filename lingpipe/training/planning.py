@@ -64,7 +64,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
     `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen. For a Keras
-    model the first two, `schedule` and `recompute` are::
+    model the first two, `schedule` and `recompute` are 'auto'::
 
         planned = lingpipe.plan(model, batch_size=256, accelerator='a100', num_devices=4)
         print(planned)
@@ -75,10 +75,10 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
         accelerator: name of the accelerator, such as 'v3' or 'a100' (see `partition.accelerators`); None: a processor
             core, with as much memory as the body's `memory_limit` says.
-        device_memory: memory of a device, as '16GiB' or in bytes; None: as the accelerator has.
+        device_memory: memory of a device, as '16GiB' or in bytes; None: that of the accelerator.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, where the model does not say it:
-            `GPipeLayer.Params()` and a `GPipeLayer` of layers.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, if the model does not say it, as
+            `GPipeLayer.Params()` and a `GPipeLayer` of layers do not.
         num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the optimizer of the
             experiment or of `compile`, otherwise Adam's 2.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'step_time';

@@ -43,7 +43,7 @@ class Prediction(inference.TrainedTask):
 
         Args:
             files: path of a file or a folder, or a glob pattern.
-            output: path of the file of lines, which is replaced, in a folder that is made; None: they are printed.
+            output: path of the file to write or replace; its folder is created if needed; None: print the lines.
             path: checkpoint; None: the newest.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a training run shows: a bar or plain lines, curves for TensorBoard, and skipped records.
+"""The output of a training run: a bar or plain lines, curves for TensorBoard, and skipped records.
 
 In a terminal one line is updated. Elsewhere a line is printed at intervals, without the shares of time::
 
@@ -143,7 +143,7 @@ class Progress:
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
-        """Show the state at a step; the last `done_steps` took some seconds, and `shares` are `TimeSpent`'s."""
+        """Show the state at a step; the last `done_steps` took `seconds`, and `shares` are `TimeSpent`'s."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])

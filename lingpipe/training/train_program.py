@@ -112,7 +112,7 @@ class TrainProgram:
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Return the number of examples seen before a step, also if batches had another size, and keep it."""
+        """Return the number of examples seen before a step, even if batches had another size, and record it."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
@@ -130,12 +130,12 @@ class TrainProgram:
             yield
 
     def _awaited_batch(self, seeks: bool) -> int | None:
-        """Return a number if a step waits for a batch, and for this one the input has to seek its position, or not."""
+        """Return a number if a step waits for a batch for which the input has to seek (or not, by `seeks`)."""
         awaited = self.awaited_batch()
         return awaited if awaited is not None and seeks == (self._has_seen and awaited == 1) else None
 
     def awaited_batch(self) -> int | None:
-        """Return the number of the wait for a batch in which `run` is; None while it computes, or outside of it."""
+        """Return the number of the current wait of `run` for a batch; None while it computes, or outside of it."""
         awaited = int(self._awaited)
         return awaited if awaited % 2 else None
 

@@ -187,7 +187,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _saving_before_errors(self) -> Iterator[None]:
-        """Save the steps that are done before an error between two steps, as of an evaluation, ends the run."""
+        """Save the steps that are done before an error between two steps, such as in an evaluation, ends the run."""
         try:
             yield
         except Exception as error:
@@ -358,7 +358,7 @@ class Trainer:
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _evaluate_between_steps(self) -> None:
-        """Evaluate what choices are made by: only Dev, if there is one."""
+        """Evaluate the inputs by which choices are made: only Dev, if there is one."""
         inputs = self._evaluation_inputs
         with self._time.of(progress.EVALUATION):
             self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
@@ -394,7 +394,7 @@ class Trainer:
             + 'Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _where_to_resume(self, step: int) -> str:
-        """Say which checkpoint a run resumes from; that with the weights of this loss would lead to it again."""
+        """Say which checkpoint a run resumes from; one with the weights of this loss would lead to this loss again."""
         paths = checkpoints.complete(self._logdir.train)
         if not paths:
             return 'There is no checkpoint yet. '
@@ -430,7 +430,7 @@ class Trainer:
                     evaluation.batches_of(data, self._params.train, self._wait_for_batch(self._program.position)),
                     self.interrupted, decode, self._dog.beat)
             if metrics is None:
-                return {}  # interrupted: the checkpoint comes first
+                return {}  # interrupted: the checkpoint is written first
             results[name] = metrics
             with self._waiting_for(f'curves of {self._logdir.evaluation(name)} to be written'):
                 self._evaluation_curves[name].scalars(self._step, metrics)

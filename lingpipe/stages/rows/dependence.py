@@ -1,6 +1,6 @@
 """How the results of a function depend on the rows of a batch, followed through the operations of its graph.
 
-Only what is proven counts: an operation without a rule mixes the rows.
+Only what is proven counts: an operation without a rule counts as mixing the rows.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Value:
 
 
 class Results(NamedTuple):
-    """What `of_function` finds."""
+    """The findings of `of_function`."""
 
     values: list[Value]
     graph: Any  # of one of the two traces
@@ -69,7 +69,7 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
 def of_function(function: Callable, *arguments: Any) -> Results:
     """Find how the results of a function depend on the rows of its arguments.
 
-    It is traced for two batch sizes. A number that differs between the two traces depends on the number of rows.
+    The function is traced for two batch sizes. A number that differs between the traces depends on the number of rows.
 
     Args:
         function: function of nests of tensors, which returns a nest of tensors.
@@ -90,7 +90,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     Args:
         operations: of the trace with `NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `NUM_ROWS[1]` rows.
-        given: dictionary from references of tensors to what is known of them.
+        given: dictionary from references of tensors to their known `Dependence`.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
@@ -127,7 +127,7 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
 
 
 def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return the dependence of a result that depends on the number of rows at most."""
+    """Return the dependence of a result that depends at most on the number of rows."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
         return MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else CONSTANT
@@ -160,13 +160,13 @@ _ARE_SUMS = {MEAN: False, CONSTANT: False, TOTAL: True}
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
              other: tf.Graph) -> list[bool | None]:
-    """Return, for each loss, whether it is a sum over the rows, a mean (False), or neither for certain (None).
+    """Return, for each loss, whether it is a sum over the rows (True) or a mean (False); None: not certain.
 
-    Operations of layers that have no rule count as row by row, as all layers do in a pipeline.
+    Operations of layers without a rule count as row by row, as all layers of a pipeline do.
 
     Args:
         losses: scalars of the graph of a stage that was traced with `forms.NUM_ROWS[0]` rows.
-        inputs: pairs of the stage's inputs, there and in the other trace.
+        inputs: pairs of an input of the stage, in this trace and in the other.
         constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
         other: graph of the trace with `forms.NUM_ROWS[1]` rows.
     """

@@ -1,4 +1,4 @@
-"""What is known of how a tensor depends on the rows of a batch, and an operation in two traces."""
+"""Known dependence of a tensor on the rows of a batch, and an operation in two traces."""
 
 import enum
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ NUM_ROWS = (5, 7)  # of the two traces that are compared; primes, so that no oth
 
 
 class Form(enum.Enum):
-    """What is known of a tensor."""
+    """The form in which a tensor depends on the rows."""
 
     CONSTANT = 'constant'
     ROWS = 'rows'
@@ -30,7 +30,7 @@ class Dependence(NamedTuple):
         MIXED       anything else                                              x - reduce_mean(x); max(x)
 
     Attributes:
-        power: of the number of rows.
+        power: exponent of the number of rows.
         axis: for ROWS, the dimension that counts the rows. Each row may have several places there, one after the other,
             as in the result of `reshape(x, [-1, 3])`.
     """

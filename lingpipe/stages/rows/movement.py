@@ -75,7 +75,7 @@ def _sliced(node: Node) -> Dependence:
 
 
 def _axis_after_strides(node: Node) -> int | None:
-    """Return the dimension of the rows in the result of x[a:b:c, ...]; None if they are reversed or one is taken."""
+    """Return the dimension of the rows in the result of x[a:b:c, ...]; None if rows are reversed or one is taken."""
     strides, axis = node.value(3), node.given[0].axis
     if strides is None:
         return None

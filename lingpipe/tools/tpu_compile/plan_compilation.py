@@ -34,7 +34,7 @@ class CompiledDevice(NamedTuple):
     temporaries: int  # other memory of its program
     limit: int  # memory that the compiler lets programs use
     moment: str  # the call, such as '0B3 backward'
-    refused: bool  # whether the compiler found that a single program does not fit
+    refused: bool  # whether the compiler found that one program alone does not fit
     # for each function, the pair of the name of its first call, such as '0F0 forward', and its `CompiledProgram`, or
     # `OutOfTpuMemory`
     programs: list
@@ -52,10 +52,10 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of a step for a TPU, to get the memory that its devices need; equal functions once.
+    """Compile every function of a step for a TPU, to get its devices' memory needs; equal functions are compiled once.
 
     Raises:
-        TpuCompileError: the compiler refused a program for another reason than memory.
+        TpuCompileError: the compiler refused a program for a reason other than memory.
     """
     programs = _programs(step.calls, compiler, topology, fast)
     sizes = _sizes(step.calls, programs)
@@ -185,7 +185,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     """Compile the programs of the devices of a plan, without allocating anything.
 
     With tpu_route='spmd' this is one program for all devices, otherwise the functions of each. 'auto' takes the route
-    of a training run on a system of that topology. The one program is that of a single replica, with the whole batch.
+    of a training run on a system of that topology. The SPMD program is that of a single replica, with the whole batch.
 
     Args:
         topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
@@ -247,8 +247,8 @@ def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, 
 def _twins(plan):
     """Return for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
 
-    Only with gpipe, a device does the same in every position. The first stage needs no gradient of its inputs, and the
-    last one has the loss.
+    Only with gpipe does a device do the same in every position. The first stage needs no gradient of its inputs, and
+    the last one has the loss.
     """
     source, stages = plan.setting.stack.source, range(len(plan.ends))
     if plan.schedule.name != 'gpipe' or source.model is not None:

@@ -31,8 +31,8 @@ def lower(function: Callable, *specs: Any) -> str:
         *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
 
     Returns:
-        The program as text, without name and source lines and with functions numbered, so that equal programs are equal
-        texts.
+        The program as text: without its name and source lines, and with numbered functions, so that equal programs are
+        equal texts.
 
     Raises:
         ValueError: a dimension is unknown.
@@ -96,7 +96,7 @@ def entry_sizes(text: str) -> tuple:
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: the text lacks the layout of its arguments.
     """
     _, _, layout = text.split('\n', 1)[0].partition('entry_computation_layout={(')
     arguments, arrow, rest = layout.partition(')->')

@@ -52,7 +52,7 @@ def check(topology: str, num_devices: int = 1) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is not known, or a pipeline would find no room in it.
+    """Raise ValueError if a topology is not known, or has no room for a pipeline.
 
     Args:
         num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.

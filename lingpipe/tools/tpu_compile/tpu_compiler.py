@@ -119,11 +119,11 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Return `(x, y, z, core of the chip)` of each replica of a program, host by host, with one on every device.
+        """Return `(x, y, z, core of the chip)` of each replica, host by host, of a program with one replica per device.
 
         Raises:
             ValueError: the topology is unknown.
-            TpuCompileError: the compiler does not support it, died or took too long.
+            TpuCompileError: the compiler does not support the topology, died or took too long.
         """
         topologies.check(topology)
         answer = self._ask('coordinates', {'topology': topology})
@@ -132,7 +132,7 @@ class TpuCompiler:
         return [tuple(each) for each in answer['coordinates']]
 
     def _answer(self, request):
-        """Return an answer from a file; without one, that of the compiler, which is kept if it is of use again."""
+        """Return the cached answer; without one, ask the compiler, and cache its answer if it is of use again."""
         if self._cache_dir is None:
             return self._ask('compile', request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
@@ -160,7 +160,7 @@ class TpuCompiler:
 def compile_program(program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
                     timeout_seconds: int = 600, fast: bool = False,
                     cache_dir: str | None = None) -> CompiledProgram:
-    """Compile one program as `TpuCompiler` does, which starts its process only once for several programs."""
+    """Compile one program; for several, use `TpuCompiler`, which starts its process only once."""
     with TpuCompiler(cache_dir, timeout_seconds) as compiler:
         return compiler.compile(program, topology, num_devices, spmd, fast)
 
