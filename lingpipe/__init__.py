@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # so that editors complete names and show arguments
     from lingpipe.tools.model_trace import trace
     from lingpipe.training.planning import plan
 
-os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # though keras.json may name another one
+os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # even if keras.json names another
 
 __version__ = '0.1.0'
 
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
 
 @wrapt.when_imported('keras')
 def _register_saved_classes(keras=None):
-    """Register pipelines with `keras.saving.load_model`, unless it is a module of LingPipe that imports Keras."""
+    """Register pipelines with `keras.saving.load_model`, unless a module of LingPipe is importing Keras."""
     del keras
     ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
     if not any(getattr(module.__spec__, '_initializing', False) for module in ours):

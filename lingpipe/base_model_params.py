@@ -7,7 +7,7 @@ _DATASETS = ('Train', 'Dev', 'Test')
 
 
 class SingleTaskModelParams:
-    """One experiment. A subclass defines `Train()` and `Task()`, and `Dev()` and `Test()` if it has such data.
+    """One experiment. A subclass defines `Train()` and `Task()`, and optionally `Dev()` and `Test()`.
 
     A variant of an experiment is a subclass of it that overrides class constants or methods:
 
@@ -74,7 +74,7 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Return which of 'Train', 'Dev' and 'Test' this experiment defines; `Test = None` undefines it."""
+        """Return which of 'Train', 'Dev' and 'Test' this experiment defines; `Test = None` removes an inherited one."""
         return [name for name in _DATASETS
                 if getattr(type(self), name) not in (None, getattr(SingleTaskModelParams, name))]
 

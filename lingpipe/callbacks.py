@@ -1,4 +1,4 @@
-"""Keras callbacks for `PipelineModel.fit`: the trace of a step and a page about the run, as the command has them."""
+"""Keras callbacks for `PipelineModel.fit`: a step's trace and a page about the run, as `lingpipe` writes them."""
 
 import datetime
 import os
@@ -34,7 +34,7 @@ class Trace(keras.callbacks.Callback):
         self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Trace the model, which does not change it; what cannot be traced is refused before the first step."""
+        """Trace the model without changing it; refuse, before the first step, a model that cannot be traced."""
         traced = model_trace.trace(self.model, *self._batch, num_steps=self._num_steps)
         traced.write(self._folder)
         print(traced, flush=True)
@@ -45,7 +45,7 @@ class Report(keras.callbacks.Callback):
 
     Args:
         path: path of the page, which is replaced.
-        x: nest of tensors `[batch, ...]`, one batch to trace and to plan for; None: the page shows neither.
+        x: nest of tensors `[batch, ...]`, one batch, for the timeline and the memory; None: the page has neither.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
     """
@@ -55,12 +55,12 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the folder of the page, so that no epoch is trained for one that cannot be written."""
+        """Make the folder of the page, so that no epoch is trained for a page that cannot be written."""
         tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
         self._started, self._curves = time.time(), {}
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Record losses and metrics, each of validation beside the same of training."""
+        """Record losses and metrics, each validation value beside its training value."""
         for name, value in (logs or {}).items():
             by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
             by_run.setdefault('validation' if name.startswith(_VALIDATION) else 'training', []).append(
@@ -102,7 +102,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(trace)
 
     def _of_batch(self, parts):
-        """Return the parts of a section that needs a batch, or why it has none: training is over, and counts."""
+        """Return the parts of a section that needs a batch, or why it has none: after training, nothing may fail."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

@@ -1,6 +1,6 @@
 """What this machine has, what LingPipe would use of it, and what is wrong: `lingpipe doctor`.
 
-TensorFlow is asked in a process of its own, since importing a build that does not suit the machine can hang or abort::
+TensorFlow is queried in its own process, since importing a build that does not suit the machine can hang or abort::
 
     this machine's files ─────────────────────┐
     installed packages ───────────────────────┼─> Machine ─> table, sentences about what is wrong
@@ -27,7 +27,7 @@ from lingpipe import host_processor, text_tables
 # The releases that the test suite passes on; `.ci/test_versions` runs it on the first and on the last.
 TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
 KERAS_VERSIONS = ((3, 15), (3, 15))
-# tensorflow-tpu 2.20.0 was imported with each of them; newer ones abort it.
+# tensorflow-tpu 2.20.0 was imported with all releases in this range; newer ones make it abort.
 LIBTPU_FOR_TENSORFLOW = ((0, 0, 17), (0, 0, 30))
 # The oldest driver for each major version of CUDA that TensorFlow was built for: NVIDIA, "CUDA Compatibility", page
 # "Minor Version Compatibility", table 1, and the release notes of CUDA Toolkit 12, table "Minimum Required Driver
@@ -43,18 +43,18 @@ _GIB = 2**30
 
 
 class Machine(NamedTuple):
-    """What was found."""
+    """The findings about a machine."""
 
     system: str  # operating system and kind of processor, such as 'linux x86_64'
     processor: str  # its name
     instructions: Sequence[str]  # its instruction sets that matter to TensorFlow, of 'avx2', 'avx512f' and 'amx_bf16'
     num_cores: int  # cores that this process may use
     memory: int  # bytes of the machine's memory
-    packages: dict[str, str]  # dictionary from the name of a package to its version, where it is installed
+    packages: dict[str, str]  # dictionary from the name of each installed package to its version
     nvidia_driver: str | None  # version of NVIDIA's driver, None without one
     tpu_files: Sequence[str]  # names of the device files of TPUs
-    # what TensorFlow said of itself, by 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and 'tpus'; only
-    # 'error' where it could not be asked
+    # what TensorFlow reported: 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and 'tpus'; only 'error' if it
+    # could not be queried
     tensorflow: dict[str, Any]
 
 
@@ -170,7 +170,7 @@ def _accelerator_problems(machine):
 
 
 def _oldest_driver(cuda):
-    """Return the numbers of the oldest driver for a version of CUDA; of no CUDA and of unknown ones, any will do."""
+    """Return the numbers of the oldest driver for a version of CUDA; () if there is no CUDA, or it is unknown."""
     numbers = _numbers(cuda or '')
     return NVIDIA_DRIVERS.get(numbers[0], ()) if numbers else ()
 
@@ -200,7 +200,7 @@ def _rows(machine):
 
 
 def _how_to_compile(packages):
-    """The compiler's packages bring a second TensorFlow, and a libtpu that makes the build for TPUs abort."""
+    """Return how to get the compiler, whose packages bring a second TensorFlow and a libtpu that aborts TPU builds."""
     if 'tensorflow-tpu' in packages:
         return 'none, since it does not go with tensorflow-tpu; compile on another machine or in another environment'
     return "none; pip install -e '.[tpu-compile]' brings it"

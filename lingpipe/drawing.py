@@ -1,7 +1,7 @@
 """Pictures by matplotlib: blocks on rows, such as the actions of devices, and curves over steps.
 
 No figure passes through pyplot, which would keep it and could open a window. Importing this module takes a while, so
-only what draws imports it.
+only modules that draw import it.
 """
 
 import io
@@ -13,13 +13,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-# Names come from users: a dollar sign is no formula. With the salt, equal figures are equal texts.
+# Names come from users: a dollar sign begins no formula. With the salt, equal figures give equal files.
 _STYLE = {'font.size': 9, 'axes.titlesize': 10, 'text.parse_math': False, 'svg.fonttype': 'none',
           'svg.hashsalt': 'lingpipe', 'axes.spines.top': False, 'axes.spines.right': False}
-_WIDTH, _ROW, _AROUND = 11.0, 0.3, 0.75  # inches: of a picture, of a row, of what is above and below the rows
-_MOST_HEIGHT = 20.0  # inches of the rows of a panel; those of a thousand devices are thinner
+_WIDTH, _ROW, _AROUND = 11.0, 0.3, 0.75  # inches: width of a picture, height of a row and of the space around rows
+_MOST_HEIGHT = 20.0  # inches for the rows of a panel; a thousand rows are thinner
 _LETTER = 4.6  # points
-_MOST_PATHS = 2000  # more blocks have no labels, and are pixels inside an SVG file
+_MOST_PATHS = 2000  # above this number, blocks have no labels and are pixels in an SVG file
 _MOST_NAMES, _MOST_MARKED = 64, 40
 
 
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A panel: named rows, and their blocks, of which later ones cover earlier ones."""
+    """A panel: named rows and their blocks; later blocks cover earlier ones."""
 
     title: str
     names: list[str]
@@ -106,12 +106,12 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file, of 1,210 pixels in width for `rows`."""
+    """Return a figure as the bytes of a PNG file, 1,210 pixels wide for `rows`."""
     return _saved(figure, 'png')
 
 
 def svg(figure: Figure) -> bytes:
-    """Return a figure as the bytes of an SVG file, in which texts are texts; equal figures give equal bytes."""
+    """Return a figure as the bytes of an SVG file, in which text stays text; equal figures give equal bytes."""
     return _saved(figure, 'svg', metadata={'Date': None})
 
 

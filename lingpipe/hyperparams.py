@@ -23,7 +23,7 @@ _SEE_ALL = 'print(params)'
 
 def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | None = None,
                  ignore_unknown_keys: bool = False) -> 'Params':
-    """Copy the fields of one Params to another, and return it; its `cls` stays, so it instantiates its own class.
+    """Copy the fields of `from_p` to `to_p`, and return `to_p`; its `cls` stays, so it instantiates its own class.
 
     Args:
         skip: a name or a list of names not to copy, or None.
@@ -153,7 +153,7 @@ class Params:
         """Set fields, and return self; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
 
         Raises:
-            AttributeError: a name is not that of a field.
+            AttributeError: there is no such field.
         """
         self._CheckMutable()
         for name, value in kwargs.items():
@@ -173,7 +173,7 @@ class Params:
         """Remove fields, each given by its path, and return self.
 
         Raises:
-            AttributeError: a name is not that of a field.
+            AttributeError: there is no such field.
         """
         self._CheckMutable()
         for name in names:
@@ -218,9 +218,9 @@ class Params:
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
 
-        A value is written as in Python, and None as `NoneType`. A class or function is `type/module/Name`, and a
-        `tf.DType` is its name. A value of any other class, such as a lock, is the name of its type; reading that does
-        not change the value.
+        A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`, and a
+        `tf.DType` its name. A value of any other class, such as a lock, becomes the name of its type; reading that
+        does not change the value.
 
         Args:
             include_types: whether to return (text, {path: name of the type}) instead.
@@ -257,7 +257,7 @@ class Params:
             type_overrides: {path: name of the type of the value}, as ToText returns.
 
         Raises:
-            AttributeError: a path is not that of a field.
+            AttributeError: there is no such field.
             IndexError: a list has no such element.
             ValueError: a line is not `path : value`, or a value cannot be read.
         """
@@ -310,11 +310,11 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Set fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`; return `params`.
 
-    The format is that of FromText (`;` ends an entry like a newline, and `=` may replace `:`), but an unknown word is a
-    string.
+    The format is that of FromText (`;` ends an entry as a newline does, and `=` may replace `:`), but an unknown word
+    is read as a string.
 
     Raises:
-        AttributeError: a path is not that of a field.
+        AttributeError: there is no such field.
         IndexError: a list has no such element.
         ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
     """

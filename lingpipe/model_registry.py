@@ -1,6 +1,6 @@
 """The registry of experiments: from a name such as `params.amoebanet.AmoebaNetD` to its class and Params.
 
-A class registers itself when its module is imported, and its module is imported when its name is first asked for:
+A class registers itself when its module is imported, which happens when the class is first requested by name:
 
     @model_registry.RegisterSingleTaskModel
     class AmoebaNetD(base_model_params.SingleTaskModelParams):
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
 
 
 def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
-    """Class decorator: makes a SingleTaskModelParams known by its module and name.
+    """Register a SingleTaskModelParams under its module and name; a class decorator.
 
     Raises:
         TypeError: `cls` is not a subclass of SingleTaskModelParams.
@@ -47,7 +47,7 @@ def _key(cls):
 
 
 def _module_name(name):
-    """Return a module's name; if a file is run as a module, the name of the file."""
+    """Return a module's name; for `__main__`, the name under which the module or file was run."""
     module = sys.modules.get(name)
     if name != '__main__' or not getattr(module, '__file__', None):
         return name
@@ -97,7 +97,7 @@ def _import_longest_prefix(name):
         except SyntaxError as error:
             if error.filename is not None:
                 raise
-            path = importlib.util.find_spec(prefix).origin  # Python does not name it
+            path = importlib.util.find_spec(prefix).origin  # Python does not name the file
             raise ValueError(f'{path} is not a text ({error}). Write it again, or choose another --model.') from error
         except SystemExit as error:
             raise ImportError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '

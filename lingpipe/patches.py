@@ -1,4 +1,4 @@
-"""Every place where LingPipe changes what TensorFlow, Keras or Python does: why, and what would make it unnecessary."""
+"""Every change to what TensorFlow, Keras or Python does: its reason, and what would make it unnecessary."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ _context_of_tensorflow = function_context.make_function_context
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
     """Call `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
 
-    Stages run on tensors instead of variables, for which such functions hand out no gradients: this must be refused.
+    Stages run on tensors instead of variables. Such a function gives captured tensors no gradients: refuse it.
     Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient; TensorFlow 2.21 does not.
     """
     decorator = custom_gradient._graph_mode_decorator
@@ -46,7 +46,7 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
 def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
     """Call `record(norm, inputs, mask, mean, variance)` for the moments that batch norms compute in the `with` block.
 
-    Moving averages change once a batch, by the moments of all micro-batches. Unnecessary once a
+    Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a
     `keras.layers.BatchNormalization` returns its moments; Keras 3.15 has a private method for them.
     """
     keras_call = keras.layers.BatchNormalization.call.__code__
@@ -68,7 +68,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 @contextlib.contextmanager
 def creating_outside_functions() -> Iterator[None]:
-    """Create variables in the `with` block as outside functions that are being traced.
+    """Create variables in the `with` block as if no function were being traced.
 
     A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
     Unnecessary once `tf.init_scope` leaves the function's variable creator too; in TensorFlow 2.21 it stays.
@@ -86,7 +86,7 @@ def creating_outside_functions() -> Iterator[None]:
 def forget_traces() -> None:
     """Make every `tf.function` of this process trace again when it is called next, because variables have moved.
 
-    A trace reads each variable where it was, and TensorFlow looks traces up by types of arguments and by a context. So
+    A trace reads each variable at its old place, and TensorFlow looks traces up by argument types and by a context. So
     the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
     variables can be moved, and Keras's scopes are a part of the context.
     """
@@ -95,7 +95,7 @@ def forget_traces() -> None:
 
 def _context(placement: object | None, scope_type: Any = None) -> Any:
     made, scope = _context_of_tensorflow(scope_type), stateless_scope.get_stateless_scope()
-    # An old value lives as long as a trace reads it, so no id comes again.
+    # An old value lives as long as a trace reads it, so no id is reused.
     values = None if scope is None else (weakref.ref(scope), tuple(map(id, scope.state_mapping.values())))
     return made._replace(context=(made.context, placement, values))
 
@@ -104,7 +104,7 @@ function_context.make_function_context = functools.partial(_context, None)
 
 
 def never_destroyed(coordinator: Any) -> Any:
-    """Return a `tf.distribute.coordinator.ClusterCoordinator`, which Python does not destroy at exit.
+    """Keep Python from destroying a `tf.distribute.coordinator.ClusterCoordinator` at exit, and return it.
 
     Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without waiting.
     """

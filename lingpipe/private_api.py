@@ -28,7 +28,7 @@ from keras.src.optimizers import base_optimizer
 # seed_generator: the generator of keras.random functions without a seed; its numbers must depend on the micro-batch.
 from keras.src.random import seed_generator
 
-# tracking: setting an attribute of a model that is not a part of it.
+# tracking: setting an attribute of a model that Keras does not track as a part of it.
 from keras.src.utils import tracking
 
 # xla: XLA's operations without a public name in TensorFlow, such as the barrier that keeps a recomputation.
@@ -38,7 +38,7 @@ from tensorflow.compiler.tf2xla.python import xla
 # tensors with tangents of forward mode.
 from tensorflow.python import pywrap_tfe
 
-# ag_ctx: translating only the layers of users by AutoGraph.
+# ag_ctx: converting only users' layers by AutoGraph.
 from tensorflow.python.autograph.core import ag_ctx
 
 # xla_sharding: annotations for XLA's partitioner; public names cover DTensor only.
@@ -50,7 +50,7 @@ from tensorflow.python.distribute import values as distributed_values
 # eager_context: changing the workers of a cluster that this process is connected to.
 from tensorflow.python.eager import context as eager_context
 
-# record: refusing gradients beyond first order, of tapes too.
+# record: refusing gradients beyond first order, also by gradient tapes.
 from tensorflow.python.eager import record
 
 # function_context: tracing functions again whose variables have moved.
@@ -64,7 +64,7 @@ from tensorflow.python.saved_model import save_context
 
 
 def keras_hub_presets() -> Any:
-    """Return KerasHub's module of presets: reading weights into an existing model whose variables are placed.
+    """Return KerasHub's module of presets, which reads weights into an existing model whose variables are placed.
 
     It is imported only if a KerasHub model is used, so KerasHub need not be installed.
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format columns side by side: text to the left; numbers, with thousands separators, to the right."""
+    """Format rows as columns: text aligned left; numbers aligned right, with thousands separators."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     right = _is_right(header, rows)

@@ -205,9 +205,9 @@ class AmoebaNetDCifar10(_Published):
 class AmoebaNetBCifar10(AmoebaNetB18x512):
     """AmoebaNet-B(18, 512) of ImageNet, fine-tuned for CIFAR-10 at 480 pixels: 99.0 % in GPipe's paper.
 
-    All weights but those of the two softmax layers come from a training run of `AmoebaNetB18x512`, and its
-    hyperparameters are used (arXiv 1811.06965, section 4). Train that first, with --logdir=logs/amoebanet_b, or name
-    its checkpoint in `train.init_from_checkpoint_rules`.
+    All weights except the two softmax layers' come from a training run of `AmoebaNetB18x512`, whose hyperparameters
+    are used (arXiv 1811.06965, section 4). Train that model first, with --logdir=logs/amoebanet_b, or name its
+    checkpoint in `train.init_from_checkpoint_rules`.
     """
 
     START = 'logs/amoebanet_b/train/ckpt-1000912'

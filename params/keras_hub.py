@@ -15,7 +15,7 @@ from lingpipe.models import keras_task, language_model
 
 
 class _SmallHubModel(base_model_params.SingleTaskModelParams):
-    """What all of these models have in common: two partitions, and a training run of minutes with warm-up and decay."""
+    """The common part of these models: two partitions, and a training run of minutes with warm-up and decay."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
@@ -83,7 +83,7 @@ class PydocGPTNeoX(_SmallHubModel):
 class PydocGPTNeoXLora(PydocGPTNeoX):
     """The same model, fine-tuned with LoRA of rank 4: the weights of a training run of `PydocGPTNeoX` are frozen.
 
-    Train that first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
+    Train `PydocGPTNeoX` first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
     """
 
     START = 'logs/keras_hub/train/ckpt-1000'

@@ -51,11 +51,11 @@ class ResNet50Digits(base_model_params.SingleTaskModelParams):
 
 
 class _ImageNet(base_model_params.SingleTaskModelParams):
-    """What all training runs on ImageNet have in common: the network, its precision and its input.
+    """The common part of all training runs on ImageNet: the network, its precision and its input.
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
     gradients and the optimizer are float32. Batch norm normalises over a micro-batch; replicas that share statistics
-    normalise over all of theirs together.
+    normalise over one micro-batch of each, together.
     """
 
     NUM_TRAINING_EXAMPLES = 1_281_167
@@ -82,7 +82,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
         return self.NUM_TRAINING_EXAMPLES / self.BATCH_SIZE
 
     def _MaxSteps(self):
-        """The released configurations train for 91 epochs."""
+        """Return the steps of 91 epochs, as in the released configurations."""
         return math.ceil(91 * self._StepsPerEpoch())
 
     def _SetTraining(self, train):
@@ -103,7 +103,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
 
 
 class _Sgd(_ImageNet):
-    """Training as in the released configurations for up to 4,096 images: momentum, rate in proportion to the batch."""
+    """Training as in the released configurations for batches up to 4,096: momentum, rate in proportion to the batch."""
 
     LABEL_SMOOTHING = 0.0
     LEARNING_RATE_OF_BATCH_256 = 0.1
@@ -235,7 +235,7 @@ class ResNet50MLPerf32768Cores1024(ResNet50MLPerf32768):
 
 @model_registry.RegisterSingleTaskModel
 class ResNet50MLPerf32768Cores2048(ResNet50MLPerf32768):
-    """A replica on each of 2,048 cores, 16 images a core; batch norm normalises over the 128 of eight cores."""
+    """A replica on each of 2,048 cores, 16 images a core; batch norm normalises over the 128 images of eight cores."""
 
     NUM_REPLICAS = 2048
     MICRO_BATCH_SIZE = 16

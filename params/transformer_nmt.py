@@ -52,9 +52,9 @@ class SpokenNumbers(base_model_params.SingleTaskModelParams):
 class _Published(base_model_params.SingleTaskModelParams):
     """T(L, H, A) of GPipe (arXiv 1811.06965, section 5): L layers on either side, H hidden units, A heads.
 
-    The paper's own text, 25 billion pairs in 103 languages, is not public: this reads German and English. It gives
-    sizes and partitions; that heads have size 64 follows from its parameter counts. The optimizer and its 4,000 warm-up
-    steps are those of arXiv 1706.03762, section 5.3. The cosine decay after them and the threshold of the logits are
+    The paper's own text, 25 billion pairs in 103 languages, is not public: this model reads German and English. The
+    paper gives sizes and partitions; its parameter counts imply heads of size 64. The optimizer and its 4,000 warm-up
+    steps are from arXiv 1706.03762, section 5.3. The cosine decay after them and the threshold of the logits are
     ours.
     """
 

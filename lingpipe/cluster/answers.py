@@ -1,6 +1,6 @@
-"""Whether this process can listen at its port, which other processes of a cluster answer, and waits for both.
+"""Checks and waits: whether this process can listen at its port, and whether its peers answer.
 
-TensorFlow itself would wait for a missing process without end, without its name, and deaf to signals.
+TensorFlow itself would wait forever for a missing process, without naming it, and ignore signals.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from absl import logging
 
 from lingpipe.cluster import cluster_config, waits
 
-SECONDS_TO_WAIT = 300  # for other processes, and for a port that one of an earlier run still holds
+SECONDS_TO_WAIT = 300  # for peers, and for a port that a process of an earlier run still holds
 SECONDS_BETWEEN_TRIES = .2
 _SECONDS_TO_CONNECT, _SECONDS_TO_ANSWER = 1, 5
 _MOST_CALLERS = 4096
@@ -32,12 +32,12 @@ def is_open(address: str) -> bool:
 
 
 def check_port(config: cluster_config.ClusterConfig) -> None:
-    """Wait until a server can listen, as `listening`; TensorFlow only says 'Could not start gRPC server'."""
+    """Wait until a server can listen, as `listening` does; TensorFlow only reports 'Could not start gRPC server'."""
     listening(config).close()
 
 
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Return a socket that listens at the port of this process, on all networks; a warning names a port that is taken.
+    """Return a socket that listens at the port of this process, on all networks; warn if the port is taken.
 
     Raises:
         RuntimeError: the port stays taken.
@@ -68,7 +68,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Ask all other processes whether they compute, all at once; return those that do not answer: 'worker:1'."""
+    """Ask all peers at once whether they compute; return the names of silent ones, such as 'worker:1'."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -107,7 +107,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
     Args:
         find_missing: function that returns the names of the workers that do not answer now.
-        is_enough: function of these names, and of the seconds waited so far.
+        is_enough: function of these names and the seconds waited so far; returns whether to stop waiting.
 
     Raises:
         ConnectionError: workers cannot be reached.
@@ -126,7 +126,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the scope in which TensorFlow connects this process to the others; the limit is `SECONDS_TO_WAIT`."""
+    """Return the scope in which TensorFlow connects this process to its peers, by default for `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: started again, the same command resumes
+TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command resumes when restarted
 START_AGAIN = 'Start the same command on all of them again: training resumes from its newest checkpoint.'
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # Slurm's --signal sends the last
 _SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only Linux has

@@ -28,7 +28,7 @@ _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 class ClusterConfig(NamedTuple):
     """The processes of a cluster, and which of them this one is."""
 
-    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, those that exist
+    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, if they exist
     task_type: str  # the job of this process
     task_index: int  # its number in that job, from 0
     left_out: frozenset[str] = frozenset()  # names of processes that are left out for now, such as 'worker:1'
@@ -43,12 +43,12 @@ class ClusterConfig(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The 'host:port' of this process for the others."""
+        """The 'host:port' at which peers reach this process."""
         return self.jobs[self.task_type][self.task_index]
 
     @property
     def task(self) -> str:
-        """This process in a word, such as 'worker:1'."""
+        """Name of this process, such as 'worker:1'."""
         return f'{self.task_type}:{self.task_index}'
 
     @property
@@ -57,7 +57,7 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Return the names of all processes of some jobs that take part, such as 'worker:1'."""
+        """Return the names, such as 'worker:1', of all processes of some jobs, except those left out."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
@@ -85,7 +85,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1'; None: that of the file, else that of TF_CONFIG, so that all
+        task: name of this process, such as 'worker:1'; None: the name in the file, else in TF_CONFIG, so that all
             machines can use the same file.
         mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
 
@@ -135,7 +135,7 @@ def _text_of(path, source):
 
 def _without_duplicates(pairs):
     names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):  # else the last one would count alone
+    if len(set(names)) < len(names):  # else only the last one would count
         raise ValueError(f'a name occurs twice in {_shown(names)}')
     return dict(pairs)
 

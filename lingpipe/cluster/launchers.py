@@ -1,4 +1,4 @@
-"""Which cluster a launcher has started: Slurm, a TPU slice or SageMaker; others, such as Kubeflow, set TF_CONFIG.
+"""The cluster that Slurm, a TPU slice or SageMaker has started; other launchers, such as Kubeflow, set TF_CONFIG.
 
 The processes are numbered by their launcher. Their jobs follow from --cluster and --ps::
 
@@ -13,7 +13,7 @@ With --tpu=slice one program, the coordinator, uses all hosts. It is a client of
                                       │
     host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
 
-Nothing here imports TensorFlow, because that reads some environment variables when it is imported.
+Nothing here imports TensorFlow, which reads some environment variables when it is imported.
 """
 
 import json
@@ -35,7 +35,7 @@ _SECONDS = 60
 
 
 class Launched(NamedTuple):
-    """A launcher by name, the 'host:port' of each process that it has started, and the number of this one."""
+    """The name of a launcher, the 'host:port' of each process that it has started, and the number of this process."""
 
     launcher: str
     addresses: list[str]
@@ -47,9 +47,9 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     """Return the cluster of this process.
 
     Args:
-        cluster_spec: 'auto': TF_CONFIG, else what the launcher says; or the path of a file in the form of TF_CONFIG.
+        cluster_spec: 'auto' (TF_CONFIG, else what the launcher says), or the path of a file in the form of TF_CONFIG.
         task: name of this process, such as 'worker:1', or None.
-        num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not say it.
+        num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not report it.
 
     Raises:
         ValueError: the cluster is missing or wrong.
@@ -112,7 +112,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
         raise ValueError(f'This process is in job {job} of Slurm, but in no step. Start it by srun: srun lingpipe '
                          'train ...')
     places = _places(environment, _host_names(environment['SLURM_STEP_NODELIST']))
-    # Two jobs on a node meet only if their numbers differ by a multiple of 220.
+    # Two jobs on a node share ports only if their numbers differ by a multiple of 220.
     first = _FIRST_PORT + int(job) % _NUM_RANGES * _PORTS_OF_A_JOB
     addresses = [f'{host}:{first + rank % _PORTS_OF_A_JOB}' for rank, host in enumerate(places)]
     step = f'{job}.{environment.get("SLURM_STEP_ID", "0")}'
@@ -120,7 +120,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _host_names(nodes):
-    """Return the list of hosts of Slurm's short form of it, such as 'n[1-3]'."""
+    """Return the list of hosts that Slurm's short form, such as 'n[1-3]', stands for."""
     command = ['scontrol', 'show', 'hostnames', nodes]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
@@ -171,13 +171,13 @@ def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
     """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
 
-    The port of the chief is the one after that of the first host. Servers connect to it to run Python code.
+    The chief's port is that of the first host plus 1. Servers connect to the chief to run Python code.
 
     Args:
         task: 'worker:0' for the server of host 0; None: as the environment says.
 
     Raises:
-        ValueError: a variable is missing or wrong, or the process is not one of this host.
+        ValueError: a variable is missing or wrong, or `task` is not the server of this host.
     """
     names = [name.strip() for name in environment.get(_HOSTNAMES, '').split(',') if name.strip()]
     index = environment.get(_INDEX, '')

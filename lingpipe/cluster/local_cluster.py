@@ -1,4 +1,4 @@
-r"""Starts a whole cluster on this machine, to try and test it.
+r"""Start a whole cluster on this machine, for trials and tests.
 
     lingpipe local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
@@ -57,7 +57,7 @@ class _Part:
         say(f'{self.name} is process {self.process.pid}')
 
     def has_just_ended(self):
-        """Return whether it has ended since the last call, and print how."""
+        """Return whether the process has ended since the last call, and print how."""
         if self.code is not None or self.process.poll() is None:
             return False
         self.code = self.process.returncode
@@ -66,7 +66,7 @@ class _Part:
         return True
 
     def has_failed(self):
-        """Return whether it ended by its own fault: it was not killed, and no other process was lost."""
+        """Return whether the process failed by itself: it was not killed, and no other process was lost."""
         return self.code is not None and self.code > 0 and self.code != child_process.TRY_AGAIN
 
     def _read(self):
@@ -75,7 +75,7 @@ class _Part:
 
 
 class LocalCluster:
-    """Processes of this machine; the first `num_leaders` end the cluster when all of these have ended."""
+    """Processes of this machine; the cluster ends when the first `num_leaders` of them have ended."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until the leaders end; return the exit code of the first that did not end well, or of one that failed."""
+        """Run until the leaders end or a process fails; return its exit code, else the leaders' first nonzero one."""
         for number in child_process.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, which need the others until they end; the third one kills the leaders."""
+        """Pass signals only to the leaders, which need their peers until they end; the third signal kills them."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -119,7 +119,7 @@ class LocalCluster:
             signal.signal(number, signal.SIG_IGN)
         for part in self._parts:
             part.process.terminate()
-            part.process.send_signal(signal.SIGCONT)  # one that was stopped hears nothing else
+            part.process.send_signal(signal.SIGCONT)  # a stopped process receives nothing else
         deadline = time.monotonic() + _SECONDS_TO_STOP
         for part in self._parts:
             try:

@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell all workers and servers to end with an exit code, for at most 5 seconds: some may no longer listen."""
+    """Tell all workers and servers to end with an exit code; wait at most 5 seconds: some may no longer listen."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
@@ -34,9 +34,9 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Call a function of the name of each server of a job that asks the chief to stop, from another thread.
+    """Call `heard`, in another thread, with the name of each server of a job that asks the chief to stop.
 
-    It replaces an earlier function.
+    `heard` replaces the function of an earlier call.
     """
     for name in config.tasks(job):
         address = config.address_of(name)
@@ -94,7 +94,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, and the queue of a word there: eager code does not share such queues."""
+    """Open a session at one server, and the queue named `word` there: eager code does not share such queues."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else it waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):

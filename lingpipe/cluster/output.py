@@ -1,4 +1,4 @@
-"""Output of a program that continues when nobody reads it, or when its disk is full."""
+"""Output that lets a program continue when nobody reads it, or when its disk is full."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def outlive_readers() -> None:
-    """Let this process continue when nobody takes its output: what it does for hours is written elsewhere."""
+    """Let this process continue when nobody reads its output: the results of hours are written elsewhere."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
     sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
 

@@ -26,18 +26,18 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
     """Lend the devices of this process to the cluster until training has ended, or a signal arrives.
 
-    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. Once the chief has
-    gone, after 25 seconds, or at a second signal, the process ends without that. With `is_replaceable`, and while
-    another worker serves, nobody is asked: training continues, and this process leaves after 25 seconds, when training
-    ends, or at a second signal. It exits at once, because TensorFlow has no other way to stop a server; the code is
-    that of the chief, and `child_process.TRY_AGAIN` without word from it. Unless `use_all_cores` is set, each CPU
-    device has one thread, as virtual devices do.
+    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. The process waits
+    for this at most 25 seconds, until the chief has gone, or until a second signal. With `is_replaceable`, and while
+    another worker serves, the chief is not asked: training continues, and this process leaves after 25 seconds, when
+    training ends, or at a second signal. It exits at once, because TensorFlow has no other way to stop a server. Its
+    exit code is the chief's, or `child_process.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
+    each CPU device has one thread, as virtual devices do.
 
     Args:
         config: `ClusterConfig`; its task is a worker or a parameter server.
         num_cpu_devices: into how many devices the CPU is split, one for each stage that the chief places here.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
-        is_replaceable: whether training continues without this process, over other workers.
+        is_replaceable: whether training continues without this process, on other workers.
 
     Raises:
         RuntimeError: the port stays taken.
@@ -77,7 +77,7 @@ def _after_signal(config, target, is_replaceable, events):
 
 
 def _has_others(config):
-    """Return whether another worker serves, over which training can continue."""
+    """Return whether another worker serves, on which training can continue."""
     others = [name for name in config.tasks('worker') if name != config.task]
     return any(answers.is_open(config.address_of(name)) for name in others)
 

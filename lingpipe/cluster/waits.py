@@ -1,4 +1,4 @@
-"""Waits with a name and a limit: warnings say what the process waits for; at the limit it ends with a message.
+"""Waits with a name and a limit: warnings say what is awaited; at the limit the process ends with a message.
 
 ::
 
@@ -27,7 +27,7 @@ _LONGEST_DELAY_OF_A_LOOK = 5.
 _URGENT_SECONDS = 5.
 _INPUT_AND_OUTPUT = '/proc/self/io'  # which only Linux has
 _LONGEST_IDLE_SECONDS = 3600.
-_SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # threads that only wait need a tenth of it in an hour
+_SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # waiting threads need a tenth of this in an hour
 _ONLY_IDLE_TIME = 'Only time without work counts.'
 
 
@@ -51,9 +51,9 @@ class Wait:
         seconds: the limit; 0: none, only warnings.
         setting: where the limit comes from, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
-        position: function that returns the progress of the work. Each change restarts the time. While it returns None,
+        position: function that returns the progress of the work. Each change restarts the clock. While it returns None,
             nothing waits. By default the whole scope is one wait.
-        work: function that returns what grows while the work is done, if slowly: the limit counts from its last change.
+        work: function whose result grows while work is done, however slowly: the limit counts from its last change.
         on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
         is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
         first_warning_seconds: when to warn first, but not later than after a quarter of the limit; None: after 30.
@@ -130,13 +130,13 @@ class Wait:
 
 def for_batch(source: str, seconds: float, position: Callable[[], Any],
               on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> Wait:
-    """Return the scope of waits for batches of an input, for `train.input_timeout_seconds`; the rest as in `Wait`."""
+    """Return the scope of waits for an input's batches, limited by `train.input_timeout_seconds`; see also `Wait`."""
     return Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                 on_timeout=on_timeout, is_urgent=is_urgent)
 
 
 def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
-    """Return the scope of the wait for the first batch of a resumed run, which may read again all that it has seen.
+    """Return the scope of the wait for a resumed run's first batch; the run may read again all that it has seen.
 
     Only time without any work counts, and with `train.input_timeout_seconds=0` there is no limit.
     """
@@ -161,17 +161,17 @@ def each_batch(batches: Callable[[], Iterable],
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the scope in which a checkpoint is 'written' or 'read'; the rest as in `for_files`."""
+    """Return the scope in which a checkpoint is 'written' or 'read'; other arguments as in `for_files`."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Return the scope of a wait for a file system that holds checkpoints, for `train.checkpoint_timeout_seconds`."""
+    """Return the scope of a wait for a checkpoint's file system, limited by `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
 def for_input(source: str) -> Wait:
-    """Return the scope in which an input is built. To prepare its data may take hours, but none without any work."""
+    """Return the scope in which an input is built. Preparing its data may take hours, but no hour without work."""
     return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
                 work=_work_of_process)
 

@@ -1,4 +1,4 @@
-"""Limits of the time of steps, at which a process ends."""
+"""Time limits of steps; a process ends at the limit."""
 
 import contextlib
 import math
@@ -11,14 +11,14 @@ _FIRST_CALL_FACTOR = 10
 
 
 class Watchdog:
-    """Limits the time of steps: nothing can interrupt one that waits for a lost worker, but its process can end.
+    """Limits the time of steps: nothing can interrupt a step that waits for a lost worker, but its process can end.
 
     The first call of a kind traces and compiles, so its limit is ten times as long.
 
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps', of which training needs all: one that gets a signal asks the chief to stop.
+        needed_job: 'worker' or 'ps' if training needs all of these; one that gets a signal asks the chief to stop.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 
@@ -30,7 +30,7 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Call a function of the reason, from another thread, when a needed server gets a signal."""
+        """Call `ask_to_stop` with the reason, in another thread, when a needed server gets a signal."""
         if self._config and self._needed_job:
             messages.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 

@@ -222,7 +222,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of the user's files that an error went through, 'my_model.py, line 7', or ''."""
+    """Return the innermost line of the user's files that an error went through, as 'my_model.py, line 7', or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'
@@ -230,7 +230,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _place_in_words(told: str) -> str:
-    """Return the same of a Python function inside a graph, whose error TensorFlow passes on as text."""
+    """Return the same for a Python function inside a graph, whose error TensorFlow passes on as text."""
     frames = re.findall(r'File "(.+)", line (\d+), in ', told.partition('Traceback (most recent call last)')[2])
     found = next(((file, int(line)) for file, line in reversed(frames) if _is_users(file)), None)
     return f'{found[0]}, line {found[1]}: {linecache.getline(*found).strip()}' if found else ''

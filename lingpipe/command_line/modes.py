@@ -21,13 +21,13 @@ class Command(NamedTuple):
     started: float  # `time.monotonic()` at the start of the program
 
     def trainer(self, placement: Any, dog: Any) -> Any:
-        """Return the `Trainer` on a `Placement`, whose waits a `Watchdog` limits."""
+        """Return the `Trainer` on a `Placement`; a `Watchdog` limits its waits."""
         from lingpipe.training import trainer
         return trainer.Trainer(self.params, self.datasets, self.given.logdir, placement, self.started, dog)
 
 
 def run(command: Command, placement: Any) -> int:
-    """Run the mode of --mode, with no placement if it uses no devices; return the exit code."""
+    """Run the mode of --mode; `placement` is None if the mode uses no devices. Return the exit code."""
     params, datasets, given, _ = command
     if given.dry_run:
         _dry_run(params, datasets, placement)
@@ -39,11 +39,11 @@ def run(command: Command, placement: Any) -> int:
 
 
 def _dry_run(params, datasets, placement):
-    """Do what comes before the first step, in a log directory of its own, and show the plan."""
+    """Do what precedes the first step, in a temporary log directory, and show the plan."""
     from lingpipe.training import logdir, planning, trackers, trainer
     with tempfile.TemporaryDirectory() as folder:
         trackers.validate(params.train.trackers)
-        trackers.Trackers(params.train.trackers, logdir.LogDir(folder))  # their libraries are there; none gets a run
+        trackers.Trackers(params.train.trackers, logdir.LogDir(folder))  # fails without their libraries; begins no run
         trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
     print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.')
 

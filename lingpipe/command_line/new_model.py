@@ -71,7 +71,7 @@ def write(words: Sequence[str]) -> str:
 
 
 def _check_is_new(module, first, path):
-    """Refuse a file that is there, that would hide an installed module, or that Python would not find."""
+    """Refuse a file that exists already, that would hide an installed module, or that Python would not find."""
     if path.exists():
         raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
     hiding = [path.with_suffix('') / '__init__.py', *(

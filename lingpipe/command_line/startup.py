@@ -25,12 +25,12 @@ _LOG_LINE = re.compile(
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _SECONDS_BETWEEN_SIGNS = 5
-# Keras imports them, if they are installed, for plots and wrappers that no command uses: a third of its time to import.
+# Keras imports these, if installed, for plots and wrappers that no command uses, in a third of its import time.
 _EXTRAS_OF_KERAS = ('matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent has closed: the next file would get the lines of TensorFlow instead."""
+    """Open standard streams that the parent has closed: otherwise the next file opened would get TensorFlow's lines."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)
@@ -55,8 +55,8 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
-        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines, of which the error tells
-            the cause too, and it warns that it traces a function at each save over several machines.
+        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines whose cause the error
+            reports too; and at each save over several machines, it warns that it traces a function.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -65,7 +65,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     if backend != 'tensorflow':
         from absl import app  # not before `open_missing`: it logs to the standard error of its import
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
-    # Imports and traces create millions of objects that stay; by default a collection follows each 700 of them.
+    # Imports and traces create millions of objects that stay; by default a collection follows every 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     with _not_installed(_EXTRAS_OF_KERAS):
         if _LEVEL in os.environ:
@@ -124,12 +124,12 @@ def _log_lines_held_back():
 
 
 def _unnamed_file():
-    """Return a file in memory, which Linux has: the disks of temporary files may be full, or cannot be written to."""
+    """Return a file in memory if possible, as on Linux: disks for temporary files may be full or read-only."""
     return open(os.memfd_create('log lines'), 'w+b') if hasattr(os, 'memfd_create') else tempfile.TemporaryFile()
 
 
 def show_life(path: str | None) -> None:
-    """Start a thread that touches a file, and notifies systemd where it listens (NOTIFY_SOCKET of sd_notify(3)).
+    """Start a thread that touches a file, and notifies systemd if NOTIFY_SOCKET is set (sd_notify(3)).
 
     It shows that the process runs, and is not stopped or blocked: for systemd's WatchdogSec, and for a livenessProbe of
     Kubernetes. Steps, inputs and checkpoints have limits of their own.
@@ -148,7 +148,7 @@ def show_life(path: str | None) -> None:
 def _show_life(file: pathlib.Path | None, address: str | None) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         while True:
-            with contextlib.suppress(OSError):  # a full disk, or systemd that starts again
+            with contextlib.suppress(OSError):  # the disk is full, or systemd restarts
                 if file:
                     file.touch()
                 if address:

@@ -24,7 +24,7 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 class Group:
     """The pipelines that train together, each with its own step; this base class is a single pipeline.
 
-    A step asks for `current()` once and hands the group to what sums over it; with one pipeline sums cost nothing.
+    A step calls `current()` once and passes the group to code that sums over it; with one pipeline, sums cost nothing.
     Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
@@ -55,7 +55,7 @@ class Group:
         """Combine the pipelines' states after a batch into one, for layers with state other than weights.
 
         Args:
-            aggregation: that of the Keras variable: 'mean', 'sum' of the changes, else the state of the first pipeline.
+            aggregation: the Keras variable's. 'mean'; 'sum': of the changes; any other: the first pipeline's state.
             before: the state before the step, the same everywhere.
             after: the state after this pipeline's share.
         """
@@ -93,9 +93,9 @@ def current() -> Group:
 class GradientSum:
     """Sums lists of tensors over replicas.
 
-    Every weight has an owner, which is its device. The owners of a stage's weights are its devices in all replicas.
-    Each method brings the sums of a weight to its owner; the chains of different owners run at the same time, so that
-    all links are busy::
+    Every weight has an owner, its device. The owners of a stage's weights are the stage's devices in all replicas. Each
+    method sends the sum of a weight to its owner; the chains of different owners run at the same time, so that all
+    links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
@@ -223,14 +223,14 @@ class Replica(NamedTuple):
     """The replica for which a layer computes."""
 
     num_replicas: int
-    stage: int  # what `new_stage` returned for the stage, whose devices in all replicas compute the sums
+    stage: int  # `new_stage`'s number for the stage whose devices in all replicas compute the sums
     index: tf.Tensor  # int64 scalar, the number of the replica
     micro_batch: tf.Tensor  # int64 scalar, the number of the micro-batch in the replica
     is_compiled: bool  # whether XLA compiles the stage; its programs cannot contain such sums
 
 
 def new_stage() -> int:
-    """Return a number for a stage of a pipeline that no other stage in this process has."""
+    """Return a number for a pipeline's stage, unique in this process."""
     return next(_stages)
 
 
@@ -261,11 +261,11 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, in its own
     forward action, and again in its backward action. All follow the same schedule, so no member waits forever. In a
-    program for all replicas, as on logical cores of a TPU, it is an all-reduce of that program.
+    program for all replicas, as on logical cores of a TPU, the sum is an all-reduce of that program.
 
     Args:
         tensor: float32 tensor of a known shape.
-        group_size: with fewer replicas all are one group.
+        group_size: number of replicas in a group; with fewer replicas, all form one group.
 
     Raises:
         ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica separately.

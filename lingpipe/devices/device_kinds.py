@@ -11,7 +11,7 @@ from lingpipe import hyperparams
 
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
-_process = ''  # prefix of the devices of other processes that stages use
+_process = ''  # prefix of the names of other processes' devices, if stages use these
 _ACCELERATORS = ('TPU', 'GPU')
 
 
@@ -115,7 +115,7 @@ def configure_graph_optimizer() -> None:
 
 
 def has(*kinds: str) -> bool:
-    """Return whether this machine has a device of one of some kinds, without setting the devices up."""
+    """Return whether this machine has a device of any of the given kinds, without setting the devices up."""
     return any(tf.config.list_physical_devices(kind) for kind in kinds)
 
 
@@ -126,7 +126,7 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
 
     Args:
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
-        process: prefix of the names of the devices to choose from, for a process that also sees devices of others.
+        process: prefix of the names of devices to choose from, for a process that also sees other processes' devices.
     """
     process = process or _process
     devices = _devices([kind] if kind else [*_ACCELERATORS, 'CPU'], process)
@@ -143,7 +143,7 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
 
 
 def _devices(kinds: Sequence[str], process: str) -> list[str]:
-    """Return the names of the devices of the first of some kinds that there is."""
+    """Return the names of all devices of the first kind that has any."""
     found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(process)]
              for kind in kinds]
     return next((names for names in found if names), [])
@@ -169,7 +169,7 @@ def use_processes(prefix: str) -> None:
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return the device grid of a pipeline: R rows of K device names, from params whose numbers are resolved."""
+    """Return a pipeline's device names, a row of partitions per replica, from params without 'auto' numbers."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

@@ -24,7 +24,7 @@ def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
 
 
 def is_allocated(variable: keras.Variable) -> bool:
-    """Whether a Keras variable has a value, and so takes memory."""
+    """Return whether a Keras variable has a value, and so takes memory."""
     return variable._value is not None  # pylint: disable=protected-access
 
 
@@ -32,8 +32,8 @@ def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
     Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Every `tf.function`
-    that was traced earlier is traced again. The old copy becomes empty: what a program still holds of it, such as a
-    `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value, and no memory is taken.
+    that was traced earlier is traced again. The old copy becomes empty and takes no memory. Whatever still reads it,
+    such as a `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
@@ -48,7 +48,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the one of some device names that is a variable's device; if none is, the name of its device."""
+    """Return which of some device names is a variable's device; if none is, the full name of its device."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
@@ -118,7 +118,7 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read each stage's variables, each on its device by `read`, and only once if several stages use it."""
+    """Read the variables of all stages by `read`, each on its device, and only once if several stages use it."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
@@ -134,7 +134,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Copy values to the devices of the stages; a value on another device is copied once.
 
     Args:
-        values: what `read_values` returned for them, or for other replicas of them.
+        values: what `read_values` returned for these stages, or for other replicas of them.
     """
     def on(stage: Any, variable: Any, value: Any) -> tf.Tensor:
         is_here = is_same_device(stage.device, device_of(variable))

@@ -48,7 +48,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(container: Any, new_children: list[Any]) -> Any:
-    """Return a new container with the type and keys of `container`, and with `new_children`, a list in their order."""
+    """Return a new container with the type and keys of `container`, and `new_children`, a list in the keys' order."""
     if isinstance(container, tuple):
         return type(container)(new_children)
     rebuilt = copy.copy(container)
@@ -109,7 +109,7 @@ def _child(value, key):
 
 
 def _suggestion(params, wrong_path, parent, parent_path):
-    """Return the end of the error that `wrong_path` is not in `params`, of which only the beginning exists."""
+    """Return the end of the error for `wrong_path`, of which only the beginning exists in `params`."""
     if children(parent) is None:
         return f': {parent_path} is {type(parent).__name__} and holds nothing.'
     paths, wrong = _paths(params), wrong_path[len(parent_path):]
@@ -133,7 +133,7 @@ def _paths(params):
 
 
 def item_suffix(parent: Any, key: Any) -> str:
-    """Return the step of a path from `parent` to its child of a key: `.name`, `[3]` or `['key']`."""
+    """Return the step of a path from `parent` to its child at `key`: `.name`, `[3]` or `['key']`."""
     return f'.{key}' if is_params(parent) else f'[{key!r}]'
 
 
@@ -206,5 +206,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return what must be the same of two equal containers."""
+    """Return the kind that two equal containers share."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

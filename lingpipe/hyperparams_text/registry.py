@@ -12,7 +12,7 @@ from lingpipe import spelling
 from lingpipe.hyperparams_text import param_tree
 
 _registered: dict[str, Any] = {}  # 'module/Name' -> class or function
-_public_keys: dict[Any, str] = {}  # class or function -> 'module/Name', where that is not the module that defines it
+_public_keys: dict[Any, str] = {}  # class or function -> 'module/Name', if another module defines it
 _params_factories: dict[Any, Callable[[], Any]] = {}  # class -> function that returns its fresh Params
 _ClassOrFunction = TypeVar('_ClassOrFunction')
 
@@ -67,10 +67,10 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """What the words of a text mean: registered classes and functions, and those that some Params hold.
+    """The classes and functions that the words of a text can name: registered ones, and ones that some Params hold.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
+        words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:

@@ -1,4 +1,4 @@
-"""The text of Params: one `path : value` line a field. What each line changes, and in which order."""
+"""The text of Params, one `path : value` line per field: what each line changes, and in which order."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _NUM_SHOWN = 80
 
 
 def split(text: str) -> list[tuple[str, str]]:
-    """Return the (path, value) of each entry, which a line's end or a `;` ends; lines that begin with `#` are comments.
+    """Return the (path, value) of each entry; a line end or `;` ends an entry, and `#` begins a comment line.
 
     Raises:
         ValueError: an entry is not a path, `:` or `=`, and a value.
@@ -62,7 +62,7 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
 
     Args:
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
-        words_are_strings: whether an unknown word without quotes is a string, also if the field is None.
+        words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
     """
     _separate_shared_params(params, set())
     reader = _Reader(params, kinds, registry.Names(params, words_are_strings))

@@ -18,12 +18,12 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a field's value without Params inside; of a value that has no text, the name of its type."""
+    """Return the text of a value that holds no Params; if the value has no text, the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 
 def _literal(value):
-    for plain in _SCALARS:  # of a subclass, such as numpy.float64, only the number or string counts
+    for plain in _SCALARS:  # for a subclass, such as numpy.float64, only the number or string counts
         if isinstance(value, plain):
             return plain.__repr__(value)
     if isinstance(value, range):
@@ -62,7 +62,7 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
     Args:
         text: the value's text.
         current: the field's current value.
-        type_name: the type that the field needs, as a text with types has it; only scalars count.
+        type_name: the type that the field needs, as a text with types names it; only scalar types count.
 
     Raises:
         ValueError: the text is no such value; the message is the end of a sentence that begins with field and text.
@@ -82,7 +82,7 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
 
 
 def _read_leniently(text, type_name, names):
-    """Return the value of a text, or for a string any text; a quoted number is a number where one is needed."""
+    """Return the value of a text; a string field takes any text, and a number field takes a quoted number."""
     try:
         value = _read(text, names, words_are_strings=True) if text else ''
     except ValueError:
@@ -119,7 +119,7 @@ _CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lamb
 
 
 def _read(text, names, words_are_strings):
-    """Return the value of a text: of brackets, quotes or a reference what they hold, else of one word."""
+    """Return the value of a text, which is in brackets or quotes, a reference, or one word."""
     if not text:
         raise ValueError('has no value.')
     if not re.match(rf'[\[({{"\']|{REFERENCE}', text):

@@ -49,15 +49,15 @@ def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
 class BaseInput:
     """Batches of a TFDS dataset.
 
-    A subclass extends `Params()`, and defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
-    return the nest and the tuple of the `tf.TensorSpec`s of a batch and prepare no data, and two methods that return a
-    `tf.data.Dataset` of (inputs, *targets):
+    A subclass extends `Params()`. It defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
+    prepare no data, and return the nest and the tuple of a batch's `tf.TensorSpec`s. It also defines two methods that
+    return a `tf.data.Dataset` of (inputs, *targets):
 
-    * `training_dataset(position, share)`: endless batches from the example on before which `position` were seen, over
-      all epochs, bit for bit those of an uninterrupted run for every earlier batch size. It makes the rows of a
-      `batch_share.Share` of each batch, and does as little work as possible for other rows. It raises ValueError if the
-      position is negative, no batch can be made, or the shares do not divide it.
-    * `evaluation_dataset()`: every example once, in stored order; what fills the last batch up has weight 0.
+    * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
+      They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method makes the
+      rows of a `batch_share.Share` of each batch, and does as little work as possible for other rows. It raises
+      ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
+    * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
 
     Raises:
         ValueError: a field is wrong.
@@ -96,7 +96,7 @@ class BaseInput:
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
-        """Return the layer that makes the input of an exported model of plain data; None: nothing is needed."""
+        """Return the layer that makes an exported model's input from plain data; None: no layer is needed."""
         del params
         return None
 
@@ -174,7 +174,7 @@ class MemoryInput(BaseInput):
     """Rows in memory; the row at a position of training is a pure function of (seed, position).
 
     A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row, visits)`, which
-    makes a batch from the columns of some rows. Visits are their positions over all epochs, negative in evaluation.
+    makes a batch from the columns of some rows. Visits are the rows' positions over all epochs, negative in evaluation.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()

@@ -1,4 +1,4 @@
-"""Which rows of each batch a process reads, if several processes read for one training run."""
+"""The rows of each batch that a process reads, if several processes read for one training run."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ class Share:
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Return the examples of this share, in their order; apply it before the expensive work on examples.
+        """Return the examples of this share, in their order; call this before expensive work on examples.
 
         Args:
             examples: endless `tf.data.Dataset` of single examples; the first example begins a batch.

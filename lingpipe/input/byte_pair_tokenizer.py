@@ -12,7 +12,7 @@ from lingpipe.input import hub_tokenizer, record_fields, text_input, text_record
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a class of KerasHub, which come first, and the preprocessors that it has there."""
+    """The special tokens of a KerasHub class, numbered first, and the preprocessors for that class."""
 
     special_tokens: list[str]
     start_id: int
@@ -21,7 +21,7 @@ class _Kind(NamedTuple):
     preprocessors: dict[str, str]
 
 
-# KerasHub pads texts of GPT-2 with token 0, and ends generation if the padding is the end of a text.
+# KerasHub pads texts of GPT-2 with token 0, and ends generation if the padding token is the end token.
 _OF_GPT = _Kind(['<|padding|>', '<|endoftext|>'], 1, 0, 1, {})
 _KINDS = {
     'BartTokenizer': _Kind(['<s>', '<pad>', '</s>'], 0, 1, 2, {'Seq2SeqLMPreprocessor': 'BartSeq2SeqLMPreprocessor'}),
@@ -35,8 +35,8 @@ _KINDS = {
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. It takes a second
-    per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
+    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. Learning takes a
+    second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
     """
 
     @classmethod
@@ -80,7 +80,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         self.start_ids, self.stop_ids = (kind.start_id,), (kind.end_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end token."""
         return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
 
     def _encode(self, text):

@@ -1,6 +1,6 @@
 """The handwritten digits, read directly from scikit-learn: nothing to prepare, and TFDS is not imported.
 
-`digits_dataset.py` has the same images as a dataset of TFDS, for parts of splits and for folders of prepared data.
+`digits_dataset.py` makes a TFDS dataset of the same images, for parts of splits and for folders of prepared data.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
-    """Return whether `DigitsImages` has a split of a TFDS dataset; data in `data_dir` are read instead."""
+    """Return whether `DigitsImages` has a split of a TFDS dataset; if `data_dir` is given, it is read instead."""
     return dataset == NAME and split in _SPLITS and data_dir is None
 
 

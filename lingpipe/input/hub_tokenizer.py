@@ -13,7 +13,7 @@ from lingpipe import hyperparams, spelling
 from lingpipe.private_api import keras_hub_presets
 
 _SPACE = '▁'  # how SentencePiece writes it
-_NUM_SHOWN = 600  # characters of what KerasHub says
+_NUM_SHOWN = 600  # characters of a message of KerasHub
 
 
 class KerasHubTokenizer:
@@ -58,11 +58,11 @@ class KerasHubTokenizer:
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
         """Return the number of bytes of text of each token, float32; the end of a text counts as one byte.
 
-        SentencePiece may change white space before it cuts a text into pieces: bytes are those of the changed text. If
+        SentencePiece may change white space before it cuts a text into pieces: bytes of the changed text count. If
         it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
 
         Raises:
-            ValueError: the tokenizer loses the characters between its tokens, as that of BERT does.
+            ValueError: the tokenizer loses the characters between its tokens, as BERT's does.
         """
         return tf.gather(tf.constant(self._sizes), tokens)
 
@@ -111,7 +111,7 @@ class KerasHubTokenizer:
 
 
 def _tried_tokenizer(preset):
-    """Return a tokenizer that has made a token: of some corrupt files KerasHub makes one that cannot."""
+    """Return a tokenizer that has made a token: from some corrupt files KerasHub makes one that cannot."""
     tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
     tokenizer.vocabulary_size()
     tokenizer('a')
@@ -149,7 +149,7 @@ def _what_is_wrong(preset, error):
 
 
 def _sizes_of_letters(numbers):
-    """Return {number: bytes}: a letter of GPT-2's alphabet is a byte; other tokens are texts as they are."""
+    """Return {number: bytes}: each letter of GPT-2's alphabet is one byte; other tokens are plain text."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

@@ -28,11 +28,11 @@ class Cropping(NamedTuple):
     """A way of cropping an image; a box is int32 [4]: row, column, height, width."""
 
     max_attempts: int  # how often a random box is drawn before the central one is taken
-    keeps_aspect_ratio: bool  # whether evaluation crops a square; otherwise it crops the same part of height and width
+    keeps_aspect_ratio: bool  # whether evaluation crops a square; otherwise the same fraction of height and width
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draw a box of an image, int32 [3] height, width, channels, as Inception does in training, by a seed [2]."""
+        """Draw a box by a seed [2], as Inception does in training; `shape` is int32 [3]: height, width, channels."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -47,7 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Return the box that evaluation crops of an image: 87.5 % of height and width, or of the shorter of them."""
+        """Return evaluation's box: 87.5 % of height and width, or a square of 87.5 % of the shorter side."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -59,7 +59,7 @@ RESNET = Cropping(max_attempts=10, keeps_aspect_ratio=True, method='bicubic')
 
 SEED_LENGTH = 5
 
-# The digits, in pixels of the 8x8 image, degrees, and parts of the size.
+# Limits for the digits, in pixels of the 8x8 image, degrees, and fractions of the size.
 _DIGITS_MAX_SHIFT = 0.56
 _DIGITS_MAX_ROTATION = 7.0
 _DIGITS_MAX_ZOOM = 0.07
@@ -69,7 +69,7 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """How images of a training batch are made; images of an evaluation are resized, if they are not cropped."""
+    """How images of a training batch are made; evaluation resizes images that are not cropped."""
 
     # (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> float32 [batch,
     # image_size, image_size, channels]
@@ -134,7 +134,7 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
     `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`; images are
-    normalised, so that zero is the mean, and those of another size are resized first.
+    normalised, so that zero is the mean, and images of another size are resized first.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
@@ -152,7 +152,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
     """Do `crop_and_flip`, then set a square of half the image's side to zero.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
-    square may be outside; 16 pixels for the 32 of CIFAR-10.
+    square may be outside. For the 32 pixels of CIFAR-10, its side is 16 pixels.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 
@@ -160,7 +160,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Resize images, mirror half of them at random, and set a square to zero, as `crop_flip_and_cut_out` does.
 
-    GPipe (arXiv:1811.06965), section 4, fine-tunes a network of ImageNet for CIFAR-10 and CIFAR-100 in this way.
+    GPipe (arXiv:1811.06965), section 4, fine-tunes an ImageNet network for CIFAR-10 and CIFAR-100 in this way.
     """
     return _cut_out(flip(resize(images, image_size), seeds, image_size), seeds, image_size)
 
@@ -177,7 +177,7 @@ def _cut_out(images, seeds, image_size):
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Mirror half of the images, of any dtype, drawn at random; cropped images already have their size."""
     del image_size
-    # TensorFlow mirrors rows of pixels and moves whole images several times as fast as both on a batch at once.
+    # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
     rows = tf.reshape(tf.gather(images, chosen), [-1, *images.shape[2:]])
     mirrored = tf.reshape(tf.reverse(rows, axis=[1]), [-1, *images.shape[1:]])
@@ -212,14 +212,14 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Scale pixels, uint8, to about zero mean and unit variance; to [-1, 1] without the dataset's statistics."""
+    """Scale uint8 pixels to about zero mean and unit variance, or to [-1, 1] if the dataset has no statistics."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
         lowest, highest = lowest[0], highest[0]
     else:
         axis = images.shape.rank - 1
-    # Pixels are quantised numbers: one operation instead of three, on what may be the largest tensors of an input.
+    # Pixels are quantised numbers: one operation replaces three, on tensors that may be the largest of an input.
     return tf.raw_ops.Dequantize(
         input=tf.bitcast(images, tf.quint8), min_range=lowest, max_range=highest, mode='MIN_COMBINED', axis=axis)
 

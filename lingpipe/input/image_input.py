@@ -30,8 +30,8 @@ class ImageInput(base_input.BaseInput):
                      one augmentation seed per example of (seed, epoch) --/
     ```
 
-    A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of others nor the
-    number of batches. References to examples of other shares are skipped before their pixels are read.
+    A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of other
+    records nor the number of batches. References to examples of other shares are skipped before their pixels are read.
 
     Attributes:
         num_examples: number of examples of the split, known without reading data.
@@ -70,7 +70,7 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; prepare no data."""
+        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; prepare no data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod

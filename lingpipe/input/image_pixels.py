@@ -79,7 +79,7 @@ def _in_channels(image, stored_channels, num_channels):
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
-    """Call a function on each row of tensors, one after another, and return the nest of tensors `[n, ...]`.
+    """Call a function on each row of tensors, one after another, and return the nest of results `[n, ...]`.
 
     TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
     takes as long as decoding 64 x 64 pixels:
@@ -116,8 +116,8 @@ def _placed(values, numbers, num_rows):
 class PixelReader:
     """Decodes, crops and resizes some images, one after another; the pixels of a bad image are black.
 
-    An image is bad if it is empty, truncated, corrupt, not an image, or stored with other than 1 or 3 channels, because
-    there is no unique conversion of CMYK or of transparency.
+    An image is bad if it is empty, truncated, corrupt, not an image, or stored with other than 1 or 3 channels: CMYK
+    and transparency have no unique conversion.
     """
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels

@@ -1,4 +1,4 @@
-"""Where images come from, memory or files, in an order that depends only on a seed, and which of them are left out.
+"""Images from memory or files, in an order that depends only on a seed, and bad records, which are left out.
 
 ```
 files -> encoded images, shuffled through a buffer -> decode, crop -> batches
@@ -33,7 +33,7 @@ class ImageSources:
         self._num_channels = num_channels
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return an element for each example, cheap to skip; int64 [2] draws their order, None is the stored one."""
+        """Return an element per example, cheap to skip; a seed, int64 [2], draws their order; None: stored order."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
@@ -119,10 +119,10 @@ class BadRecords:
         """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
 
         Args:
-            problems: string [batch]; empty for good records, as of `ImageSources.batches` for bad ones.
+            problems: string [batch], as `ImageSources.batches` makes it; empty for good records.
 
         Raises:
-            tf.errors.InvalidArgumentError: there are too many, while the graph runs.
+            tf.errors.InvalidArgumentError: too many records are bad; raised while the graph runs.
         """
         is_good = problems == ''
         refusal = tf.cond(

@@ -12,7 +12,7 @@ _PROMPT = '{prompt}'
 
 
 class InstructionInput(record_input.RecordInput):
-    """Prompts with their responses, one in a row; only tokens that the model has to write count.
+    """Prompts with their responses, one pair per row; only tokens that the model has to write count.
 
     ::
 
@@ -21,8 +21,8 @@ class InstructionInput(record_input.RecordInput):
         weights        0 0 0 0 1 1    0 0         times the sample weight
         padding_mask   1 1 1 1 1 1 1  0
 
-    Prompt and response are tokenized separately, as in generation. A response that is too long is truncated, and the
-    log says how many are. A plain text that is too long continues in further rows, and all its tokens count once.
+    Prompt and response are tokenized separately, as in generation. Responses that are too long are truncated, and a
+    warning counts them. A plain text that is too long continues in further rows, and all its tokens count once.
 
     Everything is tokenized when the input is created.
     """

@@ -21,7 +21,7 @@ class MaskedLMInput(record_input.EncoderInput):
         labels           brown jumped 0
         weights          1 1 0        times the sample weight
 
-    Four fifths of what is chosen become the mask token, a tenth any token, and a tenth stay, as by
+    Of the chosen tokens, four fifths become the mask token, a tenth become any token, and a tenth stay, as by
     `keras_hub.layers.MaskedLMMaskGenerator`, which takes no seed. Masks are drawn at every visit and depend only on
     (seed, position), so that training resumes with the same masks as without a stop. Evaluation always has the same
     masks. A text that is too long continues in further rows.
@@ -39,13 +39,13 @@ class MaskedLMInput(record_input.EncoderInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the `tf.TensorSpec` of a batch; read no records."""
+        """Return the dictionary of the `tf.TensorSpec`s of a batch; read no records."""
         positions = tf.TensorSpec([params.batch_size, _num_masks(params)], tf.int32)
         return {**record_input.EncoderInput.InputSpec(params), 'mask_positions': positions}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size, masks]`; read no records."""
+        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size, masks]`; read no records."""
         shape = [params.batch_size, _num_masks(params)]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 

@@ -48,9 +48,9 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in its order.
+    """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in the hashes' order.
 
-    Text of earlier splits is dropped from dev and test, and with it documents that became empty.
+    Text of earlier splits is dropped from dev and test, as are documents that this leaves empty.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_hash):

@@ -1,7 +1,7 @@
 """Checked values of a record's fields.
 
-Each function takes a `text_records.Record` and the name of a field, and raises `BadRecord`, which names the field, if
-it is missing, empty, or not what is wanted; for text also if it was not stored as UTF-8.
+Each function takes a `text_records.Record` and the name of a field. It raises `BadRecord`, which names the field, if
+the value is missing, empty, or of a wrong kind, or is text that was not stored as UTF-8.
 """
 
 import contextlib

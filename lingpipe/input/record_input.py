@@ -28,9 +28,9 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
 class RecordInput(base_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
-    A subclass defines `_fields`, the names of the fields of Params that name a record's fields, `_row(record)`, which
-    checks them and returns a tuple, `_arrays(rows)`, which stacks the tuples (place, *row, sample weight) into arrays,
-    one per column, and `_batch`, as of every `MemoryInput`. `_prepare()` is called before any record is read.
+    A subclass defines: `_fields`, the names of the fields of Params that name a record's fields; `_row(record)`, which
+    checks these and returns a tuple; `_arrays(rows)`, which stacks the tuples (place, *row, sample weight) into arrays,
+    one per column; and `_batch`, as every `MemoryInput` does. `_prepare()` is called before any record is read.
     """
 
     _fields: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class RecordInput(base_input.MemoryInput):
         return self._good(((record.place, record) for record in self._records()), checked)
 
     def _good(self, rows: Iterable[tuple], checked: Callable[..., Any]) -> list:
-        """Return `checked(*row)` of all `(place, *row)`, but for those for which it raises `BadRecord`."""
+        """Return `checked(*row)` of all `(place, *row)`; leave out rows for which it raises `BadRecord`."""
         kept = []
         for place, *row in rows:
             try:
@@ -138,7 +138,7 @@ class RecordInput(base_input.MemoryInput):
 
 
 class EncoderInput(RecordInput):
-    """Records for an encoder of KerasHub, whose rows are start, tokens, end, padding."""
+    """Records for an encoder of KerasHub; a row has start, tokens, end, padding."""
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:

@@ -28,7 +28,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
     """Return the numbers of rows, int64 scalars, epoch after epoch; each epoch visits every row once.
 
     Args:
-        position: how many were visited before, over all epochs; starting late takes no time.
+        position: how many rows were visited before, over all epochs; a late start takes no time.
         seed: integer from 0 that determines the random orders.
         shuffle: whether orders are random; otherwise every epoch has the stored order.
     """
@@ -50,7 +50,7 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Read files once, and shuffle first the files and then the rows in a buffer.
 
-    The seed, int64 [2], is None for the stored order; `read` gets from it that of the files, an int64 scalar or None.
+    The seed, int64 [2], is None for stored order. `read` gets a seed for the files from it, an int64 scalar or None.
     """
     if order_seed is None:
         return read(None)

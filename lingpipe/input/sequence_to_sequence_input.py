@@ -18,7 +18,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
         labels              <s> 4 2 </s> <pad> <pad>
         weights             1 1 1 1 0 0                    times the sample weight
 
-    Texts that are too long are truncated, and the log says how many fill their rows. Everything is tokenized when the
+    Texts that are too long are truncated, and warnings say how many fill their rows. Everything is tokenized when the
     input is created.
     """
 

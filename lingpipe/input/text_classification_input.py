@@ -36,7 +36,7 @@ class TextClassificationInput(record_input.EncoderInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size]`; read no records."""
+        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; read no records."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
@@ -44,7 +44,7 @@ class TextClassificationInput(record_input.EncoderInput):
         """Return the names of the classes; see `BaseInput`.
 
         Raises:
-            ValueError: nothing names them: the records of one input may lack some.
+            ValueError: nothing names the classes; the records of one input may lack some.
         """
         names = _class_names(params)
         if names is None:

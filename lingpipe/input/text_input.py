@@ -39,9 +39,9 @@ class TokenizedInput(base_input.BaseInput):
         in memory    numbers of rows from the position on -> rows of the share -> batches
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
-    A subclass defines `_tokens(example)`, which tokenizes one, and `_batch(*rows)`, which makes a batch. Of tokens in
-    memory `_numbers(position)` returns the numbers, and `_row_in_memory(number)` the row. Of tokens that are read,
-    `_cut(tokens)` makes the tokens of rows, and `_row(*tokens)` a row.
+    A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If the
+    tokens are in memory, `_numbers(position)` returns the numbers of rows, and `_row_in_memory(number)` a row. If they
+    are read from files, `_cut(tokens)` makes the tokens of rows, and `_row(*tokens)` a row.
     """
 
     _tokens: Callable[[dict], Any]
@@ -70,7 +70,7 @@ class TokenizedInput(base_input.BaseInput):
         """Return endless batches from row number `position` on.
 
         Data in memory start at any position at once; data in files are read again from the start of the training run.
-        With files, where a row begins is known only when everything before it is tokenized, so every share tokenizes
+        In files, the start of a row is known only when everything before it is tokenized, so every share tokenizes
         all texts. See `BaseInput`.
         """
         self._check_position(position)
@@ -106,7 +106,7 @@ class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
     Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. If texts begin
-    with a start token, each document has it too. All documents in memory are one ring of tokens, which every epoch cuts
+    with a start token, each document does too. All documents in memory are one ring of tokens, which every epoch cuts
     at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on,
@@ -132,7 +132,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the `tf.TensorSpec` of tokens, or the dictionary with that of the mask; prepare no data."""
+        """Return the `tf.TensorSpec` of tokens, or a dictionary that adds the padding mask's; prepare no data."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens
@@ -159,7 +159,7 @@ class TextInput(TokenizedInput):
 
     @functools.cached_property
     def tokens(self) -> np.ndarray:
-        """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end."""
+        """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end token."""
         logging.info('Loading %d texts of %s into memory.', self._data.num_examples, self.params.dataset)
         return np.concatenate(list(self._tokenized().as_numpy_iterator()))
 
@@ -223,14 +223,14 @@ class TextInput(TokenizedInput):
 
 
 def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a text so that every token is predicted once, with at least `context` tokens before it, except the first.
+    """Cut a text so that every token is predicted once, after at least `context` tokens, except near the start.
 
         |--------| counts        length 8, context 3
              |ccc-----|          c: shown, but counted before
                   |ccc-----|
 
     Args:
-        tokens: integer array `[n]`, every document with its end.
+        tokens: integer array `[n]`, every document with its end token.
         end_id: the token from which the first one is predicted; it also pads the last sequence.
 
     Returns:

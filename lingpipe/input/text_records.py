@@ -140,7 +140,7 @@ def _require_different(path, columns):
 
 
 def _unreadable_lines(path, first, last, error):
-    """Yield a record for each line of a row: where a quote is not closed, they are rows that nobody sees."""
+    """Yield a record for each line of a row: if a quote is not closed, these lines are rows that go unseen."""
     more = f'; a quote may be open, up to line {last}' if last > first else ''
     yield Record(f'{path}, line {first}', {}, f'is not valid CSV ({error}){more}.')
     for number in range(first + 1, last + 1):
@@ -148,7 +148,7 @@ def _unreadable_lines(path, first, last, error):
 
 
 def _next_row(rows):
-    """Return the next row, None at the end, and the error that it has."""
+    """Return the next row, or None at the end, and its error, or None."""
     limit = csv.field_size_limit(_LARGEST_CSV_FIELD)
     try:
         return next(rows, None), None

@@ -1,4 +1,4 @@
-"""Finds datasets of TensorFlow Datasets, prepares them once, and reads their splits."""
+"""Find datasets of TensorFlow Datasets, prepare them once, and read their splits."""
 
 import contextlib
 import importlib
@@ -109,11 +109,11 @@ class Split:
         """Read the split once.
 
         Args:
-            shuffle_seed: int64 scalar, may be a tensor, that draws the order of the files; None: stored order.
+            shuffle_seed: int64 scalar, possibly a tensor, that draws the order of the files; None: stored order.
 
         Returns:
-            A `tf.data.Dataset` of dictionaries of features, and 'tfds_id', a scalar string: the name of the file and
-            the number of the record in it; its order is always the same.
+            A `tf.data.Dataset`, always in the same order, of dictionaries of features and 'tfds_id', a scalar string:
+            the name of the file and the number of the record in it.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(

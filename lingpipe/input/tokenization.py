@@ -36,7 +36,7 @@ class ByteTokenizer:
         self.params = params
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end."""
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end token."""
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -49,14 +49,14 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the tokens of a text at the start of a document, as in training; if there are none, the end of one."""
+    """Return the tokens of a text at the start of a document, as in training; if there are none, the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Return the text that was written after a prompt; `written` has no stop.
+    """Return the text that was written after a prompt; `written` has no stop token.
 
-    Both are decoded together, because SentencePiece shows no space before the first token of a text.
+    Prompt and text are decoded together, because SentencePiece shows no space before the first token of a text.
     """
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)

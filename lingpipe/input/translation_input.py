@@ -15,7 +15,7 @@ def chosen_languages(dataset: str, data_dir: str | None = None, source_language:
                      target_language: str | None = None) -> tuple[str, str]:
     """Return the languages to translate from and into, without preparing any data.
 
-    They are by default the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
+    By default they are the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
     """
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):
@@ -60,13 +60,13 @@ class TranslationInput(text_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the nest of `tf.TensorSpec` of a batch of tokens, without preparing any data."""
+        """Return the nest of `tf.TensorSpec`s of a batch of tokens, without preparing any data."""
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the pair of the `tf.TensorSpec` of labels and weights `[batch_size, length]`; prepare no data."""
+        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size, length]`; prepare no data."""
         shape = [params.batch_size, params.target_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 

@@ -1,4 +1,4 @@
-"""Methods of a model that keep caches, cut over the stages of a pipeline: a layer's cache stays on its device."""
+"""Methods of a model that keep caches, cut into the stages of a pipeline: a cache stays on its layer's device."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How a cache is kept in parts."""
+    """The division of a cache into parts."""
 
     axis: int | None  # along which the model stacks the caches of its layers; None: the cache is one part
     devices: list[str]  # of each part
@@ -46,7 +46,7 @@ class Split(NamedTuple):
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         """Return the parts of a whole cache, each on its device.
 
-        A model starts with zeros. They are created where they are needed, so that no device holds those of all layers.
+        A model starts with zeros. Each part is created on its device, so that no device holds the zeros of all layers.
         """
         return self._on_devices(lambda index: self._part(tensor, index))
 
@@ -89,12 +89,12 @@ class CachedCall:
 
     An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage.
     Results that depend on no weights are computed in every stage that needs them. A model stacks the caches of its
-    layers to one tensor, and takes slices of it. Here neither is ever computed: the parts of the stack become the
-    slices of the next call.
+    layers to one tensor, and takes slices of it. Here, neither stack nor slices are ever computed: the parts of the
+    stack become the slices of the next call.
 
     Args:
-        method: bound method of the model. Its parameters whose names end in 'cache' are caches, and the last of its
-            results are their new values.
+        method: bound method of the model. Its parameters whose names end in 'cache' are caches, and its last results
+            are their new values.
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:

@@ -22,7 +22,7 @@ _INPUTS = {
     'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
     'image_classifier': 'ImageInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
-_LENGTH = 'sequence_length'  # in the names of the lengths of a preprocessor's rows, 'encoder_sequence_length' too
+_LENGTH = 'sequence_length'  # ends the names of a preprocessor's row lengths, such as 'encoder_sequence_length'
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
 
 
@@ -70,7 +70,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Compare classes of KerasHub; a model without a preset may also learn tokens of other tokenizers."""
+        """Compare classes of KerasHub; a model without a preset may learn tokens of tokenizers outside KerasHub."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -152,13 +152,13 @@ def _with_head(hub, backbone, p):
     arguments = {**stored, **p.head_arguments}
     try:
         return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
-    except Exception as error:  # the arguments of a corrupt preset trip any code of a head
+    except Exception as error:  # a corrupt preset's arguments may cause any error in a head
         raise ValueError(f'head_arguments={str(arguments)[:200]} are not arguments of {cls.__name__} '
                          f'({str(error)[:200]}). See help(keras_hub.models.{cls.__name__}).') from error
 
 
 def _stored_arguments(preset, task_class):
-    """Return the arguments of the head with which a preset was saved, if it is of the same class."""
+    """Return the arguments of the head in a preset, if that head is of the same class."""
     presets = keras_hub_presets()
     if not presets.check_file_exists(preset, _TASK_CONFIG):
         return {}

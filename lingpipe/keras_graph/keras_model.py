@@ -1,4 +1,4 @@
-"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, even across skips."""
+"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, even across skip connections."""
 
 import itertools
 import math
@@ -25,8 +25,8 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
     would be lost when the tensor leaves a partition.
 
     Args:
-        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
-            None; those of the logits are added.
+        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and its Keras mask's, or None;
+            the logits' pairs are added.
 
     Returns:
         The list of units, and the dictionary from places among the outputs to the numbers of their logits.
@@ -59,7 +59,7 @@ def _positions(unit, inputs, training):
 
 
 def _concrete(unit, inputs, training, read):
-    """Trace a unit, on pairs of a spec and that of its Keras mask, and `read`, which takes its outputs."""
+    """Trace a unit on pairs (spec, spec of the Keras mask), and then `read` on the unit's outputs."""
     def run(inputs, values):
         for tensor, mask in inputs:
             masking.set_keras_mask(tensor, mask)
@@ -120,7 +120,7 @@ class ModelGraph:
         model_checks.refuse_mixed_rows(self, self._outputs)
 
     def refuse_changes(self) -> None:
-        """Raise ValueError if the graph of the model, or of one nested in it, is another than when it was cut."""
+        """Raise ValueError if the graph of the model, or of one nested in it, has changed since it was cut."""
         now = model_units.flatten_model(self.model).graphs
         for before, after in itertools.zip_longest(self._graphs, now, fillvalue=('', None)):
             if before != after:
@@ -192,8 +192,7 @@ class ModelGraph:
         """Return the specs of the tensors between units, for inputs whose sizes are all known.
 
         Returns:
-            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and that of its Keras mask, or
-            None.
+            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and its Keras mask's, or None.
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
@@ -208,7 +207,7 @@ class ModelGraph:
         return [weight for weight in frozen if self._is_own(weight, index)]
 
     def _is_own(self, weight, index):
-        """Whether no earlier unit uses a weight; layers that only training calls get theirs in the analysis."""
+        """Return whether no earlier unit uses a weight; layers that only training calls get weights in the analysis."""
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
@@ -242,7 +241,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Remove values from the units that turned out to be None, although symbolic outputs are tensors."""
+        """Remove from the units all values that turned out to be None, although symbolic outputs are tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -265,7 +264,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Count a layer whose Python needs sizes that the model does not know as one product with its weights."""
+    """Trace a unit; if its Python code needs unknown sizes, count it as one product with its weights."""
     try:
         return control_flow.until_traced(_trace, unit, inputs)
     except (TypeError, control_flow.UntranslatableError):
@@ -291,7 +290,7 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return the `Flops` of a unit and, for each output, its spec and that of its Keras mask."""
+    """Return the `Flops` of a unit and, for each output, its spec and its Keras mask's spec."""
     def with_masks(outputs):
         _require_dense(unit, outputs)
         return [(tensor, masking.get_keras_mask(tensor)) for tensor in outputs]

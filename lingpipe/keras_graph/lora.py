@@ -1,4 +1,4 @@
-"""Which weights of a Keras model are trained: low-rank parts (LoRA, arXiv 2106.09685), and weights by expressions."""
+"""The trained weights of a Keras model: low-rank parts (LoRA, arXiv 2106.09685), and weights named by expressions."""
 
 import contextlib
 import re
@@ -137,7 +137,7 @@ def _freeze_others(model, kept):
 
 
 def is_part(name: str) -> bool:
-    """Whether a variable's path is that of a low-rank part of a layer, such as 'query/lora_kernel_a'."""
+    """Return whether a variable's path, such as 'query/lora_kernel_a', names a low-rank part of a layer."""
     return bool(re.fullmatch(rf'lora_({"|".join(_KERNELS)})_[ab](_\d+)?', name.rpartition('/')[2]))
 
 
@@ -181,10 +181,10 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Merge LoRA into the kernels of a model inside the `with` block, so that it can be written without LoRA.
+    """Merge LoRA into the kernels of a model inside the `with` block, so that the model can be written without LoRA.
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
-    It alone merges into quantized kernels, with new scales.
+    Keras alone merges into quantized kernels, with new scales.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):
@@ -218,7 +218,7 @@ def _without_variables(layer, variables):
     finally:
         layer._tracker.unlock()
         for variable, is_trained in zip(variables, trained):
-            variable.trainable = True  # Keras sorts variables by it
+            variable.trainable = True  # Keras sorts variables by this
             layer._track_variable(variable)
             variable.trainable = is_trained
         layer._tracker.lock()

@@ -1,4 +1,4 @@
-"""Checks that refuse models that mix the rows of a batch, which micro-batches change, or that do not fit an input."""
+"""Checks that a model fits its input, and does not mix a batch's rows: micro-batches would change the results."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
 
-    Layers may: each of them works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
+    Layers may mix rows: each works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
     with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
     tensor with this first size counts as a batch.
     """
@@ -120,7 +120,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[dependence.Value]) -> bool:
-    """Whether a unit is an operation without weights that may work along the batch."""
+    """Return whether a unit is an operation without weights that may work along the batch."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -177,7 +177,7 @@ def _with_rows(value: dependence.Value) -> dependence.Value:
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raise ValueError if a model takes other sizes than an input makes, a nest of specs `[batch, ...]`."""
+    """Raise ValueError if an input's sizes, a nest of specs `[batch, ...]`, are not the sizes that a model takes."""
     specs = model_units.flat_inputs(functional, given)
     for tensor, spec in zip(functional.inputs, specs):
         if spec is not None:  # an optional input

@@ -18,11 +18,11 @@ from lingpipe.private_api import global_state
 
 _NAME_COUNTERS = 'object_name_uids'
 _CONFIG_FILE, _WEIGHTS_FILE = 'config.json', 'model.weights.h5'
-_NUM_SHOWN = 600  # characters of what Keras says
+_NUM_SHOWN = 600  # characters of a message of Keras
 
 
 class KerasModelSource:
-    """Where a Keras model comes from: first its layers, and its weights once they are placed on devices.
+    """The source of a Keras model: first of its layers, then of its weights, once these are placed on devices.
 
     ::
 
@@ -30,7 +30,7 @@ class KerasModelSource:
         (GPipeLayer cuts it, and allocates each variable on the device of its partition)
         load_weights  ──> one tensor after the other, each to its device
 
-    A subclass defines both, and `Params()` with its own fields.
+    A subclass defines `make`, `load_weights` unless `make` creates the weights, and `Params()` with its own fields.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -55,7 +55,7 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def suitable_input(self) -> str:
-        """Return a sentence that names an input with the model's inputs, and with labels for its outputs."""
+        """Return a sentence that names an input for the model: one with its inputs, and labels for its outputs."""
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:
@@ -71,7 +71,7 @@ class KerasModelSource:
 
         Args:
             folder: existing folder.
-            tokenizer: that of the input, or None.
+            tokenizer: the input's tokenizer, or None.
 
         Returns:
             The paths that were written.
@@ -161,7 +161,7 @@ def KerasModelParams(function: Callable | None = None, model_file: str | None = 
         function: function or class that returns a built `keras.Model`; each of its arguments is a field.
 
     Raises:
-        ValueError: both of the two are given, or neither.
+        ValueError: both `function` and `model_file` are given, or neither.
     """
     if (function is None) == (model_file is None):
         raise ValueError('KerasModelParams takes either a function that returns a keras.Model, or model_file=PATH. '
@@ -183,7 +183,7 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Make the model of a source, with reproducible names; its own policy comes before the given one."""
+    """Make the model of a source, with reproducible names; the source's own policy overrides the given one."""
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
         model = source.make()
         with base_layer.unallocated_variables():
@@ -192,7 +192,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Name the weights of a model, in its order, as 'layer_0/attention/query/kernel'; equal names get numbers."""
+    """Name the weights of a model, in their order, as 'layer_0/attention/query/kernel'; equal names get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

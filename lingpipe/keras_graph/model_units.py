@@ -46,7 +46,7 @@ class Unit:
 
         Args:
             positions: places among the outputs.
-            numbers: those of the logits, as values, one per place.
+            numbers: numbers of the logits as values, one per place.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -76,10 +76,10 @@ class FlatModel(NamedTuple):
     """A model as a list of units over numbered values; the first values are the model's inputs."""
 
     functional: Any  # the graph of layer calls that Keras holds for the model
-    units: list  # each after those that it reads
+    units: list  # each after the units that it reads from
     outputs: list  # numbers of the values that the model returns, flat
-    # pairs of the name of each model, itself and those nested in it, and what its graph was when it was flattened; None
-    # for a model that stays whole. The graphs of a model that has not changed are equal.
+    # pairs (name, graph when flattened) of the model and of each model nested in it; the graph of a model that stays
+    # whole is None. The graphs of a model that has not changed are equal.
     graphs: list
 
 
@@ -157,7 +157,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Takes the place of a layer to cast, reshape or mask a nested model's inputs, as Keras does when it is called."""
+    """Takes the place of a layer to cast, reshape or mask a nested model's inputs, as Keras does in a call."""
 
     functional: Any
 
@@ -172,7 +172,7 @@ class _Nested(NamedTuple):
 
 
 def _nested(node):
-    """Return the `_Nested` of a call; None if it is not of a model, or takes more than inputs and masks."""
+    """Return the `_Nested` of a call; None if no model is called, or it takes more than inputs and masks."""
     functional = _functional_of(node.operation)
     if functional is None:
         graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None

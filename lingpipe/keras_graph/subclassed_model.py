@@ -21,8 +21,8 @@ def graph_of_call(node: Any) -> CallGraph | None:
     """Call a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
 
     A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
-    training and inference. So it may pass `training` on, but not use it otherwise. It may not read or assign a variable
-    itself, or use numbers from elsewhere, which might change from call to call. A model that does more has no graph.
+    training and inference. So `call` may only pass `training` on. It may not read or assign a variable itself, or use
+    numbers from elsewhere, which might change from call to call. A model that does more has no graph.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -91,7 +91,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Identify an operation; those such as an addition are new objects in every trace."""
+    """Identify an operation; an operation such as an addition is a new object in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     arguments = _arguments(operation)

@@ -1,6 +1,6 @@
 """Costs of the units of a Keras model: times measured on a device, and sizes computed without one.
 
-Each takes a nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+Each function takes a nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 """
 
 import functools

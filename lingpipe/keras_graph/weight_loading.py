@@ -18,7 +18,7 @@ class AwaitedWeights:
     """Variables that start as zeros, because their values will be loaded.
 
     Random numbers would take several times the memory of a variable while they are drawn. Variables that are not
-    loaded, such as those of a new head, get their own initial values afterwards.
+    loaded, such as weights of a new head, get their own initial values afterwards.
     """
 
     def __init__(self, variables: Iterable[keras.Variable]) -> None:
@@ -28,7 +28,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """In the `with` block variables are assigned part by part; at its end the others are initialised."""
+        """Assign variables part by part in the `with` block, and initialise all others at its end."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

@@ -133,7 +133,7 @@ def amoebanet_layers(
         ..., head
 
     AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D. The stem cells have D/4 and D/2
-    filters, the cells up to reduction_0 D, then 2D, and from reduction_1 on 4D.
+    filters; cells before reduction_0 have D, from reduction_0 on 2D, and from reduction_1 on 4D.
 
     Args:
         genotype: 'B' or 'D'.

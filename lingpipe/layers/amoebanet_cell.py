@@ -4,10 +4,9 @@ A cell computes seven states. State 0 comes from the cell's input, state 1 from 
 the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
 of some of the states.
 
-The cells are B and D of those found by evolution (Regularized Evolution for Image Classifier Architecture Search, arXiv
-1802.01548), which GPipe, arXiv 1811.06965, scales up. The tables are those of the networks that its authors released
-and counted: the output of a normal cell includes state 0, and the dilation drawn at one separable 5x5 convolution of B
-is not applied.
+Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
+GPipe, arXiv 1811.06965, scales them up. The tables describe the networks that the authors released and counted: the
+output of a normal cell includes state 0, and the dilation drawn at one separable 5x5 convolution of B is not applied.
 """
 
 import typing

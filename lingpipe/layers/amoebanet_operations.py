@@ -1,4 +1,4 @@
-"""The operations inside an AmoebaNet cell, all of which end in the number of channels of the cell."""
+"""The operations inside an AmoebaNet cell, all of which return the cell's number of channels."""
 
 from typing import Any
 
@@ -59,8 +59,8 @@ class DropPath(base_layer.BaseLayer):
     def keep_prob(self) -> float | tf.Tensor:
         """Return the probability, a float or a scalar tensor, of keeping a path at the current training step.
 
-        keep(t) = 1 - min(1, t / T) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012, appendix A.5); the
-        final value if no step is known (see `base_layer.training_step`).
+        keep(t) = 1 - min(1, t / num_training_steps) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012,
+        appendix A.5); the final value if no step t is known (see `base_layer.training_step`).
         """
         final, num_steps = self.params.final_keep_prob, self.params.num_training_steps
         step = base_layer.current_training_step()
@@ -91,7 +91,7 @@ def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, i
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: the momentum of batch norm, and what makes convolutions."""
+    """The base class of the family's layers: the momentum of batch norm, and functions that make convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -124,7 +124,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
 
 
 def kernel_initializer() -> keras.initializers.Initializer:
-    """Return a new initializer: variance scaling by fan-out with factor 2, as the released AmoebaNet uses for all."""
+    """Return a new initializer: variance scaling by fan-out with factor 2, as in the whole released AmoebaNet."""
     return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
 
 
@@ -219,7 +219,7 @@ class FactorizedReduction(AmoebaNetLayer):
                 +- rows and columns 1, 3, 5, ... -> 1x1 -+
 
     A row or column that is missing at the end counts as zeros. With an odd number of filters the second half is the
-    larger one. It comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
+    larger one. The layer comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
     """
 
     @classmethod

@@ -115,22 +115,22 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List what training changes, each once, by asking each variable, as Keras does for a whole model.
+    """List the variables that training changes, each once; ask each variable, as Keras does for a whole model.
 
-    A frozen layer reports no trained variables, although layers inside it may have some, such as those of LoRA.
+    A frozen layer reports no trained variables, although layers inside it may have some, such as LoRA's.
     """
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List weights that training would change if they were not frozen: no moving statistics, which change."""
+    """List weights that training would change if they were not frozen; moving statistics change, and do not count."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Pass all layers, not yet built, by name to each one with a method `tie`, which finds whose weights it shares.
+    """Pass all layers, not yet built, by name to each layer's method `tie`, if any; it finds whose weights to share.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -162,7 +162,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Inside this scope Keras variables have a shape and a dtype but no value and no memory.
+    """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
     Keras queues such variables, and allocates them when the next ordinary scope closes; this scope removes its own from
     the queue. It also restores Python's random state, so that a later model starts from the same weights.
@@ -179,7 +179,7 @@ def unallocated_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def allocated_variables() -> Iterator[None]:
-    """Inside this scope variables get their values at once, on the device in scope, even in a symbolic run of Keras.
+    """Give variables in the `with` block their values at once, on the device in scope, even in a symbolic run of Keras.
 
     Keras would allocate them at the end of that run, outside every device scope. Inside `unallocated_variables` this
     scope changes nothing.
@@ -194,7 +194,7 @@ def allocated_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Inside this scope variables are created as outside Keras's stateless scopes and functions being traced."""
+    """Create variables in the `with` block as if outside Keras's stateless scopes and functions being traced."""
     outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:

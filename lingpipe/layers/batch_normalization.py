@@ -14,8 +14,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
 
     If a replica sees few examples, its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
-    1811.06992, section 'distributed batch normalization'). The members of a group sum their sums, sums of squares and
-    numbers of examples, in float32, and normalise with the mean and variance of all their examples::
+    1811.06992, section 'distributed batch normalization'). The members of a group add up their sums, sums of squares
+    and numbers of examples, in float32, and normalise with the mean and variance of all their examples::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
@@ -47,7 +47,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Return {group size above 1: name of the first of some built layers that has it}: placements may lack them."""
+    """Return {group size above 1: name of the first built layer that has it}: placements may not support it."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

@@ -74,7 +74,7 @@ class LearnedPositions(_AddedPositions):
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sin(t / 10000^(i / (d/2))) in the first half of the d channels and the cosine in the second, t from 0.
+    """Adds sin(t / 10000^(i / (d/2))) to channel i < d/2 of d, and the cosine to channel d/2 + i, at position t from 0.
 
     The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
     """
@@ -88,7 +88,7 @@ class SinusoidalPositions(_AddedPositions):
 
 
 class TokenEmbedding(base_layer.BaseLayer):
-    """Looks up a vector for every token; its table may also be that of a softmax (see `SoftmaxHead.tied_to`).
+    """Looks up a vector for every token; a softmax may share its table (see `SoftmaxHead.tied_to`).
 
     The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
     inputs and logits of one table have variance 1 (arXiv 1706.03762, section 3.4).
@@ -134,7 +134,7 @@ def _new_table(layer, vocab_size, model_dim):
 
 
 class TiedTable:
-    """Mixin of a layer with the fields `tied_to` and `vocab_size` that shares an embedding's table (arXiv 1608.05859).
+    """Mixin that lets a layer with fields `tied_to` and `vocab_size` share an embedding's table (arXiv 1608.05859).
 
     The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
     back. Without a pipeline, as when it is analysed or exported, the layer creates its own table.

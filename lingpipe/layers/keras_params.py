@@ -51,7 +51,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
 
 def require(params: Any, base: type, field: str, advice: str) -> None:
-    """Raise ValueError if the value of a field is not the Params of a subclass of a class of Keras."""
+    """Raise ValueError if `params`, a field's value, is not the Params of a subclass of `base`, a Keras class."""
     cls = getattr(params, 'cls', None)
     if not (isinstance(params, hyperparams.InstantiableParams) and isinstance(cls, type) and issubclass(cls, base)):
         received = getattr(cls, '__name__', repr(params))
@@ -141,8 +141,8 @@ def _undescribed_error(value, field):
 def _defaults(cls):
     """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    They are those of its constructor, and while the constructors take **kwargs also those of base classes that have a
-    default: what a base class requires, a subclass with arguments of its own gives it.
+    These are the arguments of its constructor and, as long as constructors take **kwargs, the arguments of base classes
+    that have a default: a subclass with arguments of its own passes what a base class requires.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

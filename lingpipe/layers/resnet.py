@@ -122,14 +122,14 @@ class ResNetStem(ResNetLayer):
 
 
 class ResNetBlock(ResNetLayer):
-    """Convolutions with a shortcut around them, which has a 1x1 if strides or channels change.
+    """Convolutions with a shortcut around them; the shortcut has a 1x1 if strides or channels change.
 
         bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
                         +- x, or 1x1 with strides ----------------------------+
 
-    Batch norm follows each convolution, and a ReLU follows all but the last of a path. The scale of the last starts at
-    zero, so the block at first passes its input through.
+    Batch norm follows each convolution, and a ReLU follows all but the last of a path. The scale of the last batch norm
+    starts at zero, so the block at first passes its input through.
     """
 
     @classmethod

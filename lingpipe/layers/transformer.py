@@ -65,7 +65,7 @@ class TransformerBlock(base_layer.BaseLayer):
         x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘
 
-    With the norm inside the branch gradients are well-behaved at the start for any depth (arXiv 2002.04745, section 3).
+    With the norm inside the branch, gradients are well-behaved at the start at any depth (arXiv 2002.04745, section 3).
     """
 
     @classmethod
@@ -132,15 +132,15 @@ def transformer_lm_layers(
 
         embedding, positions, block_0, ..., block_(L-1), softmax
 
-    With the defaults it has L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d parameters, where L is `num_layers`, d
-    `model_dim`, the size of the vectors between blocks, f `hidden_dim`, that of the hidden layer of the feed-forward
-    networks, and V `vocab_size`: GPipe's Transformer-L (arXiv 1811.06965, table 1).
+    With the defaults it is GPipe's Transformer-L (arXiv 1811.06965, table 1), whose number of parameters is
+    L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d: L is `num_layers`; d is `model_dim`, the size of the vectors between
+    blocks; f is `hidden_dim`, the size of the hidden layer of the feed-forward networks; V is `vocab_size`.
 
     Args:
         positions: one of POSITIONS.
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
-        activation: see FeedForward.activation, as for is_gated.
+        activation: see FeedForward.activation; for is_gated too.
         use_bias: whether dense layers and the softmax have biases.
         input_dropout_prob: dropout of the sum of embedding and positions.
         residual_dropout_prob: dropout of every branch.

@@ -206,11 +206,11 @@ def transformer_nmt_layers(
     target holds the token before each token that is to be predicted.
 
     It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
-    together, d by default, and T, from 1 to 3, the number of tables. This is the family T(L, f, A) of GPipe (arXiv
-    1811.06965, section 5), whose published counts require heads of size 64 with 16 and with 32 heads. As in that
-    section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in the second
-    of their layers), and logits may be clipped. For d, f and the four kinds of dropout see
-    `transformer.transformer_lm_layers`; A is `num_heads`.
+    together, by default d, and T is the number of tables, from 1 to 3. This is the family T(L, f, A) of GPipe (arXiv
+    1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
+    section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in their second
+    layer), and logits may be clipped. For d, f and the four kinds of dropout see `transformer.transformer_lm_layers`; A
+    is `num_heads`.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.

@@ -154,8 +154,8 @@ class LogDir:
                 _remove_folder(old)
                 tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
         except (OSError, tf.errors.OpError) as error:
-            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, then run '
-                                       'the same command again.') from error
+            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, then '
+                                       'run the same command again.') from error
         finally:
             _remove_folder(new)
 
