@@ -47,7 +47,7 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 # distributed_values: arguments of tf.distribute's all-reduce; public code gets them only inside a strategy.
 from tensorflow.python.distribute import values as distributed_values
 
-# eager_context: changing the workers of a cluster that this process is connected to.
+# eager_context: changing the workers of a cluster that this process is connected to, and sending them an error.
 from tensorflow.python.eager import context as eager_context
 
 # record: refusing gradients beyond first order, also by gradient tapes.

@@ -12,11 +12,13 @@ import tensorflow as tf
 from lingpipe.cluster import answers, waits, watchdog
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.placements import multi_worker_program
+from lingpipe.private_api import eager_context
 from lingpipe.training import placement
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
 _HOST = 'CPU:0'
+ENDED = 'ended by an error of its own: worker:'  # in the errors that other workers get
 
 
 class Workers(collectives.Group, placement.Placement):
@@ -126,6 +128,10 @@ class Workers(collectives.Group, placement.Placement):
     def wait_for_all(self) -> None:
         """Return when all workers have called it."""
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
+
+    def end_all(self) -> None:
+        """End the sums of all other workers with an error that names `ENDED`: this one ends by an error of its own."""
+        eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
     def leave(self) -> None:
         """Return when all workers have finished, so that no process ends while another waits for it."""

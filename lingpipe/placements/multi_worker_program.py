@@ -51,8 +51,11 @@ class WorkerTrainProgram(train_program.TrainProgram):
         self._num_calls, self._awaits_chief = self._num_calls + 1, True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         self._awaits_chief = False
-        with self._workers.watchdog.watch(progress=self.position):  # not while the chief writes or evaluates
-            return super().run(iterator, num_steps)
+        return super().run(iterator, num_steps)
+
+    def position(self) -> int | None:
+        """Return as for one process, but None also while this worker waits for the chief, which writes or evaluates."""
+        return None if self._awaits_chief else super().position()
 
     def watching_chief(self) -> waits.Wait:
         """Return the scope in which warnings report that this worker waits while the chief writes or evaluates.

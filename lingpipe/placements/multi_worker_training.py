@@ -1,6 +1,7 @@
 """Training with all workers of a cluster: what the chief and the others do, and what their errors mean."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -60,7 +61,9 @@ class Follower:
         p = self._params.train
         while self._step < p.max_steps and not self._program.should_stop(interrupted):
             try:
-                self._step += self._program.run(iterator, min(p.steps_per_loop, p.max_steps - self._step)).num_steps
+                with self._workers.watchdog.watch(progress=self._program.position):
+                    result = self._program.run(iterator, min(p.steps_per_loop, p.max_steps - self._step))
+                self._step += result.num_steps
             except tf.errors.InvalidArgumentError as error:
                 if train_program.NON_FINITE not in str(error):
                     raise
@@ -113,13 +116,25 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
-    if joined.config.is_chief:
-        code = trainer.Trainer(
-            params, evaluation_inputs, logdir, joined, started, joined.watchdog).run_to_exit_code()
-    else:
-        code = Follower(params, joined).run()
+    with _ending_others(joined):
+        if joined.config.is_chief:
+            code = trainer.Trainer(
+                params, evaluation_inputs, logdir, joined, started, joined.watchdog).run_to_exit_code()
+        else:
+            code = Follower(params, joined).run()
     joined.leave()
     return code
+
+
+@contextlib.contextmanager
+def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
+    """End the other workers with the exit code of an error that a restart does not mend: launchers take the largest."""
+    try:
+        yield
+    except Exception as error:
+        if errors.exit_code(error) != errors.EXIT_TRY_AGAIN and not isinstance(error, _OF_OTHERS):
+            joined.end_all()
+        raise
 
 
 @contextlib.contextmanager
@@ -128,6 +143,10 @@ def losses_in_words() -> Iterator[Any]:
     try:
         yield
     except _OF_OTHERS as error:
+        if found := re.search(f'{multi_worker.ENDED}([0-9]+)', str(error)):
+            raise errors.TrainingError(
+                f'worker:{found[1]} has ended by an error. Do what its message says, then start the same command on '
+                'all workers again.') from None  # what aborted the sums is no lost machine
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
             f'with E or W say which. {child_process.START_AGAIN}') from error

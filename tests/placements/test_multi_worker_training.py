@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import answers, cluster_config, waits, watchdog
+from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.layers import batch_normalization
 from lingpipe.placements import multi_worker_program, multi_worker_training
 from lingpipe.training import errors, train_program, trainer
@@ -140,12 +140,13 @@ def test_a_chief_with_a_full_disk_ends_without_waiting(data_dir, tmp_path):
             time.sleep(0.05)
         resource.prlimit(chief.pid, resource.RLIMIT_FSIZE, (1024, 1024))  # stands for the space that is left
         printed, _ = chief.communicate(timeout=_SECONDS)
-        other.communicate(timeout=_SECONDS)
+        of_other, _ = other.communicate(timeout=_SECONDS)
     finally:
         for process in (chief, other):
             process.kill()
     assert 'Free some space or choose another --logdir, then run the same command again.' in printed
-    assert [chief.returncode, other.returncode] == [1, errors.EXIT_TRY_AGAIN], printed
+    assert 'worker:0 has ended by an error. Do what its message says, then' in of_other
+    assert [chief.returncode, other.returncode] == [1, 1], printed  # launchers take the largest
 
 
 def test_workers_with_other_params_are_refused(data_dir, tmp_path):
@@ -174,16 +175,17 @@ def test_workers_that_are_missing_are_named_and_the_others_are_met(monkeypatch):
 
 
 def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
-    told, warned = [], threading.Event()
+    told, warned, positions = [], threading.Event(), []
     monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
     monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
     config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
     monkeypatch.setattr(train_program.TrainProgram, 'run', lambda program, iterator, num_steps: num_steps)
     program = object.__new__(multi_worker_program.WorkerTrainProgram)
-    program._workers = types.SimpleNamespace(config=config, watchdog=watchdog.Watchdog(0))
+    program._workers = types.SimpleNamespace(config=config)
     program._num_calls, program._awaits_chief = 0, False
-    program._of_chief = lambda number: 3 if warned.wait(60) else 0
+    program._of_chief = lambda number: positions.append(program.position()) or (3 if warned.wait(60) else 0)
     with program.watching_chief():
         assert program.run(None, 1) == 3
+    assert positions == [None], 'the timeout of steps would count this time'
     assert told[0].startswith(
         'Still waiting for worker:0 (127.0.0.1:1), which writes or evaluates between steps after 0.')
