@@ -29,8 +29,9 @@ _LEAVE_OUT = flags.DEFINE_multi_enum(
 _FAST = flags.DEFINE_bool('fast', True, 'Whether the compiler optimises less; it then asks for more temporaries.')
 _TIMEOUT_SECONDS = flags.DEFINE_integer('timeout_seconds', 3600, 'How long one program may take.')
 _CACHE_DIR = flags.DEFINE_string('cache_dir', None, 'Folder that keeps what was compiled.')
-_HEADER = ['model', 'accelerator', 'K', 'recompute', 'M parameters published', 'M parameters', 'all devices published',
-           'all devices', 'planned MiB', 'compiled MiB', 'planned / compiled', 'limit MiB', 'fits', 'seconds']
+_HEADER = ['model', 'accelerator', 'K', 'recompute', 'million parameters published', 'million parameters',
+           'all devices published', 'all devices', 'planned MiB', 'compiled MiB', 'planned / compiled', 'limit MiB', 'fits',
+           'seconds']
 _MIB = 2**20
 
 

@@ -206,7 +206,7 @@ def main(unused_argv):
     with tpu_compiler.TpuCompiler() as compiler:
         found = [row for topology in _TOPOLOGIES.value for row in rows(compiler, topology, shapes)]
     common.report(
-        common.Table(['topology', 'sum', 'rings', 'MB per link, x', 'MB per link, y', 'MB in turn', 'steps',
+        common.Table(['topology', 'sum', 'rings', 'MB per link, x', 'MB per link, y', 'sequential MB', 'steps',
                       'MiB of temporaries'], found),
         f'Gradients of {_MODEL.value}: {len(shapes)} tensors.')
 

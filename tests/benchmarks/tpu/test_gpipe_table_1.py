@@ -36,7 +36,7 @@ def planned_mib(without_sums=False):
 
 def test_a_row_has_published_planned_and_compiled_figures(row):
     cells = row((1024, 2048, 1024, 100, 200, 212, 15_000))
-    assert (cells['M parameters'], cells['all devices']) == ('282.2', '3.00 + 0.50')
+    assert (cells['million parameters'], cells['all devices']) == ('282.2', '3.00 + 0.50')
     assert (cells['planned MiB'], cells['compiled MiB']) == (planned_mib(), '4,608')
     assert (cells['limit MiB'], cells['fits'], cells['seconds']) == ('15,000', 'yes', '20')
 
