@@ -47,7 +47,8 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 # distributed_values: arguments of tf.distribute's all-reduce; public code gets them only inside a strategy.
 from tensorflow.python.distribute import values as distributed_values
 
-# eager_context: changing the workers of a cluster that this process is connected to, and sending them an error.
+# eager_context: changing the workers of a cluster that this process is connected to, and sending them an error; not
+# optimising the graph of a step, but of the user's other functions.
 from tensorflow.python.eager import context as eager_context
 
 # record: refusing gradients beyond first order, also by gradient tapes.

@@ -1,13 +1,15 @@
 """The requirements of each kind of device on graphs, and the devices of this machine."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
+from lingpipe.private_api import eager_context
 
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
@@ -112,6 +114,20 @@ def configure_graph_optimizer() -> None:
     optimise. The functions of stages are still optimised, see `graph_pieces.py`. This applies to the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+
+
+@contextlib.contextmanager
+def without_graph_optimizer() -> Iterator[None]:
+    """Do as `configure_graph_optimizer` for functions that this thread traces or first calls in this scope."""
+    context = eager_context.context()
+    options = context.function_call_options
+    config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    context.function_call_options = eager_context.FunctionCallOptions(options.executor_type, config)
+    try:
+        yield
+    finally:
+        context.function_call_options = options
 
 
 def has(*kinds: str) -> bool:

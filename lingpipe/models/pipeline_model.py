@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe.devices import variable_placement
+from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
 from lingpipe.optimizers import device_functions, device_placement, loss_scaling, optimizer_parts
@@ -104,18 +104,28 @@ class PipelineModel(model_surface.ModelSurface):
         self._refuse_new_weights()
         if self.optimizer is not None and self.pipe.built:
             optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
-        return super().make_train_function(force)
+        super().make_train_function(force)
+        return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
         """Refuse overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
-        return super().make_predict_function(force)
+        super().make_predict_function(force)
+        return self._with_plain_graph('predict_function')
 
     def make_test_function(self, force: bool = False) -> Any:
         """Place weights that layers got after the pipeline was built; see `keras.Model.make_test_function`."""
         self._follow_layers(self.test_function)
-        return super().make_test_function(force)
+        super().make_test_function(force)
+        return self._with_plain_graph('test_function')
+
+    def _with_plain_graph(self, name: str) -> Callable:
+        """Wrap a function of Keras that runs steps, once, to leave its graph as it is: a call for each action."""
+        function = getattr(self, name)
+        if not isinstance(function, functools.partial):
+            setattr(self, name, functools.partial(_run_plain, function))
+        return getattr(self, name)
 
     def _follow_layers(self, function):
         """Place new weights; before a first trace (`function` is None), refuse a model that now calls other layers."""
@@ -374,6 +384,11 @@ class PipelineModel(model_surface.ModelSurface):
 def _preprocesses(source):
     """Whether a model is a task of KerasHub, whose `fit` takes the inputs of its preprocessor."""
     return hasattr(source, 'preprocess_samples') and hasattr(source, 'preprocessor')
+
+
+def _run_plain(function: Callable, *arguments: Any) -> Any:
+    with device_kinds.without_graph_optimizer():
+        return function(*arguments)
 
 
 def _traced(function):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import lingpipe
 from lingpipe.layers.keras_params import KerasParams
+from lingpipe.private_api import eager_context
 from tests.closeness import assert_close
 
 layers = keras.layers
@@ -288,3 +289,24 @@ def test_compiling_again_traces_again():
     for jit_compile in (True, False):
         models[1].compile('sgd', cross_entropy(), jit_compile=jit_compile)
         assert {stage.jit_compile for stage in models[1].pipe.stages} == {jit_compile}
+
+
+def test_only_the_graph_of_a_step_is_left_as_it_is():
+    """Its functions are optimised by themselves, and the functions of the user's program as ever."""
+    found = []
+
+    def asks(labels, outputs):
+        options = eager_context.context().function_call_options.config_proto_serialized
+        found.append(tf.compat.v1.ConfigProto.FromString(options).graph_options.rewrite_options.disable_meta_optimizer)
+        return tf.reduce_mean(outputs)
+
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})  # as for users; here it is set
+    x, y = data()
+    _, model = pair(classifier)
+    model.compile('sgd', cross_entropy(), metrics=[asks])
+    for run in (model.train_on_batch, model.test_on_batch):
+        found.clear()
+        run(x, y)
+        assert found and all(found)
+    asks(y, x)
+    assert not found[-1]
