@@ -131,7 +131,8 @@ class Workers(collectives.Group, placement.Placement):
 
     def end_all(self) -> None:
         """End the sums of all other workers with an error that names `ENDED`: this one ends by an error of its own."""
-        eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
+        with contextlib.suppress(tf.errors.OpError):  # they have ended already
+            eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
     def leave(self) -> None:
         """Return when all workers have finished, so that no process ends while another waits for it."""
