@@ -264,7 +264,7 @@ class LayersOfModel(_Layers):
         return self._graph.pack_outputs(outputs)
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the model's outputs, once it is analysed."""
+        """Return the nest of `tf.TensorSpec` of the analysed model's outputs for one example."""
         del analyses
         return self.pack_outputs(list(self._graph.output_specs))
 

@@ -91,7 +91,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
     so XLA removes its recomputation.
 
     Args:
-        run: function that applies such functions to tensors, such as a `StageMap`; None: they are called directly.
+        run: applies such functions to tensors, for example a `StageMap`; None: they are called directly.
     """
     run = run or (lambda function, tensors: function(tensors))
 

@@ -83,8 +83,8 @@ def recording() -> Iterator[None]:
 class GraphPiece:
     """The part of a graph that computes some tensors from others, as a separate function.
 
-    The function is never inlined: the build time and memory of an unrolled pipeline depend on it. It is called by a
-    stateless call operation, so that no side effect inside orders the work of different devices.
+    The function is not inlined, unless `inline` is set: build time and memory of an unrolled pipeline depend on that. A
+    stateless operation calls it, so side effects in it do not order the work of different devices.
 
     Args:
         graph: the `FuncGraph` to cut from.

@@ -135,7 +135,7 @@ class LogDir:
 
     @contextlib.contextmanager
     def replaced_folder(self, name: str) -> Iterator[str]:
-        """Yield a new folder; at the end its entries replace the entries with the same names in a folder here.
+        """Yield a new folder; on exit its entries replace the entries with the same names in the folder `name`.
 
         Raises:
             TrainingError: the folder could not be written, or another process writes it.
@@ -146,16 +146,18 @@ class LogDir:
 
     def _replaced(self, folder: str, new: str) -> Iterator[str]:
         _remove_folder(new)
+        state = ', and is as before'
         try:
             tf.io.gfile.makedirs(new)
             yield new
+            state = ''
             for file in tf.io.gfile.listdir(new):
                 old = tf.io.gfile.join(folder, file.rstrip('/'))
                 _remove_folder(old)
                 tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
         except (OSError, tf.errors.OpError) as error:
-            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, then '
-                                       'run the same command again.') from error
+            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}){state}. Free some '
+                                       'space, then run the same command again.') from error
         finally:
             _remove_folder(new)
 
