@@ -53,11 +53,13 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         _catch_signals(events)  # TensorFlow replaces the handler of SIGTERM when a coordinator of TPUs connects
     if event == _SIGNAL:
         event = _after_signal(config, server.target, is_replaceable, events)
-    is_told = event not in (None, _SIGNAL)
-    time.sleep(_SECONDS_TO_CLOSE * is_told)
+    if event in (None, _SIGNAL):
+        event = child_process.TRY_AGAIN
+    else:
+        time.sleep(_SECONDS_TO_CLOSE)
     print(f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
-    os._exit(event if is_told else child_process.TRY_AGAIN)
+    os._exit(event)
 
 
 def _after_signal(config, target, is_replaceable, events):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import pytest
 from PIL import Image
@@ -22,7 +23,7 @@ def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys)
     assert steps[0].end <= steps[1].asked
     assert all(step.asked == step.input_wait[0] <= step.input_wait[1] <= step.start for step in steps)
     printed = capsys.readouterr().out
-    assert '2 steps of ' in printed
+    assert re.search(r'2 steps of [\d.]+ ms on average: ', printed)
     lines = [line.split() for line in printed.splitlines()]
     percentages = {line[0]: float(line[1]) for line in lines if len(line) == 2 and line[1][0].isdigit()}
     assert list(percentages) == ['input', 'compute', 'recompute', 'bubble', 'imbalance', 'transfer', 'update']
