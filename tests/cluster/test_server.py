@@ -118,7 +118,10 @@ def test_a_worker_does_not_wait_for_a_chief_that_ends_without_a_word(start):
 
 def test_servers_end_with_the_exit_code_of_the_chief(start):
     workers = [start('worker', index) for index in range(2)]
-    _, err = start('chief', 0, 'and_fail').communicate(timeout=120)
+    chief = start('chief', 0, 'and_fail')
+    assert 'told all\n' in iter(chief.stdout.readline, ''), chief.communicate()
+    workers[0].send_signal(signal.SIGTERM)  # as a launcher does once a process has failed
+    _, err = chief.communicate(timeout=120)
     assert [worker.wait(timeout=60) for worker in workers] == [3, 3], err
 
 
