@@ -16,7 +16,7 @@ class DeviceFunctions:
     dozen operations per variable.
 
     Args:
-        function: function `(variables, *lists, *shared)` that returns a list of one tensor per variable, or None.
+        function: function `(variables, *per_variable, *shared)` that returns a list, a tensor per variable, or None.
         constants: function without arguments that returns, as a hashable, everything else that `function` reads. Traces
             are reused while this stays equal.
     """
@@ -25,25 +25,25 @@ class DeviceFunctions:
         self._function, self._constants = function, constants
         self._functions = {}
 
-    def __call__(self, variables: Any, lists: tuple = (), shared: tuple = ()) -> list:
+    def __call__(self, variables: Any, per_variable: tuple = (), shared: tuple = ()) -> list:
         """Call the function once per device.
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
-            lists: each with one tensor per variable; a variable with a None is left out.
+            per_variable: lists, each with one tensor per variable; a variable with a None is left out.
             shared: tensors that every device gets.
 
         Returns:
             List of the function's results for each variable; None if it returned None, or the variable was left out.
         """
         groups, results = {}, [None] * len(variables)
-        for position, row in enumerate(zip(variables, *lists)):
+        for position, row in enumerate(zip(variables, *per_variable)):
             if all(part is not None for part in row):
                 groups.setdefault(variable_placement.device_of(row[0]), []).append((position, *row))
         for device, rows in groups.items():
-            positions, group, *group_lists = map(list, zip(*rows))
+            positions, group, *of_group = map(list, zip(*rows))
             with tf.device(device):
-                values = self._of(device, group)(*group_lists, *shared)
+                values = self._of(device, group)(*of_group, *shared)
             for position, value in zip(positions, values or []):
                 results[position] = value
         return results

@@ -5,6 +5,11 @@ import keras
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.private_api import base_optimizer, tensorflow_optimizer
 
+_HOOKS = (
+    'apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients',
+    '_apply_weight_decay', '_backend_increment_gradient_accumulators', '_backend_reset_gradient_accumulators',
+    '_update_model_variables_moving_average', '_overwrite_model_variables_with_average_value',
+    '_get_current_learning_rate', 'learning_rate')
 _OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
 
 
@@ -12,6 +17,12 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
     """Whether the class of an optimizer defines a method that all optimizers have, instead of inheriting it."""
     stock = getattr(tensorflow_optimizer.TFOptimizer, method), getattr(base_optimizer.BaseOptimizer, method)
     return getattr(type(optimizer), method) not in stock
+
+
+def overrides_more(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether a user's class or object overrides methods beside `build` and `update_step`."""
+    theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
+    return 'apply' in vars(optimizer) or any(method in vars(each) for each in theirs for method in _HOOKS)
 
 
 def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:

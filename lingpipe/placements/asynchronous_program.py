@@ -59,7 +59,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call((iterator,) if self._is_read_by_workers else tuple(
-                tf.nest.flatten(self._next_batch(iterator))))
+                tf.nest.flatten(self.batch_waits.next_batch(iterator))))
 
     def _next_rows(self):
         """Return a list with the next answer, or an empty list if the gradient was dropped."""

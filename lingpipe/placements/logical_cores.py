@@ -115,7 +115,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     def _apply(self, gradients, step):
         iterations, learning_rate = self._numbers_of_optimizer
-        device_placement.apply_values(self.optimizer, gradients, self._trainable, learning_rate, iterations)
+        device_placement.of(self.optimizer).apply_values(gradients, self._trainable, learning_rate, iterations)
 
     def _changing_variables(self):
         """Everything that a step changes on the cores: weights, moving statistics, slots and averages."""

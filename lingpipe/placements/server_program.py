@@ -41,7 +41,7 @@ class ServerProgram(train_program.TrainProgram):
         cut = servers.cut(task.body, train_params)
         super().__init__(task, train_params)
         self._cut = [server_rows.CutWeight(
-            variable, device_placement.slots_of(self.optimizer, variable), servers.names[:count],
+            variable, device_placement.of(self.optimizer).slots_of(variable), servers.names[:count],
             functools.partial(training_optimizer.make_optimizer, train_params)) for variable, count in cut]
         self._cut_of = {id(each.variable): each for each in self._cut}
         self._table = server_rows.table_of(task.body)
@@ -119,8 +119,8 @@ class ServerProgram(train_program.TrainProgram):
             for part in (self._cut_of[id(variable)].split(gradient) if id(variable) in self._cut_of else [gradient])])
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        images, *targets = batch
-        out = self._gradients_of(images, targets, step)
+        inputs, *targets = batch
+        out = self._gradients_of(inputs, targets, step)
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
@@ -129,8 +129,8 @@ class ServerProgram(train_program.TrainProgram):
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]
         if any(of_place[id(variable)] is not None for variable in whole):
-            device_placement.apply_values(
-                self.optimizer, [of_place[id(variable)] for variable in whole], whole, rate, step)
+            device_placement.of(self.optimizer).apply_values(
+                [of_place[id(variable)] for variable in whole], whole, rate, step)
         for each in self._cut:
             each.update([of_place[id(part)] for part in each.parts], step, rate)
 
@@ -143,7 +143,7 @@ class ServerProgram(train_program.TrainProgram):
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
                     f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Restart '
                     'what has ended, and run the same command: training resumes from its newest checkpoint.')
-        self._awaited.assign_add(2)  # progress, also where workers read the batches
+        self.batch_waits.count_step()  # progress, also where workers read the batches
         return answer
 
     def _poll(self):

@@ -103,7 +103,7 @@ class SynchronousProgram(server_program.ServerProgram):
             for share, own in enumerate(iterator):
                 self._calls.call((tf.constant(share), own), share)
             return
-        tensors = tf.nest.flatten(self._next_batch(iterator))
+        tensors = tf.nest.flatten(self.batch_waits.next_batch(iterator))
         for share in range(self._servers.num_workers):
             rows = slice(share * self._rows_of_share, (share + 1) * self._rows_of_share)
             self._calls.call((tf.constant(share), *[tensor[rows] for tensor in tensors]))

@@ -16,7 +16,7 @@ from lingpipe.layers import base_layer
 from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, loss_scaling, moving_average, training_optimizer
 from lingpipe.pipeline import loss_pass
-from lingpipe.training import checkpoint_contents, interruption
+from lingpipe.training import batch_waits, checkpoint_contents, interruption
 
 _NORM = 'gradient_norm'
 NON_FINITE = 'The loss or a gradient is not finite.'
@@ -49,13 +49,15 @@ class TrainProgram:
     before_save        what comes before variables are saved or evaluated, such as copying them back
     should_stop        whether to stop, if several programs have to agree on it
     _value_and_grad    where the gradients of a batch are computed, and how they are summed
+    _deciding          which device computes the numbers that decide whether a step is applied
     _if_finite         what happens with a step whose loss or gradients are not finite
     _apply             where the arithmetic of the optimizer runs
+    _is_to_stop        whether a call of `run` ends after the current step
     =================  ===========================================================================================
 
     Attributes:
         input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
-        input_seconds: `tf.Variable` float64, seconds that steps have waited for their batches so far.
+        batch_waits: the `batch_waits.BatchWaits` of the steps.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
@@ -63,7 +65,8 @@ class TrainProgram:
         self._task = task
         self._params = train_params
         self.named_variables = checkpoint_contents.model_variables(task.body)
-        self._trainable = self._trained_places = task.body.trainable_variables
+        self._trainable = task.body.trainable_variables
+        self._trained_places = self._trainable  # parts of these if weights are cut over parameter servers
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
         self.optimizer = self._make_optimizer()
         self.average = None
@@ -73,10 +76,8 @@ class TrainProgram:
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
-            self._awaited = tf.Variable(0, dtype=tf.int64, trainable=False, name='awaited')  # odd while a step waits
-            self.input_seconds = tf.Variable(0, dtype=tf.float64, trainable=False, name='input_seconds')
-        self._has_seen = False
-        self._scales = device_functions.DeviceFunctions(device_functions.scaled)
+        self.batch_waits = batch_waits.BatchWaits()
+        self._scale_on_devices = device_functions.DeviceFunctions(device_functions.scaled)
         self._function = tf.function(self._steps, autograph=False)
 
     def _make_optimizer(self) -> keras.optimizers.Optimizer:
@@ -108,7 +109,7 @@ class TrainProgram:
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
         """Return the result of `iterate` for the batches of an input after a number of steps."""
-        with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
+        with waits.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
@@ -117,32 +118,17 @@ class TrainProgram:
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
             self.input_position.assign([step, seen, data.params.batch_size])
-        self._has_seen = seen > 0
+        self.batch_waits.is_resumed = seen > 0
         return seen
 
-    @contextlib.contextmanager
-    def watching_input(self, data: base_input.BaseInput,
-                       wait: Callable[..., waits.Wait] = waits.for_batch) -> Iterator[None]:
-        """In this scope the process ends with a message if the input gives `run` no batch in time."""
-        seconds = self._params.input_timeout_seconds
-        with wait(data.source, seconds, lambda: self._awaited_batch(seeks=False)), \
-                waits.for_seeking(data.source, seconds, lambda: self._awaited_batch(seeks=True)):
-            yield
-
-    def _awaited_batch(self, seeks: bool) -> int | None:
-        """Return a number if a step waits for a batch for which the input has to seek (or not, by `seeks`)."""
-        awaited = self.awaited_batch()
-        return awaited if awaited is not None and seeks == (self._has_seen and awaited == 1) else None
-
-    def awaited_batch(self) -> int | None:
-        """Return the number of the current wait of `run` for a batch; None while it computes, or outside of it."""
-        awaited = int(self._awaited)
-        return awaited if awaited % 2 else None
+    def watching_input(self, data: base_input.BaseInput, wait: Callable[..., waits.Wait] = waits.for_batch
+                       ) -> contextlib.AbstractContextManager[None]:
+        """Return the scope in which the process ends with a message if the input gives `run` no batch in time."""
+        return self.batch_waits.watching(data, self._params.input_timeout_seconds, wait)
 
     def position(self) -> int | None:
         """Return a number that changes with each step; None while a step waits for a batch. Any thread may ask."""
-        awaited = int(self._awaited)
-        return None if awaited % 2 else awaited
+        return self.batch_waits.position()
 
     def state_restored(self) -> None:
         """Copy restored variables of the host to the devices; here the variables are trained in place."""
@@ -166,31 +152,22 @@ class TrainProgram:
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the dictionary from name to the numbers of `_step` in all steps `[num_steps]`."""
-        names = []
+        names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
-                 rows: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-            numbers = self._step(self._next_batch(iterator))
-            names[:], row = numbers, tf.stack(list(numbers.values()))
+                 table: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+            numbers = self._step(self.batch_waits.next_batch(iterator))
+            names[:] = numbers.keys()
+            row = tf.stack(list(numbers.values()))
             with tf.control_dependencies([row]):  # reads `stopping` after the step
-                return index + 1, ~self._is_to_stop(), rows.write(index, row)
+                return index + 1, ~self._is_to_stop(), table.write(index, row)
 
         with tf.device('CPU:0'):
             count = tf.cast(num_steps, tf.int32)
-            rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
-            _, _, rows = tf.while_loop(lambda index, going_on, rows: going_on & (index < count), body, [0, True, rows])
-            return dict(zip(names, tf.unstack(tf.ensure_shape(rows.stack(), [None, len(names)]), axis=1)))
-
-    def _next_batch(self, iterator: Iterator[tuple]) -> tuple:
-        """Return the next batch; show a watching thread when a step waits for it, and count the seconds."""
-        with tf.control_dependencies([self._awaited.assign_add(1)]):
-            begin = _now()
-        with tf.control_dependencies([begin]):
-            batch = next(iterator)
-        with tf.control_dependencies(tf.nest.flatten(batch)):
-            self._awaited.assign_add(1)
-            self.input_seconds.assign_add(_now() - begin)
-        return batch
+            table = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False)
+            *_, table = tf.while_loop(
+                lambda index, going_on, table: going_on & (index < count), body, [0, True, table])
+            return dict(zip(names, tf.unstack(tf.ensure_shape(table.stack(), [None, len(names)]), axis=1)))
 
     def _is_to_stop(self) -> tf.Tensor:
         return self.stopping.read_value()
@@ -218,9 +195,9 @@ class TrainProgram:
     def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
                         ) -> tuple[loss_pass.ValueAndGrad, dict[str, tf.Tensor]]:
         """Return the `ValueAndGrad` of a batch, and its metrics, the loss first."""
-        images, *targets = batch
+        inputs, *targets = batch
         out = self._task.body.value_and_grad(
-            self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
+            self._task.loss_and_metrics, inputs, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
@@ -254,18 +231,13 @@ class TrainProgram:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        return self._scales(self._trained_places, (gradients,), (device_functions.clipping_factor(norm, limit),))
+        factor = device_functions.clipping_factor(norm, limit)
+        return self._scale_on_devices(self._trained_places, (gradients,), shared=(factor,))
 
 
 def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:
     """Return the numbers of a step as float32 scalars: its gradient norm, and its metrics, the loss first."""
     return {name: tf.cast(number, tf.float32) for name, number in {_NORM: norm, **metrics}.items()}
-
-
-def _now() -> tf.Tensor:
-    """Return the time in seconds, by the clock of the host that reads the batches."""
-    with tf.device('CPU:0'):
-        return tf.timestamp()
 
 
 def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: float) -> None:

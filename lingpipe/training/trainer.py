@@ -163,7 +163,7 @@ class Trainer:
             self._dog.listen(self.interrupted.ask)
             self._progress = progress.Progress(p.max_steps, self._step, self._batch_size, self._input.example_name)
             try:
-                with self._program.watching_input(self._input, self._wait_for_batch(self._program.awaited_batch)):
+                with self._program.watching_input(self._input, self._wait_for_batch(self._program.batch_waits.current)):
                     self._train()
             finally:
                 self._progress.close()
@@ -312,7 +312,7 @@ class Trainer:
         return min(p.train.steps_per_loop, p.train.max_steps - step, *distances, *first)
 
     def _train_steps(self, num_steps: int) -> None:
-        begin, waited = time.monotonic(), float(self._program.input_seconds)
+        begin, waited = time.monotonic(), float(self._program.batch_waits.seconds)
         try:
             with self._dog.watch(progress=self._program.position):
                 result = self._program.run(self._iterator, num_steps)
@@ -322,7 +322,7 @@ class Trainer:
         except _OF_INPUTS as error:
             if train_program.NON_FINITE in str(error):
                 raise self._non_finite() from None
-            if self._program.awaited_batch() is None:
+            if self._program.batch_waits.current() is None:
                 raise
             raise self._input_has_failed(error) from error
         self._gradient_norm = float(result.gradient_norm)
@@ -334,7 +334,8 @@ class Trainer:
             self._progress.write(f'First step after {time.monotonic() - self._started:.1f} s')
             self._started = None
         else:
-            waited = min(max(float(self._program.input_seconds) - waited, 0.0), seconds)  # a clock may be set back
+            waited = float(self._program.batch_waits.seconds) - waited
+            waited = min(max(waited, 0.0), seconds)  # a clock may be set back
             self._time.add(progress.INPUT, waited)
             self._time.add(progress.STEPS, seconds - waited)
             self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())

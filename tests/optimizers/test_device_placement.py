@@ -14,7 +14,7 @@ VALUES = {
     'kernel': np.arange(6).reshape(2, 3), 'bias': np.ones([4]), 'table': -np.ones([3, 5]), 'unused': np.ones([2, 2])}
 STEPS = [
     [3 * np.sin(VALUES[name] + step).astype(np.float32) for name in ('kernel', 'bias', 'table')] for step in range(4)]
-ACCUMULATES = {'gradient_accumulation_steps': 2, 'use_ema': True, 'ema_momentum': 0.5, 'ema_overwrite_frequency': 1}
+ACCUMULATES = {'gradient_accumulation_steps': 2, 'use_ema': True, 'ema_momentum': 0.5, 'ema_overwrite_frequency': 2}
 
 
 def falling():
@@ -35,6 +35,23 @@ class ClipsItsWay(o.SGD):
     def _clip_gradients(self, grads):
         largest = tf.reduce_max([tf.reduce_max(tf.abs(gradient)) for gradient in grads])
         return [gradient / largest for gradient in grads]
+
+
+class CentersGradients(o.SGD):
+    """Changes gradients before clipping of Keras's, and warms its rate up."""
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        super()._backend_update_step([grad - tf.reduce_mean(grad) for grad in grads], trainable_variables, learning_rate)
+
+    def _get_current_learning_rate(self):
+        return super()._get_current_learning_rate() / (2.0 + tf.cast(self._iterations.value, tf.float32))
+
+
+def replaced(optimizer):
+    """Replace a method of the object itself."""
+    apply = optimizer.apply
+    optimizer.apply = lambda grads, variables=None: apply([None if g is None else 0.5 * g for g in grads], variables)
+    return optimizer
 
 
 class MovesItsWay(o.SGD):
@@ -83,7 +100,10 @@ OPTIMIZERS = {
     'several': lambda weights: o.MultiOptimizer(o.OptimizerMap(o.SGD(0.1), {'bias': o.Adam(0.1), 'kernel': o.Muon(0.1)})),
     'several_of_a_function': lambda weights: o.MultiOptimizer(by_rank(o.SGD(0.1), o.Adafactor(0.1, weight_decay=0.5))),
     'of_the_user': lambda weights: MovesItsWay(falling(), weight_decay=0.1),
+    'centers_gradients': lambda weights: CentersGradients(0.1, weight_decay=0.5, clipvalue=0.02),
+    'replaced': lambda weights: replaced(o.Adam(0.1)),
     'clips_its_way': lambda weights: ClipsItsWay(0.1)}
+_FROM_OUTSIDE = ('of_the_user', 'centers_gradients', 'replaced', 'clips_its_way')
 
 
 def make_variables(devices):
@@ -142,7 +162,7 @@ def test_placing_changes_no_result_but_only_where_it_is_computed(kind):
         pairs = optimizer_parts._slots(part)
         assert all(slot.value.device == weight.value.device for slot, weight in pairs)
         assert {id(slot) for slot, _ in pairs} >= {id(slot) for slot in part.variables if len(slot.shape)}
-    if kind not in ('of_the_user', 'clips_its_way'):  # what is not done weight by weight runs anywhere
+    if kind not in _FROM_OUTSIDE:  # what is not done weight by weight runs anywhere
         homes = {tuple(variable.shape): DEVICES[variable.name] for variable in variables}
         graph = step.get_concrete_function(*map(tf.constant, STEPS[0])).graph
         wrong = [(tensor.name, where) for tensor, where in arrays_made(graph)
@@ -184,8 +204,8 @@ def test_slots_move_with_their_weights():
 def test_placing_is_idempotent_and_hyperparameters_may_change():
     variables = make_variables(DEVICES)
     optimizer = device_placement.place(o.SGD(0.5, weight_decay=0.5))
-    update = optimizer._distributed_tf_update_step
-    assert device_placement.place(optimizer)._distributed_tf_update_step == update
+    update = optimizer.apply
+    assert device_placement.place(optimizer).apply == update
     for decay in (0.5, 0.25):
         before, optimizer.weight_decay = variables[0].numpy(), decay
         optimizer.apply([tf.zeros(value.shape) for value in VALUES.values()], variables)
@@ -217,8 +237,10 @@ def test_without_any_gradient_or_weight_by_weight_is_said_what_is_wrong():
     optimizer.build(variables)
     with pytest.raises(ValueError, match='No gradients provided'):
         optimizer.apply([None] * 4, variables)
+    with pytest.raises(ValueError, match='must match'):
+        optimizer.apply([tf.ones([2, 3])])
     with pytest.warns(UserWarning, match="Gradients do not exist for variables .'kernel', 'table', 'unused'"):
-        device_placement.apply_values(optimizer, [None, tf.zeros([4]), None, None], variables, *numbers)
+        device_placement.of(optimizer).apply_values([None, tf.zeros([4]), None, None], variables, *numbers)
     for variable, factor in zip(variables, (1.0, 0.95, 1.0, 1.0)):
         np.testing.assert_allclose(variable.numpy(), factor * VALUES[variable.name], rtol=1e-6)
     for kind, method in ((o.Nadam, '_backend_update_step'), (MovesItsWay, 'apply')):
@@ -226,4 +248,4 @@ def test_without_any_gradient_or_weight_by_weight_is_said_what_is_wrong():
         optimizer.build(variables)
         with pytest.raises(ValueError, match=f'{kind.__name__} defines {method}, which works on all weights at '
                                              'once.*Choose another'):
-            device_placement.apply_values(optimizer, [tf.zeros([2, 3])], variables[:1], *numbers)
+            device_placement.of(optimizer).apply_values([tf.zeros([2, 3])], variables[:1], *numbers)

@@ -24,7 +24,7 @@ def cut_and_whole(make_optimizer):
     cut, whole = weight(), weight()
     optimizer = device_placement.place(make_optimizer())
     optimizer.build([cut, whole])
-    return server_rows.CutWeight(cut, device_placement.slots_of(optimizer, cut), SERVERS, make_optimizer), whole, optimizer
+    return server_rows.CutWeight(cut, device_placement.of(optimizer).slots_of(cut), SERVERS, make_optimizer), whole, optimizer
 
 
 def dense(step):
@@ -46,12 +46,12 @@ def test_rows_are_trained_as_the_whole(make_optimizer, gradient_of, assert_close
     for step in range(3):
         gradient = gradient_of(step)
         cut.update(cut.split(gradient), tf.constant(step, tf.int64), tf.constant(.1))
-        device_placement.apply_values(
-            optimizer, [tf.convert_to_tensor(gradient)], [whole], tf.constant(.1), tf.constant(step, tf.int64))
+        device_placement.of(optimizer).apply_values(
+            [tf.convert_to_tensor(gradient)], [whole], tf.constant(.1), tf.constant(step, tf.int64))
     assert_close(cut.read(), whole.value)
     cut.to_chief()
     assert_close(cut.variable.value, whole.value)
-    for slot, other in zip(*(device_placement.slots_of(optimizer, each) for each in (cut.variable, whole))):
+    for slot, other in zip(*(device_placement.of(optimizer).slots_of(each) for each in (cut.variable, whole))):
         assert_close(slot.value, other.value)
 
 

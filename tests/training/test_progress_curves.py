@@ -40,7 +40,7 @@ def test_a_stopped_run_has_its_last_curves(tiny, tmp_path):
 def test_a_run_tells_how_long_it_waited_for_its_input(tiny, tmp_path, capsys):
     made = tiny.trainer(tmp_path, 'StarvedDigits', train__max_steps=4, train__steps_per_loop=2)
     made.run()
-    assert float(made._program.input_seconds) >= 4 * tiny_digits.SLOW_SECONDS * 0.99
+    assert float(made._program.batch_waits.seconds) >= 4 * tiny_digits.SLOW_SECONDS * 0.99
     told = capsys.readouterr().err.splitlines()[-1]
     shares = {word.split()[0]: int(word.split()[1]) for word in told.partition(': ')[2].split(', ')}
     assert told.startswith('Time ') and list(shares) == ['steps', 'input', 'saving', 'evaluation']

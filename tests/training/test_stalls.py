@@ -130,7 +130,7 @@ def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monk
 
     def look(self):
         time.sleep(0.1)  # the batch is there before it counts as given
-        positions.append((self._awaited_batch(seeks=False), self._awaited_batch(seeks=True), self.position()))
+        positions.append((self.batch_waits._current(seeks=False), self.batch_waits._current(seeks=True), self.position()))
         return False
 
     def slow_step(self, batch):
@@ -161,7 +161,7 @@ def test_a_resumed_run_may_take_longer_to_seek_its_position(tiny, stall):
     program._num_seen(data, 3)
     iterator = iter(tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int32)))
     with program.watching_input(data):
-        assert [int(program._next_batch(iterator)) for _ in range(2)] == [1, 2]
+        assert [int(program.batch_waits.next_batch(iterator)) for _ in range(2)] == [1, 2]
     assert stall.sentence()
 
 
@@ -174,7 +174,7 @@ def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     iterator = iter(stall.in_batches(data.training_dataset()))
     with program.watching_input(data):
         for _ in range(3):
-            program._next_batch(iterator)
+            program.batch_waits.next_batch(iterator)
     assert stall.sentence()
 
 
