@@ -135,7 +135,7 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
 
 
 def with_shares(targets: Targets, weights: Any) -> Targets:
-    """Return the `Targets` with the shares of losses; `weights` is a list of their weights in the batch."""
+    """Return `Targets` with the share of each loss: the number of rows over its weight in the batch, of `weights`."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
         shares=[tf.fill(rows, tf.math.divide_no_nan(tf.cast(targets.num_rows, weight.dtype), weight))

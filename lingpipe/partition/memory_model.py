@@ -118,7 +118,7 @@ class MemoryBudget:
             ends.append(int(rest[fits][-1]))
         needed = len(ends) - 1
         held = ends[min(self._num_partitions, needed)]
-        return (f'full partitions hold {held} of {self._num_layers} layers, and all layers need at least '
+        return (f'at most {held} of {self._num_layers} layers fit, and all layers need at least '
                 f'{needed} partitions.', f'Set num_partitions={needed} or more, or raise memory_limit.')
 
     def _layer_too_large(self, number, layer):

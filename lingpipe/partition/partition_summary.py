@@ -1,5 +1,6 @@
 """The layers of each partition, as a table for people."""
 
+import html
 import re
 
 from lingpipe import text_tables
@@ -24,9 +25,11 @@ def table(partitions: list) -> str:
     return text_tables.table(*_titles_and_rows(partitions))
 
 
-def html_table(partitions: list) -> str:
-    """Return the same table as HTML, for notebooks."""
-    return text_tables.html_table(*_titles_and_rows(partitions))
+def as_html(name: str, settings: str, partitions: list, choices: str) -> str:
+    """Return the name and settings of a pipeline, the same table, and what 'auto' chose, as HTML for notebooks."""
+    words = html.escape(f'{parameters_in_words(partitions)}, {settings}')
+    table = text_tables.html_table(*_titles_and_rows(partitions))
+    return f'<b>{html.escape(name)}</b>: {words}{table}{html.escape(choices)}'
 
 
 def _titles_and_rows(partitions):

@@ -18,10 +18,11 @@ from lingpipe.stages.stage import Stage
 from lingpipe.stages.stage_program import ActionResult
 
 ALL_KINDS = (schedules.FORWARD, schedules.BACKWARD, schedules.WEIGHT)
+_PIPELINE_INPUT = -1  # the producer of what the first stage reads
 
 
-class Work(NamedTuple):
-    """The work of all replicas on one batch.
+class PassOptions(NamedTuple):
+    """How a batch passes through the stages of all replicas.
 
     Attributes:
         schedule: the schedule of a full batch of one replica.
@@ -45,13 +46,13 @@ class Work(NamedTuple):
     loss_scale: tf.Tensor | None = None
 
 
-class Share(NamedTuple):
+class ReplicaShare(NamedTuple):
     """The micro-batches of a batch that one replica works on."""
 
     parts: list  # nests of tensors `[micro_batch, ...]`, the inputs of the pipeline
     targets: list  # for each part, the nest of tensors that the loss compares with; () if there is no loss
-    rows: micro_batches.RowCounts  # for each part; 0 if it is empty and has one row that does not count
-    positions: micro_batches.Positions  # their numbers in the batch; other replicas have others
+    row_counts: micro_batches.RowCounts  # for each part; 0 if it is empty and has one row that does not count
+    ids: micro_batches.MicroBatchIds  # those of other replicas are others
     replica: int
     equal_rows: bool  # whether the micro-batches of all replicas are known to have the same number of rows
     is_whole_batch: bool  # whether there is one micro-batch, and no other replica has a part of the batch
@@ -75,7 +76,8 @@ class Execution:
     from these are summed. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
     device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because
     XLA frees residuals after their last use only within one program. A split backward pass has two programs, so it
-    recomputes ahead of them.
+    recomputes ahead of them. What is taken out of a dictionary here only shows that nothing reads it twice: a tensor
+    is freed at run time, after the last operation that reads it.
 
     Attributes:
         state: the `step_state.StepState`, which the forward actions change.
@@ -84,43 +86,60 @@ class Execution:
 
     loss_factors: gradient_flow.LossFactors
 
-    def __init__(self, stages: list[Stage], work: Work, share: Share,
+    def __init__(self, stages: list[Stage], options: PassOptions, share: ReplicaShare,
                  values: list[stage_layers.Variables]) -> None:
-        self.stages, self._work, self.share = stages, work, share
-        self._schedule = schedule = work.schedule.for_num_micro_batches(len(share.parts))
-        inputs = [boundary.unpack(nest) for nest in share.parts]
-        self._outputs = {(-1, m): each for m, each in enumerate(inputs)}
-        self._by_layer = work.recompute == 'layer' and bool(schedule.backwards())
+        self.stages, self._options, self.share = stages, options, share
+        self._schedule = schedule = options.schedule.for_num_micro_batches(len(share.parts))
+        self._by_layer = options.recompute == 'layer' and bool(schedule.backwards())
         # The B actions without recomputation. Before a B that directly follows its own F nothing else is computed.
-        is_all = work.recompute == 'none'
+        is_all = options.recompute == 'none'
         self._without_recompute = schedule.backwards() if is_all else schedule.backwards_after_own_forward()
-        specs = micro_batches.specs_of_tensors((inputs[0], share.targets[0]))
-        if not share.equal_rows:
-            specs = micro_batches.specs_of(specs, None)  # so that one trace fits all
-        self._wiring = stage_wiring.trace(
-            stages, specs, boundary.structure_of(share.parts[0]), work.loss, work.training, self._by_layer,
-            share.is_whole_batch)
+        inputs = [boundary.unpack(nest) for nest in share.parts]
+        self._wiring = self._trace(inputs[0])
         self.programs = self._wiring.programs
-        self._last: dict[str, list[tf.Operation]] = {}
-        if any(program.outside_state for program in self.programs):
-            check = outside_state.no_empty_micro_batch(share.rows)
-            self._last = {stage.device: check for stage in stages}
         self.state = step_state.StepState(stages, self.programs, values)
-        self.needed = [stage_program.NOTHING_NEEDED] * len(stages)
-        if schedule.backwards():
-            self.needed = gradient_flow.needed_gradients(
-                self.programs, self._wiring.differentiable_sources, work.input_gradients_needed)
+        self.needed = self._needed_gradients()
+        self._previous = self._checks()
+        self._outputs = {(_PIPELINE_INPUT, m): each for m, each in enumerate(inputs)}
         self._in_flight: dict[tuple[int, int], stage_program.InFlight] = {}  # of (stage, micro-batch)
         self._metrics: list[dict] = []
-        self._losses: dict[int, list] = {}
+        self._added_losses: dict[int, list] = {}
         self._gradients = gradient_flow.BoundaryGradients()
         self._weight_gradients: list[Any] = [None] * len(stages)
         self._added_gradients: dict[int, tf.Tensor] = {}  # of a loss outside the pipeline
-        self._action: schedules.Action  # that is being built
+
+    def _trace(self, inputs: boundary.Boundary) -> stage_wiring.Wiring:
+        """Trace the stages for the shapes of the first micro-batch."""
+        share, options = self.share, self._options
+        specs = micro_batches.specs_of_tensors((inputs, share.targets[0]))
+        if not share.equal_rows:
+            specs = micro_batches.specs_of(specs, None)  # so that one trace fits all
+        return stage_wiring.trace(
+            self.stages, specs, boundary.structure_of(share.parts[0]), options.loss, options.training, self._by_layer,
+            share.is_whole_batch)
+
+    def _needed_gradients(self) -> list[stage_program.NeededGradients]:
+        """Return the gradients that each stage computes; choose what its forward actions retain for them."""
+        if not self._schedule.backwards():
+            return [stage_program.NOTHING_NEEDED] * len(self.stages)
+        found = gradient_flow.needed_gradients(
+            self.programs, self._wiring.differentiable_sources, self._options.input_gradients_needed)
+        if self._options.recompute == 'selective':
+            for stage, program, needed in zip(self.stages, self.programs, found):
+                if needed:
+                    program.select(needed, stage.selection)
+        return found
+
+    def _checks(self) -> dict[str, list[tf.Operation]]:
+        """Return, for each device, the operations that its first action waits for."""
+        if not any(program.outside_state for program in self.programs):
+            return {}
+        check = outside_state.no_empty_micro_batch(self.share.row_counts)
+        return {stage.device: check for stage in self.stages}
 
     def refuse_unproven_losses(self) -> None:
         """Raise ValueError if a layer adds a loss that does not follow from its values for micro-batches."""
-        for stage, are_sums in zip(self.stages, self._wiring.added_sums):
+        for stage, are_sums in zip(self.stages, self._wiring.are_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]
                 raise ValueError(
@@ -134,10 +153,9 @@ class Execution:
         """Build all actions of the given kinds."""
         build = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                  schedules.WEIGHT: self._backward_weights}
-        for action in self.state.execution_order(self._schedule):
+        for action in self.state.execution_order(self._schedule):  # layers that assign state restrict the order
             if action.kind in kinds and (action.kind == schedules.FORWARD or self.needed[action.stage]):
-                self._action = action
-                build[action.kind](self.stages[action.stage], action.micro_batch)
+                build[action.kind](action)
 
     @property
     def num_micro_batches(self) -> int:
@@ -151,11 +169,10 @@ class Execution:
         structure = self.programs[last].trace.output_structure
         return [boundary.pack(self._outputs[last, m], structure) for m in range(self.num_micro_batches)]
 
-    @property
-    def sums(self) -> micro_batches.Sums:
-        """The `micro_batches.Sums` of all actions run so far."""
+    def take_sums(self) -> micro_batches.Sums:
+        """Build and return the sums of all actions built so far; called once, because it takes the gradients."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
-        inputs = [self._take_gradients(-1, m) if self._work.input_gradients_needed else []
+        inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
                   for m in range(self.num_micro_batches)]
         weights = [[program.trace.weights[position] for position in needed.weights]
                    for program, needed in zip(self.programs, self.needed)]
@@ -167,12 +184,12 @@ class Execution:
     def added_losses(self) -> dict[int, Any]:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
-                for index, parts in self._losses.items()}
+                for index, parts in self._added_losses.items()}
 
     def fork(self) -> Self:
         """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
         fork = copy.copy(self)
-        fork._in_flight, fork._last = dict(self._in_flight), dict(self._last)
+        fork._in_flight, fork._previous = dict(self._in_flight), dict(self._previous)
         fork._gradients = self._gradients.copy()
         fork._weight_gradients = list(self._weight_gradients)
         return fork
@@ -190,26 +207,28 @@ class Execution:
             positions = self._outputs[last, m].differentiable_positions
             self._gradients.add([(last, position) for position in positions], m, parts)
 
-    def _in_turn(self, stage: Stage, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Build a call after the previous one on the stage's device."""
-        if self._work.observer:
-            build = functools.partial(self._work.observer.around, self.share.replica, self._action, build)
+    def _in_turn(self, action: schedules.Action, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
+        """Build a call of an action after the previous call on its device."""
+        if self._options.observer:
+            build = functools.partial(self._options.observer.around, self.share.replica, action, build)
+        device = self.stages[action.stage].device
         # 1. The control edge to the previous action on the device.
-        with tf.device(stage.device), tf.control_dependencies(self._last.get(stage.device, [])):
+        with tf.device(device), tf.control_dependencies(self._previous.get(device, [])):
             done = build(*arguments)
         if done.operation is not None:
-            self._last[stage.device] = [done.operation]
+            self._previous[device] = [done.operation]
         return done
 
-    def _forward(self, stage: Stage, m: int) -> None:
+    def _forward(self, action: schedules.Action) -> None:
+        stage, m = self.stages[action.stage], action.micro_batch
         # 2. The inputs come from the stages that made them, and variables as earlier micro-batches left them.
         inputs = self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m])
         targets = self.share.targets[m] if self._is_last(stage) else ()
         values, borrowed, statistics = self.state.before(stage)
-        arguments = stage_program.Arguments(inputs, targets, values, self.share.positions.of(m), borrowed,
+        arguments = stage_program.Arguments(inputs, targets, values, self.share.ids.of(m), borrowed,
                                             self._factors_of_added_losses(stage, m), statistics)
-        done = self._in_turn(stage, self.programs[stage.index].forward, arguments, self._what_forward_keeps(stage, m),
-                             self.needed[stage.index])
+        done = self._in_turn(action, self.programs[stage.index].forward, arguments,
+                             self._what_forward_retains(stage, m), self.needed[stage.index])
         # 3. The outputs wait for the stages that read them.
         self._outputs[stage.index, m] = done.results.outputs
         # 4. From here to its last backward action the micro-batch is in flight on this stage.
@@ -218,82 +237,80 @@ class Execution:
         if done.results.metrics:
             self._metrics.append(done.results.metrics)
         if done.results.added:
-            self._losses.setdefault(stage.index, []).append(done.results.added)
+            self._added_losses.setdefault(stage.index, []).append(done.results.added)
 
-    def _backward(self, stage: Stage, m: int) -> None:
+    def _backward(self, action: schedules.Action) -> None:
+        stage, m = self.stages[action.stage], action.micro_batch
         program, needed = self.programs[stage.index], self.needed[stage.index]
         gradients = self._given_gradients(stage, m)
-        is_split = self._schedule.is_split(self._action)
         # 5. What is in flight is taken out, and completed by recomputation.
-        in_flight, backward = self._ready(stage, program, self._in_flight.pop((stage.index, m)), is_split)
+        in_flight, backward = self._in_flight.pop((stage.index, m)), program.backward
+        is_split = self._schedule.is_split(action)
         if self._by_layer:
-            input_gradients = self._backward_by_segment(stage, program, in_flight, gradients)
+            in_flight = self._in_turn(action, program.recompute, in_flight, 'between', needed).in_flight
+        elif not program.has_residuals(in_flight, needed):
+            if stage.jit_compile and not is_split:  # one program recomputes and reads residuals, so that XLA frees them
+                backward = program.backward_from_inputs
+            else:
+                in_flight = self._in_turn(action, program.recompute, in_flight, 'residuals', needed).in_flight
+        if self._by_layer:  # never split: refused by `validation`
+            input_gradients = self._backward_by_segment(action, program, in_flight, gradients)
         elif is_split:
-            first = self._in_turn(stage, program.backward_inputs, in_flight, gradients, needed)
+            first = self._in_turn(action, program.backward_inputs, in_flight, gradients, needed)
             input_gradients, self._in_flight[stage.index, m] = first.input_gradients, first.in_flight
         else:
             before = self._sums_so_far(stage)
-            done = self._in_turn(stage, backward, in_flight, gradients, before, needed)
+            done = self._in_turn(action, backward, in_flight, gradients, before, needed)
             input_gradients, self._weight_gradients[stage.index] = done.input_gradients, _with_rows(before, done.sums)
         # 6. Gradients of inputs go back to the stages that made these.
         sources = self._wiring.differentiable_sources[stage.index]
         self._gradients.add([sources[position] for position in needed.inputs], m, input_gradients)
 
-    def _backward_by_segment(self, stage: Stage, program: stage_program.StageProgram,
+    def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
                              in_flight: stage_program.InFlight, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Build the backward pass of one segment after the other; return the gradients of the stage's inputs."""
-        sums, added = self._sums_so_far(stage), gradients[len(gradients) - program.num_added_losses:]
-        needed = self.needed[stage.index]
+        stage, needed = self.stages[action.stage], self.needed[action.stage]
+        sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
         for index in reversed(range(program.first_segment(needed), program.num_segments)):
-            done = self._in_turn(stage, program.backward_segment, index, in_flight, gradients, sums, needed)
+            done = self._in_turn(action, program.backward_segment, index, in_flight, gradients, sums, needed)
             gradients, sums = done.input_gradients + added, _with_rows(sums, done.sums)
         self._weight_gradients[stage.index] = sums
         return done.input_gradients
 
-    def _backward_weights(self, stage: Stage, m: int) -> None:
-        in_flight, needed = self._in_flight.pop((stage.index, m)), self.needed[stage.index]
+    def _backward_weights(self, action: schedules.Action) -> None:
+        stage, needed = self.stages[action.stage], self.needed[action.stage]
+        in_flight = self._in_flight.pop((stage.index, action.micro_batch))
         if needed.weights:
             before = self._sums_so_far(stage)
-            done = self._in_turn(stage, self.programs[stage.index].backward_weights, in_flight, before, needed)
+            done = self._in_turn(action, self.programs[stage.index].backward_weights, in_flight, before, needed)
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
-    def _what_forward_keeps(self, stage: Stage, m: int) -> stage_program.Kept:
+    def _what_forward_retains(self, stage: Stage, m: int) -> stage_program.Retained:
         """Return what the forward action of a micro-batch leaves in `InFlight.residuals`."""
-        is_kept = schedules.Action(schedules.BACKWARD, stage.index, m) in self._without_recompute
-        needed = self.needed[stage.index]
-        if self._work.recompute == 'selective' and needed:
-            self.programs[stage.index].select(needed, stage.selection)
-            return 'residuals' if is_kept and not self._has_too_many_residuals(stage) else 'selected'
-        if not is_kept:
-            return 'nothing'
+        recompute = self._options.recompute
+        least: stage_program.Retained = 'selected' if recompute == 'selective' else 'unrepeatable'
+        if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._without_recompute:
+            return least
         if self._by_layer:
             return 'between'
-        return 'nothing' if self._work.recompute == 'stage' and self._has_too_many_residuals(stage) else 'residuals'
+        return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
+        """Whether a TPU could not compile the backward function; the same functions on GPUs follow the same rule."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
-    def _ready(self, stage: Stage, program: stage_program.StageProgram, in_flight: stage_program.InFlight,
-               is_split: bool) -> tuple[stage_program.InFlight, Callable[..., stage_program.BackwardResult]]:
-        """Recompute, if that is a separate call; return what is then in flight, and the backward function to use."""
-        needed = self.needed[stage.index]
-        is_one_call = stage.jit_compile and not self._by_layer and not is_split
-        if is_one_call and not program.has_residuals(in_flight, needed):
-            return in_flight, program.backward_from_inputs
-        what: stage_program.Kept = 'between' if self._by_layer else 'residuals'
-        return self._in_turn(stage, program.recompute, in_flight, what, needed).in_flight, program.backward
-
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
+        """Return the gradients of the stage's outputs or of the loss, then that of the losses that its layers add."""
         program = self.programs[stage.index]
-        if self._is_last(stage) and self._work.loss is not None:
+        if self._is_last(stage) and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
             gradients = [self.loss_factors.scaled(one)]
         else:
             gradients = self._take_gradients(stage.index, m)
-        if program.num_added_losses:
-            is_inside = self._work.loss is not None
-            added = self.loss_factors.of_added_gradients if is_inside else self._added_gradients[stage.index]
+        if program.adds_losses:
+            is_inside = self._options.loss is not None
+            added = self.loss_factors.factor_of_added_losses if is_inside else self._added_gradients[stage.index]
             gradients.append(tf.cast(added, program.trace.given_gradients[-1].dtype))
         return gradients
 
@@ -301,7 +318,7 @@ class Execution:
     def _one(self) -> tf.Tensor:
         """A 1 that is not a constant: for a constant TensorFlow would specialise backward functions per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
-            return self.share.positions.zero + 1.0
+            return self.share.ids.zero + 1.0
 
     def _take_gradients(self, producer: int, m: int) -> list[tf.Tensor]:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
@@ -312,14 +329,14 @@ class Execution:
         An empty micro-batch computes one row, which does not count here either. A loss that is neither a mean nor a sum
         counts as a mean: `refuse_unproven_losses` was not called.
         """
-        are_sums = self._wiring.added_sums[stage.index]
+        are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
             return []
         with tf.device(device_kinds.for_single_operations(stage.device)):
             factors, = self.programs[stage.index].trace.given_factors
-            rows = tf.cast(self.share.positions.of(m)[3], factors.dtype)
-            total_rows = tf.where(rows > 0, tf.cast(self.loss_factors.total_rows, factors.dtype), 0)
-            return [tf.stack([total_rows if is_sum else rows for is_sum in are_sums])]
+            num_rows = tf.cast(micro_batches.MicroBatchId(self.share.ids.of(m)).num_rows, factors.dtype)
+            total_rows = tf.where(num_rows > 0, tf.cast(self.loss_factors.total_rows, factors.dtype), 0)
+            return [tf.stack([total_rows if is_sum else num_rows for is_sum in are_sums])]
 
     def _sums_so_far(self, stage: Stage) -> list:
         return self._weight_gradients[stage.index] or self._zeros(stage)
@@ -329,7 +346,7 @@ class Execution:
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
         with tf.device(stage.device):
-            zeros = stage.zeros(self.share.positions.zero, [program.trace.weights[position] for position in added_up])
+            zeros = stage.zeros(self.share.ids.zero, [program.trace.weights[position] for position in added_up])
         found = dict(zip(added_up, zeros))
         return [found.get(position, ()) for position in positions]
 

@@ -13,15 +13,7 @@ import tensorflow as tf
 from lingpipe import hyperparams, patches, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.partition import balancing, partition_summary, selection
-from lingpipe.pipeline import (
-    arguments,
-    layer_sources,
-    loss_pass,
-    model_conversion,
-    stage_grid,
-    tape_pass,
-    validation,
-)
+from lingpipe.pipeline import arguments, layer_sources, loss_pass, model_conversion, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 
@@ -29,12 +21,12 @@ from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 class _Untracked:
     """Objects hidden from Keras and TensorFlow, which search layers and collections for what to save."""
 
-    def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.LossesOfTargets,
+    def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.StageLosses,
                  reasons: dict[str, str]) -> None:
         self.source, self.losses, self.reasons = source, losses, reasons
         self.grid: stage_grid.StageGrid | None = None
         self.functions: dict[tuple, Callable] = {}  # traced
-        self.placed: dict[int, tuple[keras.Variable, str]] = {}  # variables on their devices, by id
+        self.placed: dict[int, tuple[keras.Variable, str]] = {}  # by id; keeps the variables, so that ids stay unique
 
 
 @arguments.with_fields
@@ -139,7 +131,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
-        self._untracked = _Untracked(source, loss_pass.LossesOfTargets(source, self.name), reasons)
+        self._untracked = _Untracked(source, loss_pass.StageLosses(source, self.name), reasons)
         self._jit_compile = params.jit_compile
 
     @property
@@ -157,7 +149,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     @property
     def replicas(self) -> list[list[stage.Stage]]:
         """For each replica, the list of its `Stage`s, once built."""
-        return self.grid.rows
+        return self.grid.replicas
 
     @property
     def partitions(self) -> list[balancing.Partition]:
@@ -202,10 +194,10 @@ class GPipeLayer(model_conversion.ModelConversion):
         """Show the layers of each partition in a notebook."""
         if self._untracked.grid is None:
             return f'<pre>{html.escape(repr(self))}</pre>'
-        p, parts = self.params, self.partitions
-        return (f'<b>{html.escape(self.name)}</b>: {html.escape(partition_summary.parameters_in_words(parts))}, '
-                f'{p.num_replicas} × {p.num_micro_batches} micro-batches, schedule {html.escape(self._schedule.name)}, '
-                f'recompute {p.recompute}{partition_summary.html_table(parts)}{html.escape(self._chosen_in_words())}')
+        p = self.params
+        words = (f'{p.num_replicas} × {p.num_micro_batches} micro-batches, schedule {self._schedule.name}, recompute '
+                 f'{p.recompute}')
+        return partition_summary.as_html(self.name, words, self.partitions, self._chosen_in_words())
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._require_built(inputs)
@@ -254,18 +246,19 @@ class GPipeLayer(model_conversion.ModelConversion):
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
         """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
         p = self.params
-        columns = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
+        of_stages = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
-        runs = self.source.runs(self.cut.ends, columns, specs)
+        runs = self.source.runs(self.cut.ends, of_stages, specs)
         if p.num_replicas * p.num_micro_batches > 1:
             self.source.refuse_micro_batches(specs)
-        stages = [stage.Stage(run, column[0], sources, self._jit_compile, p.num_replicas)
-                  for (run, sources), column in zip(runs, columns)]
+        stages = [stage.Stage(run, own_devices[0], sources, self._jit_compile, p.num_replicas)
+                  for (run, sources), own_devices in zip(runs, of_stages)]
         if p.recompute == 'selective':
             self._choose_what_is_kept(stages)
-        rows = [stages, *[[each.on(device) for each, device in zip(stages, row)] for row in list(zip(*columns))[1:]]]
+        others = [[each.on(device) for each, device in zip(stages, replica)]
+                  for replica in itertools.islice(zip(*of_stages), 1, None)]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
-        return stage_grid.StageGrid(rows, self._schedule, seeds, p)
+        return stage_grid.StageGrid([stages, *others], self._schedule, seeds, p)
 
     def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
         kept = self.cut.most_kept_bytes(self._schedule, self.params.memory_limit)
@@ -273,9 +266,9 @@ class GPipeLayer(model_conversion.ModelConversion):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
-        """Move weights that layers got after the pipeline was built, as by `enable_lora` and `quantize`.
+        """Move weights that layers got since the last call, as by `enable_lora` and `quantize`, and trace again.
 
-        What was traced with other weights is traced again.
+        The first call only records the weights, which are in their places.
         """
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
@@ -284,8 +277,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             variable_placement.move(*found[key])
         if new:
             patches.forget_traces()
-        self._untracked.placed.clear()
-        self._untracked.placed.update(found)
+        self._untracked.placed = found
 
     def forget_programs(self) -> None:
         """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
@@ -302,7 +294,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     def set_jit_compile(self, jit_compile: bool) -> None:
         """Set whether XLA compiles the functions of each partition, and drop all traces."""
         self._jit_compile = jit_compile
-        for each in itertools.chain(*self._untracked.grid.rows) if self._untracked.grid else []:
+        for each in itertools.chain(*self._untracked.grid.replicas) if self._untracked.grid else []:
             each.set_jit_compile(jit_compile)
         self.forget_programs()
 
@@ -439,7 +431,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def _in_function(self, method: Callable) -> Callable:
         """Return `method`; in eager mode, as one `tf.function`: otherwise devices would not work in parallel."""
-        self.place_new_weights()
+        self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method
         self._untracked.source.refuse_changed_settings()

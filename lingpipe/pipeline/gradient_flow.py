@@ -79,11 +79,11 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
 
     def is_wanted(producer: int, position: int) -> bool:
         # Producers are earlier stages, so what they read is known.
-        return input_gradients_needed if producer < 0 else _place(programs[producer], position) in read[producer]
+        return input_gradients_needed if producer < 0 else _index(programs[producer], position) in read[producer]
 
-    for index, (found, places) in enumerate(zip(paths, sources)):
+    for index, (found, own_sources) in enumerate(zip(paths, sources)):
         weights = [number for number, given in enumerate(found.weights) if given & arriving[index]]
-        inputs = [number for number, (given, source) in enumerate(zip(found.inputs, places))
+        inputs = [number for number, (given, source) in enumerate(zip(found.inputs, own_sources))
                   if given & arriving[index] and is_wanted(*source)]
         read[index] = frozenset().union(*(found.weights[number] for number in weights),
                                         *(found.inputs[number] for number in inputs))
@@ -91,7 +91,7 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
     return needed
 
 
-_Given = frozenset[int]  # places in `Trace.given_gradients` of a stage
+_Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
@@ -114,7 +114,7 @@ def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
     for index in reversed(range(len(programs))):
         for given, (producer, position) in zip(paths[index].inputs, sources[index]):
             if producer >= 0 and given & arriving[index]:
-                arriving[producer].add(_place(programs[producer], position))
+                arriving[producer].add(_index(programs[producer], position))
     return list(map(frozenset, arriving))
 
 
@@ -123,18 +123,17 @@ def _all_given(program: stage_program.StageProgram) -> _Given:
 
 
 def _added_losses(program: stage_program.StageProgram) -> _Given:
-    num_given = len(program.trace.given_gradients)
-    return frozenset(range(num_given - program.num_added_losses, num_given))
+    return frozenset(program.of_added_losses(sorted(_all_given(program))))
 
 
-def _place(program: stage_program.StageProgram, position: int) -> int:
-    """Return the place of an output's gradient among those that are given to its stage."""
+def _index(program: stage_program.StageProgram, position: int) -> int:
+    """Return the index of an output's gradient in `Trace.given_gradients` of its stage."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
 def _paths(program: stage_program.StageProgram) -> _Paths:
     trace, nothing = program.trace, frozenset()
-    given = {tensor.op: frozenset([place]) for place, tensor in enumerate(trace.given_gradients)}
+    given = {tensor.op: frozenset([index]) for index, tensor in enumerate(trace.given_gradients)}
     for operation in program.graph.get_operations():
         read = {given.get(tensor.op, nothing) for tensor in operation.inputs} - {nothing}
         if read:
@@ -153,11 +152,11 @@ class LossFactors:
 
     Args:
         program: the program of the last stage.
-        shares: the `executor.Share` of each replica.
+        shares: the `executor.ReplicaShare` of each replica.
     """
 
-    def __init__(self, program: stage_program.StageProgram, device: str,
-                 shares: list[Any], loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
+    def __init__(self, program: stage_program.StageProgram, device: str, shares: list[Any],
+                 loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._program, self._device, self._host = program, device, device_kinds.for_single_operations(device)
         self._shares, self._loss_scale, self._group = shares, loss_scale, group
 
@@ -165,27 +164,27 @@ class LossFactors:
     def total_rows(self) -> tf.Tensor:
         """The number of rows of all replicas, a float32 scalar."""
         with tf.device(self._host):
-            rows = tf.add_n([tf.cast(sum(share.rows), tf.float32) for share in self._shares])
-            return self._group.sum(self._device, rows)
+            num_rows = tf.add_n([tf.cast(sum(share.row_counts), tf.float32) for share in self._shares])
+            return self._group.sum(self._device, num_rows)
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
         """The divisor of the mean loss of the batch, computed before there are outputs."""
         with tf.device(self._device):
-            weights = [self._program.total_weight(targets, share.positions.of(m))
+            weights = [self._program.total_weight(targets, share.ids.of(m))
                        for share in self._shares for m, targets in enumerate(share.targets)]
         with tf.device(self._host):
             return self._group.sum(self._device, tf.add_n(weights))
 
     @functools.cached_property
-    def of_added_gradients(self) -> tf.Tensor:
+    def factor_of_added_losses(self) -> tf.Tensor:
         """Factor of gradients of added losses, which, like all others, are divided by the total weight of the loss."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
 
     @functools.cached_property
-    def scale_of_sum(self) -> tf.Tensor | None:
+    def gradient_factor(self) -> tf.Tensor | None:
         """Factor of the gradients of the sum over the batch, so that float16 has the same range as in Keras.
 
         Gradients of the sum are larger than those of the mean by the weight that the mean divides by. So the factor is
@@ -202,8 +201,8 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return a gradient of the sum times `scale_of_sum`."""
-        return gradient if self.scale_of_sum is None else gradient * tf.cast(self.scale_of_sum, gradient.dtype)
+        """Return a gradient of the sum times `gradient_factor`, by which `finish` divides again."""
+        return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 
 class StageGradients(NamedTuple):
@@ -242,9 +241,9 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
                 device = variable_placement.owner(variable, [stage.device])
                 entries[device].append((variable, weight, parts[id(variable)]))
             seen.add(id(variable))
-        for device, rows in entries.items():
-            variables, weights, own_parts = map(list, zip(*rows))
-            finished.append(_finish(device, variables, weights, own_parts, total_weight, group, trained))
+        for device, own in entries.items():
+            variables, weights, own_parts = map(list, zip(*own))
+            finished.append(_finish_on_device(device, variables, weights, own_parts, total_weight, group, trained))
     return finished
 
 
@@ -277,29 +276,35 @@ def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Varia
                          'gradient from it. Let a layer that has all these weights add the loss by add_loss.')
 
 
-def _finish(device: str, variables: list[keras.Variable], weights: list[tf.Tensor | None], parts: list[list],
-            total_weight: tf.Tensor, group: collectives.Group, trained: list[keras.Variable]) -> StageGradients:
-    """Add up all parts and replicas, divide by the total weight, and add regularisers, once per step."""
-    weights = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
-
-    def divide_and_regularize(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
+def _finish_on_device(device: str, variables: list[keras.Variable], weights: list[tf.Tensor], parts: list[list],
+                      total_weight: tf.Tensor, group: collectives.Group,
+                      trained: list[keras.Variable]) -> StageGradients:
+    """Add up the sums of all stages and of the group, divide by the total weight, and add regularisers' gradients."""
+    def finish(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
         totals = [micro_batches.total(each, variable.shape) if each else None
                   for each, variable in zip(parts, variables)]
         totals = _over_group(group, device, totals)
-        regularized = [weight for weight in weights if weight is not None]
-        with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
-            tape.watch(regularized)
-            regularization = losses.add_up([
-                variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None])
-        _refuse_other_weights(reads.watched_variables(), trained)
-        of_regularizers = iter(tape.gradient(regularization, regularized))
-        extra = [None if weight is None else next(of_regularizers) for weight in weights]
+        regularization, of_regularizers = _regularization(variables, weights, trained)
         gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
         gradients = [mean if more is None else tf.convert_to_tensor(mean) + more
-                     for mean, more in zip(gradients, extra)]
+                     for mean, more in zip(gradients, of_regularizers)]
         halves = [tf.nn.l2_loss(losses.in_full_precision(_numbers(gradient))) for gradient in gradients]
         return gradients, regularization, 2.0 * losses.add_up(halves)
 
+    regularized = [weight if variable.regularizer else None for variable, weight in zip(variables, weights)]
     with tf.device(device):
-        found = device_kinds.one_call(device, divide_and_regularize)(weights, parts, total_weight)
+        found = device_kinds.one_call(device, finish)(regularized, parts, total_weight)
         return StageGradients(variables, *found)
+
+
+def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
+                    trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+    """Return the sum of the regularisers of the weights that are not None, and their gradients, else None."""
+    regularized = [weight for weight in weights if weight is not None]
+    with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
+        tape.watch(regularized)
+        total = losses.add_up([
+            variable.regularizer(weight) for variable, weight in zip(variables, weights) if weight is not None])
+    _refuse_other_weights(reads.watched_variables(), trained)
+    gradients = iter(tape.gradient(total, regularized))
+    return total, [None if weight is None else next(gradients) for weight in weights]

@@ -38,7 +38,7 @@ class ValueAndGrad(NamedTuple):
     outputs: Any
 
 
-class LossesOfTargets:
+class StageLosses:
     """Losses in the form in which the last stage calls them.
 
     Equal losses get the same object. It is part of the key under which a stage keeps its programs, so an equal loss
@@ -47,13 +47,13 @@ class LossesOfTargets:
 
     def __init__(self, source: layer_sources.LayerSource, name: str) -> None:
         self._source, self._name = source, name
-        self._known: dict[Any, _LossOfTargets] = {}
+        self._known: dict[Any, _StageLoss] = {}
 
-    def of(self, loss_fn: Callable) -> '_LossOfTargets':
+    def of(self, loss_fn: Callable) -> '_StageLoss':
         """Return a loss as a function `(targets, outputs) -> {name: (sum, weight)}`, with `results` for its means."""
         key = losses.identity(loss_fn)
         if key not in self._known:
-            self._known[key] = _LossOfTargets(loss_fn, self._source)
+            self._known[key] = _StageLoss(loss_fn, self._source)
             if len(self._known) == _MANY_LOSSES:
                 warnings.warn(
                     f'{self._name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
@@ -65,7 +65,7 @@ class LossesOfTargets:
         self._known.clear()
 
 
-class _LossOfTargets:
+class _StageLoss:
     """A loss with sample weights among the targets."""
 
     def __init__(self, loss_fn: Callable, source: Any) -> None:
@@ -77,7 +77,7 @@ class _LossOfTargets:
 
 
 def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a loss of `LossesOfTargets` takes besides outputs, to be cut into micro-batches."""
+    """Return the tuple of what a loss of `StageLosses` takes besides outputs, to be cut into micro-batches."""
     targets = [y_true]
     if losses.is_sum(loss_fn):
         targets.append(losses.fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0]))
@@ -90,27 +90,26 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
     Args:
-        loss: what `LossesOfTargets.of` returned.
+        loss: what `StageLosses.of` returned.
         targets: what `targets_of` returned.
 
     Returns:
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
     """
     stages = grid.stages
-    work = executor.Work(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
-                         observer=grid.observer, loss_scale=loss_scale)
-    execution = grid.execution(work, variable_placement.read_values(stages, read), x, targets)
-    execution.run()
-    last = stages[-1].device
-    sums = execution.sums_of_group
-    weight, scale = sums.metrics['loss'][1], execution.loss_factors.scale_of_sum
-    finished = gradient_flow.finish(stages, execution.state.final_values(), sums,
-                                    weight if scale is None else weight * scale, execution.group)
+    options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
+                                   observer=grid.observer, loss_scale=loss_scale)
+    batch = grid.mini_batch(options, variable_placement.read_values(stages, read), x, targets)
+    batch.run()
+    sums = batch.take_sums_of_group()
+    (_, weight), factor = sums.metrics['loss'], batch.loss_factors.gradient_factor
+    finished = gradient_flow.finish(stages, batch.state.final_values(), sums,
+                                    weight if factor is None else weight * factor, batch.group)
     mean_loss, metrics, squared_norm = device_kinds.call(
-        last, functools.partial(_mean_of_batch, loss.results), sums.metrics, sums.losses,
+        stages[-1].device, functools.partial(_mean_of_batch, loss.results), sums.metrics, sums.losses,
         [part.regularization for part in finished], [part.squared_norm for part in finished])
-    outputs = execution.join_outputs() if return_outputs else None
-    updates = execution.state_updates()
+    outputs = batch.join_outputs() if return_outputs else None
+    updates = batch.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
     gradients = _in_order(grid.trainable_variables, finished)
@@ -127,12 +126,12 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
     """Build an evaluation step; return the dictionary from name to (sum, weight). See `GPipeLayer.evaluate`."""
-    work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
-    execution = grid.execution(work, variable_placement.read_values(grid.stages, read), x, targets)
-    execution.run()
-    last = grid.stages[-1].device
-    sums = execution.sums_of_group
-    return device_kinds.call(last, losses.with_added, sums.metrics, sums.losses)
+    options = executor.PassOptions(
+        grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
+    batch = grid.mini_batch(options, variable_placement.read_values(grid.stages, read), x, targets)
+    batch.run()
+    sums = batch.take_sums_of_group()
+    return device_kinds.call(grid.stages[-1].device, losses.with_added, sums.metrics, sums.losses)
 
 
 def _in_order(variables: list[keras.Variable], finished: list[gradient_flow.StageGradients]) -> list:

@@ -33,10 +33,10 @@ class MiniBatch:
     def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum,
                  loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._executions, self._gradient_sum, self.group = executions, gradient_sum, group
-        self._first, self._counts = executions[0], [each.num_micro_batches for each in executions]
+        self._last_device = executions[0].stages[-1].device
+        self._counts = [each.num_micro_batches for each in executions]
         self.loss_factors = gradient_flow.LossFactors(
-            self._first.programs[-1], self._first.stages[-1].device, [each.share for each in executions], loss_scale,
-            group)
+            executions[0].programs[-1], self._last_device, [each.share for each in executions], loss_scale, group)
         for execution in executions:
             execution.loss_factors = self.loss_factors
 
@@ -48,7 +48,8 @@ class MiniBatch:
             execution.run(kinds)
 
     def _refuse_python_gradients(self) -> None:
-        for index, (program, needed) in enumerate(zip(self._first.programs, self._first.needed)):
+        first = self._executions[0]
+        for index, (program, needed) in enumerate(zip(first.programs, first.needed)):
             if needed and program.differentiates_python:
                 raise ValueError(
                     f'A layer or loss of partition {index} calls tf.py_function, of which TensorFlow can '
@@ -62,50 +63,49 @@ class MiniBatch:
         return sum(self._counts)
 
     @property
-    def rows(self) -> micro_batches.RowCounts:
+    def row_counts(self) -> micro_batches.RowCounts:
         """For each micro-batch, its number of rows."""
-        return [count for execution in self._executions for count in execution.share.rows]
+        return [count for execution in self._executions for count in execution.share.row_counts]
 
     def join_outputs(self) -> Any:
         """Return the outputs of all micro-batches as a nest of tensors `[batch, ...]`, on the last stage's device."""
-        with tf.device(device_kinds.for_single_operations(self._first.stages[-1].device)):
+        with tf.device(device_kinds.for_single_operations(self._last_device)):
             outputs = [nest for execution in self._executions for nest in execution.outputs]
-            return micro_batches.join(outputs, self.rows)
+            return micro_batches.join(outputs, self.row_counts)
 
-    @property
-    def sums(self) -> micro_batches.Sums:
-        """The sums of all actions run so far, over all replicas."""
-        parts, last = [execution.sums for execution in self._executions], self._first.stages[-1].device
+    def take_sums(self) -> micro_batches.Sums:
+        """Build and return the sums of all actions built so far, over all replicas; called once."""
+        parts = [execution.take_sums() for execution in self._executions]
         if len(parts) == 1:
             return parts[0]
-        metrics = device_kinds.call(last, micro_batches.add_up, [part.metrics for part in parts])
-        weights = parts[0].weights
-        rows = zip(*[part.weight_gradients for part in parts])
-        weight_gradients = [self._sum_weight_gradients(index, variables, list(row))
-                            for index, (variables, row) in enumerate(zip(weights, rows))]
-        return micro_batches.Sums(metrics, list(self.added_losses.values()), weights, weight_gradients,
+        weights, of_stages = parts[0].weights, zip(*[part.weight_gradients for part in parts])
+        weight_gradients = [self._sum_weight_gradients(index, variables, list(of_replicas))
+                            for index, (variables, of_replicas) in enumerate(zip(weights, of_stages))]
+        metrics = self._add_up([part.metrics for part in parts])
+        added_losses = [self._add_up(of_replicas) for of_replicas in zip(*[part.losses for part in parts])]
+        return micro_batches.Sums(metrics, added_losses, weights, weight_gradients,
                                   [nest for part in parts for nest in part.input_gradients])
 
-    @property
-    def sums_of_group(self) -> micro_batches.Sums:
-        """The `sums`, with metrics and losses over all pipelines of the group."""
-        sums = self.sums
-        metrics, added = self.group.sum(self._first.stages[-1].device, (sums.metrics, sums.losses))
+    def take_sums_of_group(self) -> micro_batches.Sums:
+        """Do `take_sums`, with metrics and added losses over all pipelines of the group."""
+        sums = self.take_sums()
+        metrics, added = self.group.sum(self._last_device, (sums.metrics, sums.losses))
         return sums._replace(metrics=metrics, losses=added)
 
     @property
     def added_losses(self) -> dict[int, Any]:
         """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
-        parts, last = [execution.added_losses for execution in self._executions], self._first.stages[-1].device
-        if len(parts) == 1:
-            return parts[0]
-        return {index: device_kinds.call(last, micro_batches.add_up, [part[index] for part in parts])
-                for index in parts[0]}
+        parts = [execution.added_losses for execution in self._executions]
+        return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
+
+    def _add_up(self, parts: Sequence[Any]) -> Any:
+        """Add up what the replicas have computed on the device of the last stage."""
+        return parts[0] if len(parts) == 1 else device_kinds.call(self._last_device, micro_batches.add_up, list(parts))
 
     @property
     def state(self) -> step_state.StepState:
         """The `StepState` of the first replica; others differ only in statistics and in what layers assign."""
-        return self._first.state
+        return self._executions[0].state
 
     def fork(self) -> 'MiniBatch':
         """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
@@ -128,45 +128,46 @@ class MiniBatch:
             return []
         devices = [execution.stages[index].device for execution in self._executions]
         owners = [variable_placement.owner(variable, devices) for variable in variables]
-        rows = {place for place, each in enumerate(parts[0]) if isinstance(each, micro_batches.Rows)}
-        added_up = [place for place in range(len(variables)) if place not in rows]
+        looked_up = {index for index, each in enumerate(parts[0]) if isinstance(each, micro_batches.Rows)}
+        added_up = [index for index in range(len(variables)) if index not in looked_up]
         sums = self._gradient_sum(
-            [[part[place] for place in added_up] for part in parts], devices, [owners[place] for place in added_up])
+            [[part[index] for index in added_up] for part in parts], devices, [owners[index] for index in added_up])
         found = dict(zip(added_up, sums)) | {
-            place: device_kinds.call(owners[place], micro_batches.join_rows, [part[place] for part in parts])
-            for place in rows}
-        return [found[place] for place in range(len(variables))]
+            index: device_kinds.call(owners[index], micro_batches.join_rows, [part[index] for part in parts])
+            for index in looked_up}
+        return [found[index] for index in range(len(variables))]
 
 
 class StageGrid:
-    """The grid of stages and devices: a row for each replica, a column for each stage.
+    """The stages of all replicas.
 
     ::
 
                      stage 0   stage 1   stage 2
-        replica 0     GPU:0     GPU:1     GPU:2      rows share layers, variables and programs
+        replica 0     GPU:0     GPU:1     GPU:2      replicas share layers, variables and programs
         replica 1     GPU:3     GPU:4     GPU:5
 
     Args:
         schedule: the `Schedule` of a full training batch of a replica.
 
     Attributes:
-        observer: builds the actions of training steps, or None; see `executor.Work`.
+        replicas: for each replica the list of its `Stage`s.
+        observer: builds the actions of training steps, or None; see `executor.PassOptions`.
         rows_check: `micro_batches.RowsCheck` of training batches.
     """
 
     observer: Any = None
 
-    def __init__(self, rows: list[list[Stage]], schedule: schedules.Schedule, seeds: random_seeds.StepSeeds,
+    def __init__(self, replicas: list[list[Stage]], schedule: schedules.Schedule, seeds: random_seeds.StepSeeds,
                  params: hyperparams.Params) -> None:
-        self.rows, self.schedule = rows, schedule
+        self.replicas, self.schedule = replicas, schedule
         self._seeds, self._params = seeds, params
         self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
 
     @property
     def stages(self) -> list[Stage]:
         """List of the `Stage`s of the first replica, which have the variables."""
-        return self.rows[0]
+        return self.replicas[0]
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
@@ -183,49 +184,50 @@ class StageGrid:
         """Return the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
 
-    def execution(self, work: executor.Work, values: list[stage_layers.Variables], inputs: Any,
-                  targets: Any = None) -> MiniBatch:
-        """Prepare the execution of a mini-batch (nests of tensors `[batch, ...]`); without a loss it has no targets."""
+    def mini_batch(self, options: executor.PassOptions, values: list[stage_layers.Variables], inputs: Any,
+                   targets: Any = None) -> MiniBatch:
+        """Cut a batch (nests of tensors `[batch, ...]`) for all replicas; without a loss it has no targets."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
-        if work.training:
+        if options.training:
             self.rows_check.check(batch)
             validation.refuse_overwritten(self.trainable_variables)
-        validation.validate_batch(batch, count, p, [stage.device for row in self.rows for stage in row])
-        with tf.device(device_kinds.for_single_operations(self._place_of(0))):
-            rows, checks = micro_batches.numbers_of_rows(inputs, count), micro_batches.row_checks(batch)
+        validation.validate_batch(batch, count, p, [stage.device for stages in self.replicas for stage in stages])
+        first, last = self._device_to_split_on(0), self._device_to_split_on(-1)
+        with tf.device(device_kinds.for_single_operations(first)):
+            row_counts, checks = micro_batches.numbers_of_rows(inputs, count), micro_batches.row_checks(batch)
         with tf.control_dependencies(checks):
-            parts = micro_batches.split_on(self._place_of(0), inputs, count)
-            targets = [()] * count if targets is None else micro_batches.split_on(self._place_of(-1), targets, count)
-        executions = [
-            executor.Execution(stages, work, share, variable_placement.bring(stages, values))
-            for stages, share in zip(self.rows, self._shares(work, group, parts, targets, rows)) if share.parts]
+            parts = micro_batches.split_on(first, inputs, count)
+            targets = [()] * count if targets is None else micro_batches.split_on(last, targets, count)
+        shares = self._shares(options, group, parts, targets, row_counts)
+        executions = [executor.Execution(stages, options, share, variable_placement.bring(stages, values))
+                      for stages, share in zip(self.replicas, shares) if share.parts]
         if p.added_losses == 'exact':
             executions[0].refuse_unproven_losses()
-        return MiniBatch(executions, collectives.GradientSum(p.gradient_sum), work.loss_scale, group)
+        return MiniBatch(executions, collectives.GradientSum(p.gradient_sum), options.loss_scale, group)
 
-    def _place_of(self, index: int) -> str:
-        """Return the device that splits batches for a stage: its own, or the host if the stage has several."""
+    def _device_to_split_on(self, index: int) -> str:
+        """Return the device that splits batches for a stage: its own, or the host if there are replicas."""
         device = self.stages[index].device
-        return device if len(self.rows) == 1 else device_kinds.host_of(device)
+        return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
-    def _shares(self, work: executor.Work, group: collectives.Group, parts: list, targets: list,
-                rows: micro_batches.RowCounts) -> list[executor.Share]:
+    def _shares(self, options: executor.PassOptions, group: collectives.Group, parts: list, targets: list,
+                row_counts: micro_batches.RowCounts) -> list[executor.ReplicaShare]:
         """Return the share of each replica; micro-batches keep their numbers in the whole mini-batch."""
-        num_replicas = len(self.rows)
-        ends = [len(parts) * row // num_replicas for row in range(num_replicas + 1)]
-        if work.training:
+        num_replicas = len(self.replicas)
+        ends = [len(parts) * replica // num_replicas for replica in range(num_replicas + 1)]
+        if options.training:
             self._check_sizes([stop - start for start, stop in itertools.pairwise(ends)])
-        equal, is_whole_batch = micro_batches.are_equal(rows), len(parts) * group.count == 1
+        equal, is_whole_batch = micro_batches.are_equal(row_counts), len(parts) * group.count == 1
 
-        def share(row: int, start: int, stop: int) -> executor.Share:
-            replica = group.index * num_replicas + row
-            positions = micro_batches.Positions(work.seed_and_step, rows[start:stop], self.rows[row][0].device,
-                                                group.index * len(parts) + start, replica)
-            return executor.Share(
-                parts[start:stop], targets[start:stop], rows[start:stop], positions, replica, equal, is_whole_batch)
+        def share(index: int, start: int, stop: int) -> executor.ReplicaShare:
+            replica = group.index * num_replicas + index
+            ids = micro_batches.MicroBatchIds(options.seed_and_step, row_counts[start:stop],
+                                              self.replicas[index][0].device, group.index * len(parts) + start, replica)
+            return executor.ReplicaShare(
+                parts[start:stop], targets[start:stop], row_counts[start:stop], ids, replica, equal, is_whole_batch)
 
-        return [share(row, *ends) for row, ends in enumerate(itertools.pairwise(ends))]
+        return [share(index, *pair) for index, pair in enumerate(itertools.pairwise(ends))]
 
     def _check_sizes(self, counts: list[int]) -> None:
         waiting = [*batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers]).values()]

@@ -15,8 +15,8 @@ class Wiring:
 
     Attributes:
         programs: list of `StageProgram`s, one per stage.
-        added_sums: for each stage and each loss that its layers add: True for a sum over rows, False for a mean, None
-            if neither is certain.
+        are_sums: for each stage and each loss that its layers add: True for a sum over rows, False for a mean, None if
+            neither is certain.
         differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
             come from; producer -1 is the pipeline's input.
     """
@@ -24,7 +24,7 @@ class Wiring:
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
         self.differentiable_sources: list[list[tuple[int, int]]] = []
-        self.added_sums: list[list[bool | None]] = []
+        self.are_sums: list[list[bool | None]] = []
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
@@ -65,14 +65,14 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
     outside_state.refuse_shared([program.graph for program in wiring.programs], stages[0].num_replicas)
     if is_whole_batch:
-        wiring.added_sums = [[False] * len(program.trace.added_losses) for program in wiring.programs]
+        wiring.are_sums = [[False] * len(program.trace.added_losses) for program in wiring.programs]
     else:
-        wiring.added_sums = _added_sums(wiring, stages, inputs, structure, training, by_layer)
+        wiring.are_sums = _are_sums(wiring, stages, inputs, structure, training, by_layer)
     return wiring
 
 
-def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
-                training: bool | None, by_layer: bool) -> list[list[bool | None]]:
+def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
+              training: bool | None, by_layer: bool) -> list[list[bool | None]]:
     """Distinguish sums over rows from means by two traces that differ in the number of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
@@ -83,7 +83,7 @@ def _added_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, 
         return sized.programs
 
     def found() -> list[list[bool | None]]:
-        return [one.added_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
+        return [one.are_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
 
     try:
         sums = found()

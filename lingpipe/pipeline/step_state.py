@@ -74,11 +74,11 @@ class StepState:
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
-        Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean',
-        'sum' of the changes, otherwise the value of the first replica.
+        Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean';
+        'sum' (of the changes); else the value of the first replica.
 
         Args:
-            replicas: the states of all replicas, this one first, after their shares of the batch.
+            replicas: states of all replicas after their shares of the batch, this one's first.
             group: the pipelines that train together with these replicas.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}

@@ -29,20 +29,19 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     """
     values = variable_placement.read_values(grid.stages)
     # Traces the stages: in a custom gradient TensorFlow would register all variables that a trace reads.
-    _execution(grid, inputs, training, values, step=0)
+    _mini_batch(grid, inputs, training, values, step=0)
     results: dict[str, Any] = {}
     tokens = [_port(stage, variables, weights, results)
               for stage, (variables, weights) in zip(grid.stages, _owned_weights(grid.stages, values))]
 
     @tf.custom_gradient
     def run(*sources: Any) -> tuple:
-        batch = _replace_differentiable(inputs, sources[len(tokens):])
-        execution = _execution(grid, batch, training, values)
-        _refuse_borrowed(execution.state.borrowed_from_outside, training)
-        execution.run([schedules.FORWARD])
-        results['execution'] = execution
-        results['outputs'] = execution.join_outputs()
-        return boundary.unpack(results['outputs']).values + _means_of_added(grid, execution), gradient
+        given = _replace_differentiable(inputs, sources[len(tokens):])
+        batch = results['batch'] = _mini_batch(grid, given, training, values)
+        _refuse_borrowed(batch.state.borrowed_from_outside, training)
+        batch.run([schedules.FORWARD])
+        results['outputs'] = batch.join_outputs()
+        return boundary.unpack(results['outputs']).values + _means_of_added(grid, batch), gradient
 
     def gradient(*upstream: Any, variables: Any = ()) -> list:
         if variables:
@@ -54,32 +53,33 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
         return [tf.zeros([])] * len(tokens) + _input_gradients(results, upstream, grid.stages)
 
     found = list(run(*tokens, *boundary.unpack(inputs).differentiable))
-    variable_placement.assign(results['execution'].state_updates())
+    variable_placement.assign(results['batch'].state_updates())
     outputs = boundary.unpack(results['outputs'])
     count = len(outputs.values)
     given = boundary.Boundary(found[:count], outputs.masks)
     return boundary.pack(given, boundary.structure_of(results['outputs'])), found[count:]
 
 
-def _execution(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any,
-               step: Any = None) -> stage_grid.MiniBatch:
-    work = executor.Work(
+def _mini_batch(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any,
+                step: Any = None) -> stage_grid.MiniBatch:
+    options = executor.PassOptions(
         grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
         input_gradients_needed=True)
-    return grid.execution(work, values, inputs)
+    return grid.mini_batch(options, values, inputs)
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions in evaluation mode, for a loss outside the pipeline; return what `call` returns."""
-    work = executor.Work(grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
-    execution = grid.execution(work, variable_placement.read_values(grid.stages), inputs)
-    execution.run()
-    variable_placement.assign(execution.state_updates())
-    return execution.join_outputs(), _means_of_added(grid, execution)
+    options = executor.PassOptions(
+        grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
+    batch = grid.mini_batch(options, variable_placement.read_values(grid.stages), inputs)
+    batch.run()
+    variable_placement.assign(batch.state_updates())
+    return batch.join_outputs(), _means_of_added(grid, batch)
 
 
-def _means_of_added(grid: stage_grid.StageGrid, execution: stage_grid.MiniBatch) -> list[tf.Tensor]:
-    return device_kinds.call(grid.stages[-1].device, losses.means_of_added, list(execution.added_losses.values()))
+def _means_of_added(grid: stage_grid.StageGrid, batch: stage_grid.MiniBatch) -> list[tf.Tensor]:
+    return device_kinds.call(grid.stages[-1].device, losses.means_of_added, list(batch.added_losses.values()))
 
 
 def _owned_weights(stages: list[Stage],
@@ -136,16 +136,16 @@ def _refuse_borrowed(variables: list[keras.Variable], training: bool | None) -> 
 
 
 def _input_gradients(results: Any, upstream: Any, stages: list[Stage]) -> list[tf.Tensor]:
-    execution, outputs = results['execution'].fork(), boundary.unpack(results['outputs'])
+    batch, outputs = results['batch'].fork(), boundary.unpack(results['outputs'])
     with tf.device(device_kinds.for_single_operations(stages[-1].device)):
         given = [upstream[position] for position in outputs.differentiable_positions]
-        pairs = zip(upstream[len(outputs.values):], execution.added_losses.items())
+        pairs = zip(upstream[len(outputs.values):], batch.added_losses.items())
         added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows)) in pairs}
-        execution.give_output_gradients(micro_batches.split(given, execution.num_micro_batches), added)
-    execution.run([schedules.BACKWARD])
-    results['sums'] = execution.sums
+        batch.give_output_gradients(micro_batches.split(given, batch.num_micro_batches), added)
+    batch.run([schedules.BACKWARD])
+    results['sums'] = batch.take_sums()
     with tf.device(device_kinds.for_single_operations(stages[0].device)):
-        return micro_batches.join(results['sums'].input_gradients, execution.rows)
+        return micro_batches.join(results['sums'].input_gradients, batch.row_counts)
 
 
 def _replace_differentiable(nest: Any, tensors: Iterable) -> Any:

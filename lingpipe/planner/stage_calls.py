@@ -55,17 +55,18 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
-        observer: see `executor.Work`.
+        observer: see `executor.PassOptions`.
     """
     metrics = losses.as_metrics(loss)
 
     def step(inputs, targets, values):
-        work = executor.Work(
+        options = executor.PassOptions(
             pipe.schedule, pipe.grid.seed_and_step(0, True), True, pipe.grid.recompute, observer=observer,
             loss=lambda targets, outputs: metrics(targets, pipe.pack_outputs(outputs)))
-        execution = pipe.grid.execution(work, values, inputs, targets)
-        execution.run()
-        return execution.sums.weight_gradients, execution.sums.metrics
+        batch = pipe.grid.mini_batch(options, values, inputs, targets)
+        batch.run()
+        sums = batch.take_sums()
+        return sums.weight_gradients, sums.metrics
 
     return step
 
@@ -97,7 +98,7 @@ class _Recorder:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call and record it; see `executor.Work`."""
+        """Build a call and record it; see `executor.PassOptions`."""
         done = build(*arguments)
         if done.operation is not None:
             place = _PLACE_OF_SUMS.get(build.__name__)

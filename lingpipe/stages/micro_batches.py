@@ -34,14 +34,42 @@ def specs_of_shapes(shapes: Any) -> Any:
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
 
 
-class Positions:
-    """The numbers that tell a stage which micro-batch it works on, as one int64 tensor `[6]`.
+class MicroBatchId(NamedTuple):
+    """Which micro-batch a stage works on; all random numbers depend on it."""
 
-    These are: seed, step, number of the micro-batch in the batch, its number of rows, number of the replica, and
-    number of the micro-batch in the replica.
+    numbers: tf.Tensor  # int64 [6]: seed, step, then the other four
 
-    To each, a value is added that is known only at run time. With constants, TensorFlow would specialise and compile
-    the functions of a stage once for every micro-batch.
+    @property
+    def seed_and_step(self) -> tf.Tensor:
+        return self.numbers[:2]
+
+    @property
+    def step(self) -> tf.Tensor:
+        return self.numbers[1]
+
+    @property
+    def number(self) -> tf.Tensor:
+        """Its number in the batch."""
+        return self.numbers[2]
+
+    @property
+    def num_rows(self) -> tf.Tensor:
+        return self.numbers[3]
+
+    @property
+    def replica(self) -> tf.Tensor:
+        return self.numbers[4]
+
+    @property
+    def number_in_replica(self) -> tf.Tensor:
+        return self.numbers[5]
+
+
+class MicroBatchIds:
+    """The ids of the micro-batches of a replica, as tensors `[6]`; see `MicroBatchId`.
+
+    A value that is known only at run time is added to each number. With constants, TensorFlow would specialise and
+    compile the functions of a stage once for every micro-batch.
 
     Args:
         seed_and_step: int64 tensor `[2]`.
@@ -67,9 +95,11 @@ class Positions:
     def of(self, micro_batch: int) -> tf.Tensor:
         """Return the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
         if micro_batch not in self._tensors:
-            rows = tf.cast(self._rows[micro_batch], tf.int64)
+            numbers = [0, 0, micro_batch, self._rows[micro_batch], 0, micro_batch]
             with tf.device(self._device):
-                self._tensors[micro_batch] = self._start + tf.stack([0, 0, micro_batch, rows, 0, micro_batch])
+                is_known = isinstance(numbers[3], int)
+                more = tf.constant(numbers, tf.int64) if is_known else tf.stack([tf.cast(n, tf.int64) for n in numbers])
+                self._tensors[micro_batch] = self._start + more
         return self._tensors[micro_batch]
 
 

@@ -11,7 +11,8 @@ from lingpipe.stages import boundary, graph_pieces, losses, outside_state, stage
 from lingpipe.stages.rows import dependence
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
-Kept = Literal['residuals', 'between', 'selected', 'nothing']  # by a forward action, for its backward action
+# By a forward action, for its backward action. The other three include what is unrepeatable, such as random numbers.
+Retained = Literal['residuals', 'between', 'selected', 'unrepeatable']
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
 MOST_TPU_PARAMETERS = 3294
@@ -22,9 +23,9 @@ class Arguments(NamedTuple):
 
     Attributes:
         targets: nest that the loss compares the outputs with; () if there is no loss.
-        position: int64 `[6]`, from `micro_batches.Positions`.
-        borrowed: list, the values of variables that layers of this stage read, but do not own (`Trace.borrowed`); a
-            tied weight has an owner in each stage that uses it, and is not among them.
+        micro_batch_id: int64 `[6]`, from `micro_batches.MicroBatchIds`.
+        borrowed: list, the values of variables that layers of this stage read, but do not have (`Trace.borrowed`); a
+            tied weight is a weight of each stage that uses it, and is not among them.
         factors: list, the factors of the losses that layers add, `Trace.given_factors`.
         statistics: tensor `[3, channels]`, batch norm's statistics over the micro-batches so far.
     """
@@ -32,7 +33,7 @@ class Arguments(NamedTuple):
     inputs: boundary.Boundary
     targets: Any
     values: stage_layers.Variables
-    position: tf.Tensor
+    micro_batch_id: tf.Tensor
     borrowed: list[tf.Tensor]
     factors: list[tf.Tensor]
     statistics: tf.Tensor
@@ -157,7 +158,7 @@ class StageProgram:
         self._run, self._setting = run, setting
         variables = run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
         given = (*specs, variables, tf.TensorSpec([6], tf.int64))
-        traces: list[stage_trace.Trace] = []
+        traces: list[stage_trace.Trace] = []  # gets the trace, because TensorFlow copies returned tensors
         traced = stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces)
         # TensorFlow builds gradients of loops differently if XLA is to compile them.
         function = tf.function(traced, autograph=False, jit_compile=setting.jit_compile)
@@ -184,24 +185,28 @@ class StageProgram:
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
-    def forward(self, arguments: Arguments, kept: Kept, needed: NeededGradients) -> ForwardResult:
+    def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ForwardResult:
         """Build the forward action in the current graph; with `NOTHING_NEEDED` no backward action follows."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,
-                                            'selected': self._selected.get, 'nothing': lambda needed: []}
-            tensors = self._unrepeatable(needed) + choices[kept](needed)
+                                            'selected': self._selected.get, 'unrepeatable': lambda needed: []}
+            tensors = self._unrepeatable(needed) + choices[retained](needed)
         values, operation = self._call(
-            ('forward', kept, needed), given, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
+            ('forward', retained, needed), given, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
         return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
 
-    def recompute(self, in_flight: InFlight, what: Kept, needed: NeededGradients) -> PreparedResult:
-        """Build the recomputation of residuals, or tensors 'between' segments, that the forward action did not keep."""
-        wanted, kept = self._residuals(needed) if what == 'residuals' else self._between(needed), in_flight.residuals
-        missing = [tensor for tensor in wanted if tensor.ref() not in kept]
-        values, operation = self._call(('recompute', what, len(missing), len(kept), needed), in_flight.values, missing,
-                                       feeds=[ref.deref() for ref in kept])
-        return PreparedResult(operation, in_flight._replace(residuals={**kept, **_select(values, missing)}))
+    def recompute(self, in_flight: InFlight, wanted: Literal['residuals', 'between'],
+                  needed: NeededGradients) -> PreparedResult:
+        """Build the recomputation of what is missing of the residuals, or of the tensors between segments."""
+        tensors = self._residuals(needed) if wanted == 'residuals' else self._between(needed)
+        retained = in_flight.residuals
+        missing = [tensor for tensor in tensors if tensor.ref() not in retained]
+        if not missing:
+            return PreparedResult(None, in_flight)
+        values, operation = self._call(('recompute', wanted, frozenset(retained), needed), in_flight.values, missing,
+                                       feeds=[ref.deref() for ref in retained])
+        return PreparedResult(operation, in_flight._replace(residuals={**retained, **_select(values, missing)}))
 
     def backward(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> BackwardResult:
@@ -259,7 +264,7 @@ class StageProgram:
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
             sums: as in `backward`; the result replaces those of this segment's weights.
         """
-        trace, added = self.trace, self.trace.given_gradients[len(self.trace.given_gradients) - self.num_added_losses:]
+        trace, added = self.trace, self.of_added_losses(self.trace.given_gradients)
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
         given = trace.given_gradients[:num_given] if is_last else trace.between_gradients[index]
         is_first = index == self.first_segment(needed)
@@ -284,15 +289,15 @@ class StageProgram:
         found = (index for index, sums in enumerate(self.trace.segment_sums) if set(sums) & set(needed.weights))
         return min(found, default=0)
 
-    def total_weight(self, targets: Any, position: tf.Tensor) -> tf.Tensor:
-        """Build the weight of a micro-batch's loss from its targets and position, without running the stage.
+    def total_weight(self, targets: Any, micro_batch_id: tf.Tensor) -> tf.Tensor:
+        """Build the weight of a micro-batch's loss from its targets and id, without running the stage.
 
         Raises:
             WeightUnknownError: the weight depends on anything else.
         """
         weight = self.trace.results.metrics['loss'][1]
-        given = tf.nest.flatten((self._arguments.targets, self._arguments.position))
-        feeds = _by_ref(given, tf.nest.flatten((targets, position)))
+        given = tf.nest.flatten((self._arguments.targets, self._arguments.micro_batch_id))
+        feeds = _by_ref(given, tf.nest.flatten((targets, micro_batch_id)))
         needed = graph_pieces.ancestors([weight], stops=frozenset(feeds))
         others = {tensor.op for tensor in self._all_arguments if tensor.ref() not in feeds}
         if needed & others:
@@ -304,7 +309,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose what the forward action keeps with `kept='selected'`; called once for each `needed`.
+        """Choose what forward actions retain with `retained='selected'`, once for each `needed`.
 
         Args:
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
@@ -336,11 +341,15 @@ class StageProgram:
         return len(self.trace.between) + 1
 
     @property
-    def num_added_losses(self) -> int:
-        """1 if layers of the stage add losses, whose sum has its own gradient, else 0."""
-        return 1 if self.trace.results.added else 0
+    def adds_losses(self) -> bool:
+        """Whether layers of the stage add losses. Their sum then has the last one of the given gradients."""
+        return bool(self.trace.results.added)
 
-    def added_sums(self, other: 'StageProgram') -> list[bool | None]:
+    def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
+        """Return the list of the gradient of the added losses, out of all given gradients; it may be empty."""
+        return given_gradients[-1:] if self.adds_losses else []
+
+    def are_sums(self, other: 'StageProgram') -> list[bool | None]:
         """Return for each loss that layers added whether it is a sum over rows, a mean (False), or uncertain (None).
 
         Args:
@@ -351,7 +360,12 @@ class StageProgram:
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
-        """Call the piece of the graph that computes outputs from the `feeds` and arguments that have values."""
+        """Call the piece of the graph that computes outputs.
+
+        Args:
+            key: the piece; it is cut out of the graph at the first call.
+            feeds: tensors at which the graph is cut, besides the arguments, if they have values.
+        """
         if key not in self._pieces:
             given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in values]
@@ -432,4 +446,4 @@ def _select(values: Values, tensors: list[tf.Tensor]) -> Values:
 
 
 def _look_up(values: Values, nest: Any) -> Any:
-    return tf.nest.map_structure(lambda tensor: values[tensor.ref()], nest)
+    return keras.tree.map_structure(lambda tensor: values[tensor.ref()], nest)  # a third of tf.nest's time

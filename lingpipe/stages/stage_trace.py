@@ -106,13 +106,14 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         by_layer: whether gradients between the segments are needed.
     """
 
-    def function(inputs: Any, targets: Any, values: Any, position: tf.Tensor) -> None:
-        rows = _Rows(position[3], inputs)
+    def function(inputs: Any, targets: Any, values: Any, micro_batch_id: tf.Tensor) -> None:
+        own = micro_batches.MicroBatchId(micro_batch_id)
+        rows = _Rows(own.num_rows, inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)
-            with collectives.working_for(replica_of(position[4], position[5])):
-                call = run.call(boundary.pack(inputs, structure), values, position[1],
-                                run.seeds(position[:2], position[2]), training, by_layer, tape.watch)
+            with collectives.working_for(replica_of(own.replica, own.number_in_replica)):
+                call = run.call(boundary.pack(inputs, structure), values, own.step,
+                                run.seeds(own.seed_and_step, own.number), training, by_layer, tape.watch)
             added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.losses])
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))

@@ -122,7 +122,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call between two timestamps; its results wait for the second one. See `executor.Work`."""
+        """Build a call between two timestamps; its results wait for the second one. See `executor.PassOptions`."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)

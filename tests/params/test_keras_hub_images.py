@@ -29,7 +29,7 @@ def test_digits_are_classified_as_by_plain_kerashub(tmp_path, name):
     params = tiny_params(name)
     run = trainer.Trainer(params, {'Test': params.input.Copy().Set(split='test[:40]')}, str(tmp_path))
     metrics, model = run.run()['Test'], run._task.body.model
-    assert len({stage.device for row in run._task.body.grid.rows for stage in row}) == 2
+    assert len({stage.device for row in run._task.body.grid.replicas for stage in row}) == 2
     preset, = params.task.body.model.Instantiate().export(model, str(tmp_path), None)
     plain = keras_hub.models.ImageClassifier.from_preset(preset)
     images, labels, weights = map(np.concatenate, zip(*run._evaluation_inputs['Test'].evaluation_dataset()))

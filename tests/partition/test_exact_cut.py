@@ -130,7 +130,7 @@ def test_a_layer_that_fits_nowhere_is_named():
 
 def test_too_few_partitions_name_the_number_that_memory_needs():
     with pytest.raises(ValueError, match=(
-            r'memory_limit=10 bytes is too little for num_partitions=2: full partitions hold 2 of 4 layers, and '
+            r'memory_limit=10 bytes is too little for num_partitions=2: at most 2 of 4 layers fit, and '
             r'all layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):
         exact_cut.balanced_partition_ends([1] * 4, 2, memory=[6, 6, 6, 6], memory_limit=10)
 

@@ -12,7 +12,7 @@ from tests.plain_stack import loss_and_gradients
 
 @pytest.fixture
 def known():
-    return loss_pass.LossesOfTargets(layer_sources.LayersOfParams([]), 'pipe')
+    return loss_pass.StageLosses(layer_sources.LayersOfParams([]), 'pipe')
 
 
 def test_equal_losses_are_one_object(known):
