@@ -59,6 +59,7 @@ def test_what_was_traced_before_a_move_reads_the_moved_weights(traced, assert_cl
     assert_close(np.asarray(call()), np.asarray(model(X)))
 
 
+@pytest.mark.slow
 def test_earlier_pipelines_train_the_moved_weights_as_keras_does(assert_close):
     model, plain = dense_model(), dense_model()
     plain.compile(keras.optimizers.Adam(0.1), 'mse')
@@ -115,7 +116,8 @@ class OfModule(OfClass):
         return scaled_by(self, inputs)
 
 
-@pytest.mark.parametrize('layer', [OfClass, OfObject, OfModule])
+@pytest.mark.parametrize('layer', [
+    pytest.param(OfClass, marks=pytest.mark.slow), OfObject, pytest.param(OfModule, marks=pytest.mark.slow)])
 def test_functions_of_layers_read_the_weights_of_every_pipeline(layer, assert_close):
     def make():
         keras.utils.set_random_seed(0)

@@ -24,6 +24,7 @@ def planned_gpu(load_benchmark):
     return load_benchmark('planned_gpu', '--rows=none', '--vocabulary=24')
 
 
+@pytest.mark.slow
 def test_each_group_of_pipelines_and_replicas_has_a_row(run_benchmark, rows_file, table):
     text = run_benchmark('planned_gpu', f'--rows={rows_file(ROWS)}', '--vocabulary=24')
     assert [(row['pipeline_parallel'], row['data_parallel'], row['rows']) for row in table(text)] == [
@@ -44,6 +45,7 @@ def test_blocks_are_spread_evenly_and_recomputed_once(planned_gpu, rows_file):
         assert time.backward_seconds == pytest.approx(start * len([*kernels.backward, *again]))
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_figures_that_times_were_made_with(planned_gpu, rows_file):
     """Models as small as these take the time of starts alone, so figures are such that all of them count."""
     rows = planned_gpu.read_rows(rows_file([

@@ -134,7 +134,8 @@ def test_evaluation_shows_the_plain_enlarged_digits_each_time_the_same(data_dir)
 
 @pytest.mark.parametrize(('fields', 'num_classes'), [
     ({'dataset': 'cifar10', 'augmentation': 'crop_flip_cutout', 'cache': False}, 10),
-    ({'dataset': 'imagenet2012', 'augmentation': 'inception', 'image_size': 48, 'label_offset': 1}, 1001),
+    pytest.param({'dataset': 'imagenet2012', 'augmentation': 'inception', 'image_size': 48, 'label_offset': 1}, 1001,
+                 marks=pytest.mark.slow),
     ({'dataset': 'imagenet2012', 'augmentation': 'none', 'image_size': 24}, 1000),
 ])
 def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_classes):

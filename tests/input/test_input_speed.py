@@ -34,6 +34,7 @@ def assert_equal_examples(actual, expected):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_batches_made_ahead_are_those_made_in_time(data_dir):
     assert_equal_examples(training_examples(data_dir, prefetch=0), training_examples(data_dir))
 
@@ -44,6 +45,7 @@ def test_what_is_kept_in_memory_does_not_matter_where_nothing_is_shuffled(data_d
                             for cache in (False, True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('fields', WAYS, ids=str)
 def test_training_resumes_bit_for_bit_and_is_shared_whatever_is_cached(data_dir, fields):
     """The batches go on across the end of an epoch of 40 examples."""
@@ -59,6 +61,7 @@ def test_evaluation_is_alike_from_memory_and_from_files(data_dir):
     assert files[2].sum() == 40 and len(files[2]) == 42
 
 
+@pytest.mark.slow
 def test_a_share_decodes_its_rows_alone(data_dir, monkeypatch):
     """In stored order, half of each batch is the same half of the 40 images in every epoch."""
     decoded = []

@@ -106,7 +106,7 @@ def test_units_come_in_the_published_order(num_cells, names):
     assert [layer.name for layer in layers] == ['stem', 'stem_cell_0', 'stem_cell_1', *names.split(), 'head']
 
 
-@pytest.mark.parametrize('genotype', ['B', 'D'])
+@pytest.mark.parametrize('genotype', [pytest.param('B', marks=pytest.mark.slow), 'D'])
 def test_every_weight_has_a_finite_gradient_and_evaluation_has_one_head(genotype):
     images = tf.random.stateless_normal((4, 35, 32, 1), seed=(1, 2))
     layers = make_layers(genotype=genotype, num_cells=2, reduction_size=8, num_classes=5,

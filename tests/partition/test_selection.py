@@ -54,6 +54,7 @@ def distinct_bytes(tensors):
                            for tensor in tensors}.values())
 
 
+@pytest.mark.slow
 def test_of_a_decoder_less_than_half_is_kept_and_no_probabilities(calls):
     pipe, tokens = decoder_pipe(recompute='none')
     step_of(pipe, tokens, tokens)
@@ -64,6 +65,7 @@ def test_of_a_decoder_less_than_half_is_kept_and_no_probabilities(calls):
     assert distinct_bytes(kept) < 0.5 * distinct_bytes(residuals)
 
 
+@pytest.mark.slow
 def test_a_memory_limit_is_filled_and_not_exceeded(calls):
     least = sum(part.memory for part in decoder_pipe(recompute='selective', memory_limit=1e9)[0].partitions)
     amounts = []

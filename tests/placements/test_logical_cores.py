@@ -127,6 +127,7 @@ def test_a_step_of_a_transformer_on_two_cores(check, traced_transformer):
     check(*traced_transformer)
 
 
+@pytest.mark.slow
 def test_a_step_of_amoebanet_on_four_cores():
     cores, program, batch = make_program('amoebanet', 4, num_micro_batches=1, dropout_rate=0.1)
     graph = trace(program, batch).graph

@@ -56,7 +56,7 @@ def on_stage(operation, device):
 
 
 @pytest.mark.parametrize('kind, fields', [
-    ('amoebanet', {}), ('transformer', {'schedule': 'zb_h1', 'recompute': 'none'}),
+    pytest.param('amoebanet', {}, marks=pytest.mark.slow), ('transformer', {'schedule': 'zb_h1', 'recompute': 'none'}),
     ('transformer', {'schedule': '1f1b', 'recompute': 'layer'})])
 def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
     with virtual_tpu.pretend_tpus(STAGES):
@@ -72,6 +72,7 @@ def test_all_that_runs_on_a_tpu_is_compiled_for_static_shapes(kind, fields):
     assert placeless <= NEED_NO_KERNEL
 
 
+@pytest.mark.slow
 @needs.xla_on_cpus
 def test_compiled_steps_equal_those_that_are_not():
     expected = train(*make_program('transformer'))
@@ -80,6 +81,7 @@ def test_compiled_steps_equal_those_that_are_not():
     assert_close(actual, expected)
 
 
+@pytest.mark.slow
 @needs.xla_on_cpus
 def test_random_numbers_and_averages_equal_compiled_partitions():
     expected = train(*make_program('convolution', dropout_rate=0.5, jit_compile=True))

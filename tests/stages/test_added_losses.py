@@ -79,7 +79,8 @@ def _squared_error(y_true, outputs):
     return tf.reduce_mean(tf.square(outputs - y_true))
 
 
-@pytest.mark.parametrize('num_rows, num_replicas', [(8, 1), (7, 1), (8, 2)])
+@pytest.mark.parametrize('num_rows, num_replicas', [
+    pytest.param(8, 1, marks=pytest.mark.slow), (7, 1), pytest.param(8, 2, marks=pytest.mark.slow)])
 def test_added_sums_and_means_count_as_in_keras(num_rows, num_replicas, assert_close):
     random = np.random.default_rng(0)
     x, y = (random.normal(size=[num_rows, size]).astype('float32') for size in (4, 2))

@@ -7,6 +7,7 @@ _TINY = ['--model=decoder', '--num_blocks=2', '--width=8', '--sequence_length=4'
          '--num_steps=2', '--milliseconds=1']
 
 
+@pytest.mark.slow
 def test_a_row_compares_the_same_step_measured_and_simulated(run_benchmark, table):
     """Equal partitions by hand: F and R take 1, B takes 2, and the B that directly follows its own F recomputes
     nothing.
