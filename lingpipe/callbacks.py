@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lingpipe import drawing, text_tables
@@ -55,13 +56,17 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the folder of the page, so that no epoch is trained for a page that cannot be written."""
+        """Make the folder of the page, and refuse what it cannot show, so that no epoch is trained in vain."""
+        model_trace.require_compiled(self.model)
+        if self._batch is not None:
+            model_trace.require_batch(self.model, *self._batch)
         tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
         self._started, self._curves = time.time(), {}
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Record losses and metrics, each validation value beside its training value."""
-        for name, value in (logs or {}).items():
+        scalars = {name: value for name, value in (logs or {}).items() if not np.ndim(value)}  # not one per class
+        for name, value in scalars.items():
             by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
             by_run.setdefault('validation' if name.startswith(_VALIDATION) else 'training', []).append(
                 (epoch + 1, float(value)))
@@ -107,5 +112,5 @@ class Report(keras.callbacks.Callback):
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:
             return parts(*self._batch)
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001
             return [page.missing(str(error))]

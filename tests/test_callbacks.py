@@ -52,6 +52,26 @@ def test_what_cannot_be_traced_is_refused_before_training(tmp_path):
     assert all(np.array_equal(*pair) for pair in zip(trained.get_weights(), before))
 
 
+def test_what_a_page_cannot_show_is_refused_before_training(tmp_path):
+    report = lingpipe.callbacks.Report(str(tmp_path / 'report.html'), X[:8].tolist(), Y[:8].tolist())
+    with pytest.raises(ValueError, match='where arrays'):
+        fit(model(), report)
+    with pytest.raises(ValueError, match='y=None'):
+        fit(model(), lingpipe.callbacks.Report(str(tmp_path / 'report.html'), X[:8]))
+    plain = model().source
+    plain.compile('adam', 'mse')
+    with pytest.raises(TypeError, match='is not a PipelineModel'):
+        plain.fit(X, X[:, :3], verbose=0, callbacks=[lingpipe.callbacks.Report(str(tmp_path / 'report.html'))])
+
+
+def test_a_metric_of_several_values_is_left_out(tmp_path):
+    trained = model()
+    trained.compile('adam', 'mse', metrics=[keras.metrics.F1Score(average=None)])
+    path = tmp_path / 'report.html'
+    trained.fit(X, np.eye(3)[Y], verbose=0, callbacks=[lingpipe.callbacks.Report(str(path))])
+    assert path.read_text('utf-8').count('<img') == 1
+
+
 def test_a_page_without_its_timeline_says_why_in_a_folder_that_is_made(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     trained = model()

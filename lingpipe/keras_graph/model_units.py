@@ -244,6 +244,9 @@ def _require_functional(model):
     advice = 'Write it as a keras.Sequential or Functional model, or give its layers to GPipeLayer.Params() as a list.'
     if not isinstance(model, keras.Model):
         raise ValueError(f'model is a {type(model).__name__}, not a keras.Model. {advice}')
+    own = [variable.path for variable in [*model._trainable_variables, *model._non_trainable_variables]]
+    if own:
+        raise ValueError(f'Model {model.name!r} has {own[:3]}, weights that no layer of it has. Put them into a layer.')
     functional = _functional_of(model)
     if functional is not None:
         return functional

@@ -21,8 +21,9 @@ _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_me
           'get_metrics_result', 'reset_metrics',
           'fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', 'make_train_function',
           'make_test_function', 'make_predict_function')
+_PROPERTIES = 'losses', 'trainable_weights', 'trainable_variables', '__call__', '_compute_loss'
 # Methods that tasks of KerasHub override, and that `HubPipelineModel` replaces.
-_PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch')
+_PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', '__call__')
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -100,9 +101,11 @@ class PipelineModel(model_surface.ModelSurface):
 
         If another pipeline of the same layers has moved weights, their slots are moved too.
         """
+        if self.optimizer is None:
+            raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
         self._follow_layers(self.train_function)
         self._refuse_new_weights()
-        if self.optimizer is not None and self.pipe.built:
+        if self.pipe.built:
             device_placement.place(self._built_optimizer())  # a move inside the trace would repeat it
         super().make_train_function(force)
         return self._with_plain_graph('train_function')
@@ -273,15 +276,16 @@ class PipelineModel(model_surface.ModelSurface):
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
         if self._compile_loss is None:
             return compiled_loss.no_loss
-        if repr(structure) not in self._kept.losses:
-            symbols = keras.tree.map_structure(
-                model_surface.symbol_of_any_batch, (y, self._symbolic_outputs(x), sample_weight))
+        given = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, sample_weight))
+        key = repr((structure, given))  # the kind of a loss may depend on the ranks
+        if key not in self._kept.losses:
+            symbols = (given[0], self._symbolic_outputs(x), given[1])
             with base_layer.outside_of_scopes():
                 if not self._compile_loss.built:
                     self._build_losses(*symbols)
                 kinds = compiled_loss.kinds_of(self._compile_loss, *symbols, self.variables)
-            self._kept.losses[repr(structure)] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
-        return self._kept.losses[repr(structure)]
+            self._kept.losses[key] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
+        return self._kept.losses[key]
 
     def _build_losses(self, *symbols):
         try:
@@ -320,6 +324,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _built_optimizer(self):
         variables = self.pipe.trainable_variables
+        self._refuse_weights_outside(variables)
         if variables and not self.optimizer.built:
             with base_layer.outside_of_scopes():
                 self.optimizer.build(variables)
@@ -353,6 +358,19 @@ class PipelineModel(model_surface.ModelSurface):
         with tf.device(self.pipe.stages[-1].device):
             return function(*arguments)
 
+    def _refuse_weights_outside(self, variables):
+        """Refuse weights that Keras would train and a pipeline would not, or the reverse."""
+        known = set(map(id, variables))
+        own = [variable.path for variable in self.trainable_variables if id(variable) not in known]
+        if own:
+            raise ValueError(f'{type(self).__name__} has {own[:3]}, weights that no layer of its pipeline has, and '
+                             'that would not be trained. Put them into one of its layers, or set trainable=False.')
+        frozen = next((model for model in (self, self.source) if model is not None and not model.trainable), None)
+        if frozen and variables:
+            raise ValueError(f'{frozen.name!r} has trainable=False, so that Keras would train nothing, but '
+                             f'{variables[0].path!r} is trainable. Set trainable of its layer to False too, or of the '
+                             'model to True.')
+
     def _refuse_new_weights(self):
         """Refuse new weights: Keras would use a function that it traced earlier, without training these weights."""
         optimizer = self.optimizer
@@ -362,17 +380,19 @@ class PipelineModel(model_surface.ModelSurface):
         new = [variable.path for variable in self.pipe.trainable_variables if id(variable) not in known]
         if new:
             raise ValueError(f'Weights are trained that the optimizer does not know, such as {new[0]!r}: by '
-                             'enable_lora, or because they were frozen before. Call compile again.')
+                             'enable_lora, or because they were frozen before. Call compile with a new optimizer.')
 
     def _refuse_overridden_steps(self):
         replaced = _PREPROCESSING if _preprocesses(self.source) else ()
         own = [] if self.source is None else [
-            name for name in _STEPS
+            name for name in (*_STEPS, *_PROPERTIES)
             if getattr(type(self.source), name) is not getattr(keras.Model, name) and name not in replaced]
         if own:
+            advice = ('Put what they do into its layers, as by add_loss.' if set(own) & set(_PROPERTIES) else
+                      'Override the same methods in a subclass of PipelineModel.')
             raise ValueError(
                 f'Model {self.source.name!r} of class {type(self.source).__name__} overrides {own}, which a '
-                'PipelineModel does not call. Override the same methods in a subclass of PipelineModel.')
+                f'PipelineModel does not call. {advice}')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
         """Scale the loss by the policies of the layers; Keras's own `compile` uses the policy of the model."""

@@ -13,6 +13,7 @@ _INSTEAD = {
     'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
     'global_clipnorm': 'train.clip_gradient_norm_to_value', 'use_ema': 'train.ema_decay',
     'gradient_accumulation_steps': 'body.num_micro_batches'}
+_SLOTS_OF_ADAM = 2
 
 
 def num_slots(train_params: hyperparams.Params) -> int:
@@ -21,9 +22,12 @@ def num_slots(train_params: hyperparams.Params) -> int:
 
 
 def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
-    """Count the tensors that a copy of an optimizer keeps for each weight."""
+    """Count the tensors that a copy of an optimizer keeps for each weight; Adam's 2 if it cannot be copied."""
     weight = keras.Variable(np.zeros([2, 3]))
-    copy = type(optimizer).from_config(optimizer.get_config())
+    try:
+        copy = type(optimizer).from_config(optimizer.get_config())
+    except (TypeError, ValueError, NotImplementedError):  # such as a user's class without a config, or with a lambda
+        return _SLOTS_OF_ADAM
     copy.build([weight])
     return sum(variable.shape == weight.shape for variable in copy.variables)
 

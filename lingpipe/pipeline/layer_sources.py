@@ -290,6 +290,8 @@ class LayersOfList(LayersOfModel):
             if not isinstance(layer, keras.layers.Layer):
                 raise TypeError(f'layers[{index}]={layer!r} is not a Keras layer. Give layers, such as '
                                 'keras.layers.Dense(8); Params of layers go into GPipeLayer.Params().Set(layers=...).')
+            if isinstance(layer, keras.layers.InputLayer):
+                raise TypeError(f'layers[{index}] is an InputLayer. Leave it out: a pipeline is built with its input.')
         self.model, self.layers, self._origin = None, list(layers), None
         base_layer.tie_layers(self.layers)
 

@@ -26,7 +26,7 @@ from lingpipe.stages import (
 
 # `_NONE` marks a value that no trace treats as a constant. Arrays of more than `_FEW` numbers are compared by identity.
 _NONE, _FEW = object(), 1000
-_PLAIN = (type(None), bool, int, float, str)
+_PLAIN = (type(None), bool, int, float, str, np.generic)
 _KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # without dtype, this would fix the policy
 
 

@@ -30,15 +30,35 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
     Raises:
         TypeError: `model` is not a `PipelineModel`.
-        ValueError: its loss is computed on the whole batch, outside the pipeline; or a layer changes a variable of
-            TensorFlow.
+        ValueError: it is not compiled, or an argument is wrong; its loss is computed on the whole batch, outside the
+            pipeline; or a layer changes a variable of TensorFlow.
     """
-    if not isinstance(model, pipeline_model.PipelineModel):
-        raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
+    require_compiled(model)
+    require_batch(model, x, y, sample_weight)
+    if num_steps < 1:
+        raise ValueError(f'num_steps={num_steps} measures nothing. Give 1 or more.')
     step = _Step(model, *keras.tree.map_structure(tf.convert_to_tensor, (x, y, sample_weight), none_is_leaf=False))
     steps = [step.run() for _ in range(training_trace.NUM_STEPS_TO_WARM_UP + num_steps)]
     return training_trace.Traced.of(
         model.pipe, steps[training_trace.NUM_STEPS_TO_WARM_UP:], len(tf.nest.flatten(x)[0]))
+
+
+def require_compiled(model: Any) -> None:
+    """Raise TypeError or ValueError, as `trace`, if a model is not a compiled `PipelineModel`."""
+    if not isinstance(model, pipeline_model.PipelineModel):
+        raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
+    if not model.compiled:
+        raise ValueError(f'{model.name!r} is not compiled. Call compile(optimizer, loss) first.')
+
+
+def require_batch(model: pipeline_model.PipelineModel, x: Any, y: Any, sample_weight: Any) -> None:
+    """Raise ValueError, as `trace`, if a batch is not of arrays, or lacks targets."""
+    leaves = [leaf for leaf in keras.tree.flatten((x, y, sample_weight)) if leaf is not None]
+    if not all(len(getattr(leaf, 'shape', ())) for leaf in leaves):
+        raise ValueError('A batch has a number, or a list of numbers, where arrays [batch, ...] are needed. Give NumPy '
+                         'arrays or tensors.')
+    if y is None and model._compile_loss is not None:
+        raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 
 
 class _Step:

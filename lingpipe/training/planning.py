@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -89,6 +90,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         TypeError: `model` is none of these.
         ValueError: a field or an argument is wrong.
     """
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f'batch_size={batch_size!r} is not a number of rows. Give an integer of 1 or more.')
     subject = _subject(model, input_specs)
     body, specs = subject.body, subject.specs
     if batch_size is not None:
@@ -196,7 +199,7 @@ def _(model: keras.Model, input_specs: Any) -> _Subject:
     source = layer_sources.LayersOfModel(model)
     params = gpipe_layer.GPipeLayer.Params().Set(
         name=model.name, dtype_policy=model.dtype_policy.name, **arguments.DEFAULTS)
-    return _Subject(params, params, input_specs or source.input_specs, source)
+    return _Subject(params, params, input_specs or source.input_specs, source, _slots_of(model))
 
 
 @_subject.register
@@ -211,5 +214,10 @@ def _(pipe: gpipe_layer.GPipeLayer, input_specs: Any) -> _Subject:
 
 @_subject.register
 def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
-    count = functools.partial(training_optimizer.count_slots, model.optimizer) if model.optimizer else None
-    return _subject(model.pipe, input_specs)._replace(optimizer=count)
+    return _subject(model.pipe, input_specs)._replace(optimizer=_slots_of(model))
+
+
+def _slots_of(model: keras.Model) -> Callable[[], float] | None:
+    """Return a function that counts the slots of the optimizer of `compile`, if the model is compiled."""
+    optimizer = getattr(model, 'optimizer', None)
+    return functools.partial(training_optimizer.count_slots, optimizer) if optimizer else None

@@ -221,6 +221,61 @@ def make_functional():
     return keras.Model(inputs, layers.Dense(3)(layers.Dense(4, 'tanh')(inputs)))
 
 
+class OwnPenalty:
+    @property
+    def losses(self):
+        return [*super().losses, 1.0]
+
+
+class OwnInner:
+    def _compute_loss(self, *args, **kwargs):
+        return 3.0 * super()._compute_loss(*args, **kwargs)
+
+
+class OwnWeight:
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.scale = self.add_weight(shape=(), name='scale')
+
+
+@pytest.mark.parametrize('methods', [OwnPenalty, OwnInner])
+def test_what_a_pipeline_never_asks_of_its_source_is_refused(methods):
+    source = subclass(make_functional(), methods)
+    with pytest.raises(ValueError, match='overrides.*Put what they do into its layers'):
+        lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2)).compile('sgd', 'mse')
+
+
+def test_weights_outside_of_layers_are_refused(assert_close):
+    inputs = keras.Input([5])
+    with pytest.raises(ValueError, match=r"has \['own_\d*/?scale'\]|weights that no layer of it has"):
+        lingpipe.GPipeLayer.from_keras(type('Own', (OwnWeight, keras.Model), {})(inputs, layers.Dense(3)(inputs)))
+    _, model = models(make_functional)
+    owner = subclass(model, type('Scaled', (OwnLoss,), {}))
+    owner.scale = owner.add_weight(shape=(), name='scale')
+    with pytest.raises(ValueError, match='weights that no layer of its pipeline has'):
+        train(owner, 'mse')
+
+
+def test_a_frozen_model_with_a_trainable_layer_is_refused():
+    _, model = models(make_functional)
+    model.trainable, model.layers[-1].trainable = False, True
+    with pytest.raises(ValueError, match='has trainable=False, so that Keras would train nothing'):
+        train(model, 'mse')
+    model.compile(None, 'mse')
+    with pytest.raises(ValueError, match='for evaluation only'):
+        model.fit(X, X[:, :3], verbose=0)
+
+
+def test_ranks_of_targets_and_weights_may_change(assert_close):
+    results = []
+    for model in models(lambda: keras.Sequential([keras.Input([8, 5]), layers.Dense(4), layers.Dense(3)])):
+        model.compile('sgd', 'mse', run_eagerly=True)
+        x, y = np.ones([8, 8, 5], 'float32'), np.ones([8, 8, 3], 'float32')
+        results.append([model.fit(x, y, sample_weight=weights, verbose=0, shuffle=False).history['loss']
+                        for weights in (np.ones([8, 8]), np.arange(8.0))])
+    assert_close(*results)
+
+
 def test_what_the_source_overrides_is_refused_by_name():
     source = subclass(make_functional(), OwnLoss)
     model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))

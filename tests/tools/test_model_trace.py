@@ -40,6 +40,10 @@ def test_every_action_of_a_step_is_measured_and_nothing_changes(model, tmp_path)
 def test_what_cannot_be_traced_is_refused(model):
     with pytest.raises(TypeError, match='is not a PipelineModel'):
         lingpipe.trace(model.pipe, X, Y)
+    with pytest.raises(ValueError, match='num_steps=0'):
+        lingpipe.trace(model, X, Y, num_steps=0)
+    with pytest.raises(ValueError, match='is not compiled'):
+        lingpipe.trace(lingpipe.PipelineModel(model.pipe), X, Y)
     model.compile('adam', lambda y_true, outputs: keras.ops.max(y_true - outputs))
     with pytest.raises(ValueError, match='outside the pipeline'):
         lingpipe.trace(model, X, Y)

@@ -53,6 +53,19 @@ def test_pipelines_and_compiled_models_are_planned_as_they_are(dense):
     of_pipe, of_model = (lingpipe.plan(each, batch_size=8).plan for each in (pipe, model))
     assert [len(each.schedule.stage_devices) for each in (of_pipe, of_model)] == [2, 2]
     assert (of_pipe.schedule.num_micro_batches, of_pipe.setting.num_slots, of_model.setting.num_slots) == (4, 2, 1)
+    dense.compile('sgd', 'mse')
+    assert lingpipe.plan(dense, batch_size=8).plan.setting.num_slots == 0
+
+
+class WithoutConfig(keras.optimizers.Optimizer):
+    def __init__(self):
+        super().__init__(0.1, name='without_config')
+
+
+def test_an_optimizer_that_cannot_be_copied_counts_as_adam(dense):
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(dense, num_partitions=2, num_micro_batches=4))
+    model.compile(WithoutConfig(), 'mse')
+    assert lingpipe.plan(model, batch_size=8).plan.setting.num_slots == 2
 
 
 @pytest.mark.parametrize('model, error, words', [
@@ -62,6 +75,8 @@ def test_pipelines_and_compiled_models_are_planned_as_they_are(dense):
 def test_what_cannot_be_planned_says_what_to_give(model, error, words):
     with pytest.raises(error, match=words):
         lingpipe.plan(model)
+    with pytest.raises(ValueError, match='batch_size=0 is not a number of rows'):
+        lingpipe.plan(model, batch_size=0)
 
 
 def test_what_real_steps_take_stands_beside_the_lower_bound(tiny):
