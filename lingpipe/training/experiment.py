@@ -19,6 +19,7 @@ _SMALLEST_INTEGERS = {
 _SIZES = 'batch_size', 'image_size', 'sequence_length', 'source_length', 'target_length', 'num_features'
 _LARGEST_FLOAT = 3.4e38  # of float32, in which gradients are; beyond it numbers are infinite
 _LARGEST = {'random_seed': 2**32 - 1, 'steps_per_loop': 2**31 - 1,  # NumPy's, and that of TensorFlow's loops
+            'max_steps': 2**63 - 1,  # TensorFlow's, which counts steps in 64 bits
             'clip_gradient_norm_to_value': _LARGEST_FLOAT, 'l2_regularizer_weight': _LARGEST_FLOAT}
 _SMALLEST_NUMBERS = {
     'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
@@ -35,6 +36,9 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     if not isinstance(evaluation.best_metric, (str, type(None))):
         raise ValueError(f'eval.best_metric={evaluation.best_metric!r} is not possible: it must be the name of a '
                          "metric, or None to keep no best checkpoint. Set it to 'loss', for instance.")
+    if not isinstance(evaluation.best_is_largest, (bool, type(None))):
+        raise ValueError(f'eval.best_is_largest={evaluation.best_is_largest!r} is not possible: it must be True, False '
+                         'or None. Set it to one of them.')
     for field, largest in _LARGEST.items():
         if train.Get(field) > largest:
             raise ValueError(f'train.{field}={train.Get(field)!r} is not possible: it must be {largest} at most. Set '
@@ -51,11 +55,15 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
 
 
 def _check_learning_rate(train: hyperparams.Params) -> None:
-    """Make the optimizer, and refuse an invalid constant rate: a negative one would increase the loss."""
-    rate = training_optimizer.make_optimizer(train).get_config().get('learning_rate')
-    if isinstance(rate, float) and not 0 <= rate < math.inf:
+    """Make the optimizer, and refuse an invalid rate of the first step: a negative one would increase the loss."""
+    optimizer = training_optimizer.make_optimizer(train)
+    rate = optimizer.get_config().get('learning_rate')
+    rate = rate if isinstance(rate, float) else float(optimizer.learning_rate)
+    if not 0 <= rate < math.inf:
         given = f'train.optimizer.learning_rate={rate!r}'
-        if train.learning_rate is not None:
+        if train.lr_schedule is not None:
+            given = f'train.lr_schedule, which gives the rate {rate!r} at step 0,'
+        elif train.learning_rate is not None:
             given = f'train.learning_rate={train.learning_rate!r}'
         raise ValueError(f'{given} is not possible: it must be a number of 0 or more. Set it to 0.001, for instance.')
 
@@ -87,7 +95,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     if None not in (said, known) and said != known:
         raise ValueError(f'eval.best_is_largest={said!r} would keep the worst checkpoint by eval.best_metric={name!r}, '
                          f'whose best is the {"largest" if known else "smallest"}. Set it to None.')
-    return known if said is None else bool(said)
+    return known if said is None else said
 
 
 def _check_at_least(field: str, value: Any, smallest: int,
