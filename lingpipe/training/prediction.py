@@ -85,6 +85,9 @@ class Prediction(inference.TrainedTask):
 
 
 def _require_new_or_replaceable(output: str, files: str) -> None:
+    for flag, path in (('input', files), ('output', output)):
+        if path.startswith('file://'):  # which hides whether both are one file
+            raise ValueError(f'--{flag}={path} begins with file://. Leave this beginning out.')
     target, inputs = os.path.realpath(output), list(map(os.path.realpath, base_input.paths_of(files)))
     if target in inputs or os.path.exists(target) and any(target.startswith(f'{path}/') for path in inputs):
         raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
@@ -93,6 +96,9 @@ def _require_new_or_replaceable(output: str, files: str) -> None:
     if os.path.exists(output) and not os.path.isfile(output):
         raise ValueError(f'--output={output} is a device or a pipe, which a file would replace. Leave --output out, '
                          'and send the standard output there.')
+    if tf.io.gfile.exists(f'{target}.new') or tf.io.gfile.exists(f'{output}.new'):
+        raise ValueError(f'--output={output} is first written to a file {output}.new, which exists already. Move it '
+                         'away, or give another --output.')
 
 
 @contextlib.contextmanager

@@ -73,6 +73,21 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
         prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(files[0] / '0.png'))
 
 
+@pytest.mark.parametrize('flag', ['input', 'output'])
+def test_a_path_that_begins_with_file_is_refused(tiny, copied, files, flag):
+    paths = {'input': str(files[0]), 'output': str(files[0] / '0.png')}
+    paths[flag] = f'file://{paths[flag]}'
+    with pytest.raises(ValueError, match=f'^--{flag}=file:///.* begins with file://. Leave this beginning out.$'):
+        prediction.Prediction(tiny.params(), str(copied)).run(paths['input'], paths['output'])
+
+
+def test_a_file_that_is_written_on_the_way_is_not_replaced(tiny, copied, files, tmp_path):
+    (tmp_path / 'a.new').write_text('mine')
+    with pytest.raises(ValueError, match='a is first written to a file .*a.new, which exists already. Move it away'):
+        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path / 'a'))
+    assert (tmp_path / 'a.new').read_text() == 'mine'
+
+
 def test_an_output_may_be_a_link_but_no_device(tiny, copied, files, tmp_path):
     (tmp_path / 'link').symlink_to(tmp_path / 'target')
     os.mkfifo(tmp_path / 'pipe')
