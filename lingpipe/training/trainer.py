@@ -438,9 +438,7 @@ class Trainer:
                 self._evaluation_curves[name].flush()
                 self._trackers.log(self._step, metrics, name.lower())
             self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
-        self._keep_best(results)
-        with self._waiting_for(f'the step of this evaluation to be written in {self._logdir.path}'):
-            self._logdir.write_evaluated(self._step)
+        self._record(results)
         self._show_sample()
         return results
 
@@ -454,10 +452,21 @@ class Trainer:
                 self._curves.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
-    def _keep_best(self, results: dict[str, dict[str, float]]) -> None:
-        record = self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
+    def _record(self, results: dict[str, dict[str, float]]) -> None:
+        """Write that this evaluation has ended: after its checkpoint, if that is the best one."""
+        step, record = self._step, self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
+
+        def write():
+            if record:
+                self._best.write(record)
+            self._logdir.write_evaluated(step)
+
         if record:
-            self._begin_save(self._best_checkpointer, functools.partial(self._best.write, record))
+            self._begin_save(self._best_checkpointer, write)
+            return
+        self._writer.wait()  # it may have to write that an earlier evaluation has ended
+        with self._waiting_for(f'the step of this evaluation to be written in {self._logdir.path}'):
+            write()
 
     def _finish(self, path: str) -> dict[str, dict[str, float]]:
         with self._time.of(progress.EVALUATION):

@@ -243,6 +243,7 @@ def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_pa
         tiny.train(tmp_path, eval__interval_steps=4)
     assert json.loads((tmp_path / 'best/best.json').read_text())['step'] == 4
     assert (tmp_path / 'best/ckpt-4.index').exists()
+    assert (tmp_path / 'control/evaluated.txt').read_text() == '4\n'
 
 
 def test_a_misspelt_best_metric_is_refused_before_the_first_step(tiny, copied, contents):
@@ -278,11 +279,17 @@ def test_weights_averages_and_slots_start_from_another_run(tiny, finished, tmp_p
     ('eval.interval_steps', True), ('train.save_async', 1), ('train.l2_regularizer_weight', float('inf')),
     ('train.input_timeout_seconds', -1), ('train.checkpoint_timeout_seconds', None), ('train.learning_rate', -0.1),
     ('train.learning_rate', float('nan')), ('train.random_seed', 2**32), ('train.steps_per_loop', 2**32), ('train.ema_decay', '0.9'),
-    ('train.init_from_checkpoint', 3), ('train.init_from_checkpoint_rules', 'x'), ('eval.best_metric', ['loss'])])
+    ('train.init_from_checkpoint', 3), ('train.init_from_checkpoint_rules', 'x'), ('eval.best_metric', ['loss']),
+    ('eval.best_is_largest', 'FALSE'), ('train.max_steps', 10**400)])
 def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_path, field, value):
     with pytest.raises(ValueError, match=f'^{field}={re.escape(repr(value))} is not possible: .* must be .*(Set it to|Write it like)'):
         tiny.trainer(tmp_path / 'logs', train__lr_schedule=None, **{field.replace('.', '__'): value})
     assert not (tmp_path / 'logs').exists()
+
+
+def test_a_schedule_that_begins_below_zero_is_refused(tiny, tmp_path):
+    with pytest.raises(ValueError, match='^train.lr_schedule, which gives the rate -.* at step 0, is not possible'):
+        tiny.trainer(tmp_path, train__lr_schedule__initial_learning_rate=-0.1)
 
 
 def test_an_input_that_fails_is_named_and_its_steps_are_saved(tiny, tmp_path, monkeypatch):
