@@ -145,6 +145,8 @@ class BaseInput:
         self._check_at_least(batch_size=1, seed=0)
         if self.params.prefetch is not None:
             self._check_at_least(prefetch=0)
+        if 'cache' in self.params and self.params.cache not in (None, True, False):
+            raise ValueError(f'cache: {self.params.cache!r} is not allowed. Choose True, False or None.')
 
     def _check_at_least(self, **minimums):
         for field, minimum in minimums.items():

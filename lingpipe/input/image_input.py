@@ -206,8 +206,6 @@ class ImageInput(base_input.BaseInput):
 
     def _check_cache(self):
         p = self.params
-        if p.cache not in (None, True, False):
-            raise ValueError(f'cache: {p.cache!r} is not allowed. Choose True, False or None.')
         if p.cache and image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
             raise ValueError(f'cache: True keeps pixels, but augmentation {p.augmentation!r} crops images at random. '
                              'Set cache to None, and data_dir to a folder on a disk of this machine.')

@@ -125,6 +125,6 @@ def _class_names(p):
 def _in_order(labels):
     """Sort labels: by value if all are integers, else as texts."""
     try:
-        return sorted(labels, key=int)
+        return sorted(labels, key=lambda label: (int(label), label))  # '1' and '01' are one number
     except ValueError:
         return sorted(labels)

@@ -41,6 +41,7 @@ def test_classes_are_the_sorted_labels(make_input, tmp_path):
     assert make_input().class_names == ['bad', 'fair', 'good']
     numbers = [('a', label, 1) for label in (10, 9, -1, 10)]
     assert make_input(numbers).class_names == ['-1', '9', '10']
+    assert text_classification_input._in_order(['1', ' 1', '01', '0']) == ['0', ' 1', '01', '1']
     (tmp_path / 'all.csv').write_text('label\nz\n\ngood\nbad\nfair\n', encoding='utf-8')
     data = make_input(class_files=str(tmp_path / 'all.csv'))
     assert data.class_names == ['bad', 'fair', 'good', 'z'] and data.num_classes == 4

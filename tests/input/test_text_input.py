@@ -43,6 +43,11 @@ def test_training_resumes_where_it_stopped_and_is_shared(data_dir, cache):
     exact_order.assert_training_is_exact(data, 400, (12, 0, 391))  # more than two epochs
 
 
+def test_a_cache_is_true_false_or_none(data_dir):
+    with pytest.raises(ValueError, match="^cache: 'no' is not allowed. Choose True, False or None.$"):
+        make_input(data_dir, cache='no')
+
+
 @pytest.mark.parametrize('cache', [True, False])
 def test_every_label_is_the_input_of_the_next_position(data_dir, cache):
     inputs, labels = sequences(make_input(data_dir, cache=cache).training_dataset(), 40)
