@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -159,10 +160,24 @@ class CheckpointEvaluation:
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}
         for name, metrics in results.items():
-            self._write_curves(name, step, metrics)
+            if self._is_of_this_run(name, path):
+                self._write_curves(name, step, metrics)
         for name, metrics in results.items():  # last: the reader may have gone
             print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
         return results
+
+    def _is_of_this_run(self, name: str, path: str | None) -> bool:
+        """Return whether the curves of an input get this value; if its checkpoint or data are others, say so."""
+        folder = path and os.path.realpath(os.path.dirname(os.path.expanduser(path)))
+        changed = logdirs.changes(self._logdir.read_params() or '', self._params.ToText())
+        others = [change for change in changed
+                  if change.startswith(f'{name.lower()}.') and '.batch_size :' not in change]
+        if folder and folder not in map(os.path.realpath, (self._logdir.train, self._logdir.best)):
+            others.insert(0, f'checkpoint {path}')
+        if others:
+            logging.warning('%s has no new point in the curves of %s, which are of another evaluation: %s.', name,
+                            self._logdir.path, '; '.join(others))
+        return not others
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
         """Write curves, or warn if this fails; create their folder only when there is something to write."""

@@ -63,6 +63,20 @@ def test_a_chosen_checkpoint_is_evaluated_and_drawn_at_its_step(make_evaluation,
     assert result['Test']['accuracy'] == pytest.approx(before[0][1])
 
 
+def test_other_checkpoints_and_examples_have_no_place_in_the_curves(tiny, copied, tmp_path, caplog):
+    before = curve(copied / 'eval_test', 'accuracy')
+    other = shutil.copytree(copied / 'train', tmp_path / 'other')
+    inputs = tiny.evaluation_inputs()
+    params = tiny.params()
+    params.Define('test', inputs['Test'], '')
+    (copied / 'control/params.txt').write_text(params.ToText())
+    evaluation.CheckpointEvaluation(params, inputs, copied).once(str(other / 'ckpt-4'))
+    params.test.split = 'train'
+    evaluation.CheckpointEvaluation(params, {'Test': params.test}, copied).once()
+    assert curve(copied / 'eval_test', 'accuracy') == before
+    assert 'which are of another evaluation: checkpoint' in caplog.text and "test.split : 'test' -> 'train'" in caplog.text
+
+
 def test_what_is_damaged_is_passed_over(make_evaluation, copied, capsys, caplog):
     newest = copied / 'train/ckpt-12'
     os.truncate(f'{newest}.data-00000-of-00001', 100)
