@@ -456,7 +456,7 @@ class Trainer:
         """Write that this evaluation has ended: after its checkpoint, if that is the best one."""
         step, record = self._step, self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
 
-        def write():
+        def write() -> None:
             if record:
                 self._best.write(record)
             self._logdir.write_evaluated(step)
