@@ -22,6 +22,14 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
+def matches(pattern: str) -> list[str]:
+    """Return the sorted paths that match a glob pattern."""
+    try:
+        return sorted(tf.io.gfile.glob(pattern))
+    except UnicodeDecodeError as error:
+        raise ValueError(f'files: {pattern!r} matches {error.object!r}, whose name is not UTF-8. Rename it.') from error
+
+
 def paths_of(files: str) -> list[str]:
     """Return the paths of a file, of a folder, or of what a glob pattern matches, sorted.
 
@@ -29,7 +37,7 @@ def paths_of(files: str) -> list[str]:
         ValueError: there are none.
     """
     files = os.path.expanduser(files)
-    paths = [files] if tf.io.gfile.exists(files) else sorted(tf.io.gfile.glob(files))
+    paths = [files] if tf.io.gfile.exists(files) else matches(files)
     if not paths:
         raise ValueError(f'files: {files!r} is not there. Give the path of a file or a folder, or a pattern such as '
                          "'data/*.jsonl'.")

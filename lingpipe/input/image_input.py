@@ -1,6 +1,7 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
 import glob
+import os
 import re
 
 import keras
@@ -76,8 +77,8 @@ class ImageInput(base_input.BaseInput):
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
         """Return the layer that normalises pixels from 0 to 255 as training does."""
-        dataset, num_channels = re.split('[:/]', params.dataset)[0], ImageInput.InputSpec(params).shape[-1]
-        lowest, highest = image_augmentation.pixel_range(dataset, num_channels)
+        lowest, highest = image_augmentation.pixel_range(
+            _dataset_name(params), ImageInput.InputSpec(params).shape[-1])
         return keras.layers.Rescaling(
             ((highest - lowest) / 255).tolist(), lowest.tolist(), dtype='float32', name='normalised_pixels')
 
@@ -91,7 +92,7 @@ class ImageInput(base_input.BaseInput):
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
         """Make batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepare no data."""
         spec = ImageInput.InputSpec(params)
-        cropping = image_augmentation.AUGMENTATIONS[params.augmentation].cropping
+        cropping = _augmentation(params).cropping
         stored = _described(params)[0][:2]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
         reader = image_pixels.PixelReader(
@@ -100,7 +101,7 @@ class ImageInput(base_input.BaseInput):
         def batch(paths):
             encoded = tf.map_fn(tf.io.read_file, paths)
             pixels, problems = reader.read(encoded, paths, seeds=None)
-            images = image_augmentation.normalize(pixels, re.split('[:/]', params.dataset)[0])
+            images = image_augmentation.normalize(pixels, _dataset_name(params))
             reasons = tf.strings.regex_replace(problems, '(?s)^.*\n', '')
             return image_augmentation.keep(images, None, params.image_size), paths, reasons
 
@@ -110,7 +111,7 @@ class ImageInput(base_input.BaseInput):
 
     def __init__(self, params: hyperparams.Params) -> None:
         super().__init__(params)
-        self._augmentation = image_augmentation.AUGMENTATIONS[params.augmentation]
+        self._augmentation = _augmentation(params)
         self._data = _images(params)
         self._bad_records = image_sources.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
@@ -191,10 +192,6 @@ class ImageInput(base_input.BaseInput):
     def _check_params(self):
         super()._check_params()
         p = self.params
-        if p.augmentation not in image_augmentation.AUGMENTATIONS:
-            raise ValueError(
-                f'augmentation: {p.augmentation!r} is not known'
-                f'{spelling.did_you_mean(str(p.augmentation), image_augmentation.AUGMENTATIONS)}')
         if p.num_channels not in (None, 1, 3):
             raise ValueError(
                 f'num_channels: {p.num_channels!r} is not allowed. '
@@ -206,16 +203,36 @@ class ImageInput(base_input.BaseInput):
 
     def _check_cache(self):
         p = self.params
-        if p.cache and image_augmentation.AUGMENTATIONS[p.augmentation].cropping:
+        if _augmentation(p).cropping and p.cache:
             raise ValueError(f'cache: True keeps pixels, but augmentation {p.augmentation!r} crops images at random. '
                              'Set cache to None, and data_dir to a folder on a disk of this machine.')
+
+
+def _augmentation(p):
+    """Return the `Augmentation` that Params name."""
+    known = image_augmentation.AUGMENTATIONS
+    if not isinstance(p.augmentation, str) or p.augmentation not in known:
+        nearest = spelling.did_you_mean(str(p.augmentation), known)
+        raise ValueError(f'augmentation: {p.augmentation!r} is not known{nearest}')
+    return known[p.augmentation]
+
+
+def _dataset_name(p):
+    """Return the name of the TFDS dataset without its version and config."""
+    if not isinstance(p.dataset, str):
+        raise ValueError(f"dataset: {p.dataset!r} is not the TFDS name of a dataset. Set it to one, such as 'cifar10'.")
+    return re.split('[:/]', p.dataset)[0]
 
 
 def _files(pattern):
     """Return the paths of the files that a pattern matches, and of those in folders that it matches."""
     found = [path for each in base_input.paths_of(pattern) for path in (
-        sorted(tf.io.gfile.glob(f'{glob.escape(each)}/*')) if tf.io.gfile.isdir(each) else [each])]
+        base_input.matches(f'{glob.escape(each)}/*') if tf.io.gfile.isdir(each) else [each])]
     paths = [path for path in found if not tf.io.gfile.isdir(path)]
+    special = [path for path in paths if '://' not in path and not os.path.isfile(path)]
+    if special:
+        raise ValueError(f'files: {special[0]!r} is a pipe, a device or a link to nothing. Remove it, or give a '
+                         'pattern of other files.')
     if not paths:
         raise ValueError(f'files: {pattern!r} holds no file. Give a file, a folder of files, or a pattern.')
     return paths

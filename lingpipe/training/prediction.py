@@ -61,7 +61,8 @@ class Prediction(inference.TrainedTask):
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
-        text = ''.join(f'{json.dumps(line, ensure_ascii=False)}\n' for line in lines)
+        is_printed = output is None  # to a terminal that may lack characters
+        text = ''.join(f'{json.dumps(line, ensure_ascii=is_printed)}\n' for line in lines)
         if output is None:
             print(text, end='', flush=True)
             return lines
@@ -96,9 +97,10 @@ def _require_new_or_replaceable(output: str, files: str) -> None:
     if os.path.exists(output) and not os.path.isfile(output):
         raise ValueError(f'--output={output} is a device or a pipe, which a file would replace. Leave --output out, '
                          'and send the standard output there.')
-    if tf.io.gfile.exists(f'{target}.new') or tf.io.gfile.exists(f'{output}.new'):
-        raise ValueError(f'--output={output} is first written to a file {output}.new, which exists already. Move it '
-                         'away, or give another --output.')
+    new = f'{target if os.path.islink(output) else output}.new'
+    if tf.io.gfile.exists(new):
+        raise ValueError(f'--output={output} is first written to {new}, and this file exists already. Move it away, '
+                         'or give another --output.')
 
 
 @contextlib.contextmanager
