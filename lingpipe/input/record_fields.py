@@ -63,7 +63,7 @@ def good_values(read: Callable[[text_records.Record, str], str], records: Iterab
 
 def _value(record, field):
     if field not in record.fields:
-        raise BadRecord(f'field {field!r} is missing{spelling.did_you_mean(field, list(record.fields))}')
+        raise BadRecord(f'field {field!r} is missing{spelling.did_you_mean(str(field), list(record.fields))}')
     return record.fields[field]
 
 

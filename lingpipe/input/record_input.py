@@ -133,6 +133,9 @@ class RecordInput(base_input.MemoryInput):
         if (p.files is None) == (p.dataset is None):
             given = 'neither was given' if p.files is None else 'both were given'
             raise ValueError(f'files or dataset says which records to read, and {given}. Set one of them.')
+        for field in (*self._fields, 'weight_field'):
+            if not isinstance(p.Get(field), (str, type(None))):
+                raise ValueError(f'{field}: {p.Get(field)!r} is not allowed. Set it to the name of a field.')
         if p.bad_records not in _ON_BAD_RECORDS:
             raise ValueError(f'bad_records: {p.bad_records!r} is not allowed. Choose one of {_ON_BAD_RECORDS}.')
 

@@ -48,7 +48,11 @@ def from_files(files: str | Sequence[str], file_format: str | None = None) -> It
     """
     if file_format is not None and file_format not in FORMATS:
         raise ValueError(f'format={file_format!r} is unknown{spelling.did_you_mean(str(file_format), FORMATS)}')
-    for pattern in [files] if isinstance(files, str) else files:
+    patterns = [files] if isinstance(files, str) else files
+    if not isinstance(patterns, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in patterns):
+        raise ValueError(f'files: {files!r} is not possible: it must be a path, a pattern, or a list of them. Set '
+                         "it to one, such as 'data/*.jsonl'.")
+    for pattern in patterns:
         for path in base_input.paths_of(pattern):
             yield from _from_folder(path) if tf.io.gfile.isdir(path) else _from_file(path, file_format)
 

@@ -125,6 +125,12 @@ def test_unknown_files_and_formats_are_refused(tmp_path, name, file_format, word
     assert fields_of(str(tmp_path / 'a.dat'), 'jsonl') == [{}]
 
 
+@pytest.mark.parametrize('files', [5, [5]])
+def test_files_that_are_not_paths_are_refused(files):
+    with pytest.raises(ValueError, match='^files: .*5.* is not possible: it must be a path'):
+        list(text_records.from_files(files))
+
+
 def test_columns_that_are_named_twice_are_refused(tmp_path):
     (tmp_path / 'a.csv').write_text('text,label,text\none,1,two\n')
     with pytest.raises(ValueError, match="a.csv' has more than one column 'text' in its first row. Rename one"):
