@@ -16,6 +16,8 @@ import re
 import sys
 from typing import NamedTuple, TypeVar
 
+from absl import logging
+
 from lingpipe import base_model_params, hyperparams, spelling
 
 _MODELS_PACKAGE = 'params'
@@ -100,8 +102,8 @@ def _import_longest_prefix(name):
             path = importlib.util.find_spec(prefix).origin  # Python does not name the file
             raise ValueError(f'{path} is not a text ({error}). Write it again, or choose another --model.') from error
         except SystemExit as error:
-            raise ImportError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
-                              "below `if __name__ == '__main__':`.") from error
+            raise ValueError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
+                             "below `if __name__ == '__main__':`.") from error
         if prefix == _MODELS_PACKAGE:
             _join_models_packages(module)
     return module, ''
@@ -115,6 +117,9 @@ def _join_models_packages(package):
     if hasattr(package, '__path__'):
         own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
         package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
+    else:
+        logging.warning('%s hides the models of LingPipe, which are in a package %s too. Rename it.',
+                        package.__file__, _MODELS_PACKAGE)
 
 
 def _attribute_of(module, rest, name):

@@ -64,6 +64,13 @@ def experiments(*names, default=None):
     return ''.join(classes) + (f'DEFAULT = {default}\n' if default else '')
 
 
+def test_a_module_that_hides_all_models_is_named(folder, caplog):
+    write(folder, 'params.py', '')
+    with pytest.raises(LookupError):
+        model_registry.GetClass('params.amoebanet')
+    assert 'params.py hides the models of LingPipe, which are in a package params too. Rename it.' in caplog.text
+
+
 def test_key_is_module_and_class(folder):
     write(folder, 'params/vision.py', experiments('Net', 'DeepNet'))
     cls = model_registry.GetClass('params.vision.DeepNet')
@@ -90,7 +97,7 @@ def test_a_package_may_import_its_experiment_from_its_module(folder):
 
 def test_a_module_that_ends_python_is_refused(folder):
     write(folder, 'script.py', 'import sys\nsys.exit(0)\n')
-    with pytest.raises(ImportError, match='script ends Python when it is imported .exit code 0.. Put what it runs'):
+    with pytest.raises(ValueError, match='script ends Python when it is imported .exit code 0.. Put what it runs'):
         model_registry.GetClass('script')
 
 

@@ -67,7 +67,7 @@ def _with_mode(words):
     first, *others = words
     if first not in topics.MODES:
         return words
-    second = next((word for word in others if word.split('=')[0].lstrip('-') == 'mode'), None)
+    second = next((word for word in others if word.split('=')[0] in ('-mode', '--mode')), None)
     if second:
         sys.exit(_usage_error(f'{first} and {second} were both given. Give one of them.'))
     return [f'--mode={first}', *others]
@@ -98,10 +98,18 @@ def _experiment():
     for overrides in (*FLAGS.model_params_override, *map(_read, FLAGS.model_params_file_override)):
         hyperparams.ApplyOverrides(params, overrides)
     for name in ('input', *map(str.lower, evaluated)):
-        if not isinstance(params.Get(name), hyperparams.Params):
-            raise ValueError(f'{name}={params.Get(name)!r} is not possible: it must be the Params of an input. Change '
-                             'its fields, or write a subclass of the model with other data.')
+        _require_params(params, name, 'the Params of an input. Change its fields, or write a subclass of the model '
+                                      'with other data')
+        if 'tokenizer' in params.Get(name):
+            _require_params(params, f'{name}.tokenizer')
+    for name in ('train', 'eval', 'task', 'task.body'):
+        _require_params(params, name)
     return params, {name: params.Get(name.lower()) for name in evaluated}
+
+
+def _require_params(params, name, what='Params. Change its fields instead'):
+    if not isinstance(params.Get(name), hyperparams.Params):
+        raise ValueError(f'{name}={params.Get(name)!r} is not possible: it must be {what}.')
 
 
 def _read(path):
@@ -148,7 +156,7 @@ def _run(params, datasets):
             params, placement = _place(params)
         return modes.run(modes.Command(params, datasets, FLAGS, _STARTED), placement)
     except tf.errors.OpError as error:
-        raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
+        raise errors.TrainingError(errors.in_words(error, params.task.body, FLAGS.mode == 'train')) from error
 
 
 def _show_life():
@@ -164,10 +172,6 @@ def _leave_tpu_to_server():
         launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
     except ValueError as error:
         sys.exit(f'Error: {error}')
-
-
-_ERRORS_IN_WORDS = (
-    ValueError, LookupError, AttributeError, NotImplementedError, RuntimeError, OSError, SyntaxError)
 
 
 def _main(arguments):
@@ -204,13 +208,18 @@ def _checked_main(arguments):
         startup.refuse_keras_settings()
         params, datasets = _experiment()
         sys.exit(_run(params, datasets))
+    except app.UsageError:
+        raise
     except Exception as error:
-        place = place_of(error)
-        if logging.level_debug() or not (place or isinstance(error, (*_ERRORS_IN_WORDS, errors.TrainingError))):
+        if logging.level_debug():
             raise
+        place = place_of(error)
         where = f'{place}\n' if place else ''
         print(f'Error: {error_in_words(error)}\n{where}(--verbosity=1 shows where.)', file=sys.stderr)
         sys.exit(errors.exit_code(error))
+
+
+_WRITTEN_BY_PYTHON = (KeyError, TypeError, ArithmeticError, AssertionError, ImportError, MemoryError)
 
 
 def error_in_words(error: BaseException) -> str:
@@ -218,7 +227,8 @@ def error_in_words(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__
-    return str(error) if is_ours and not isinstance(error, KeyError) else ': '.join(filter(None, (name, str(error))))
+    is_written = is_ours and not isinstance(error, _WRITTEN_BY_PYTHON)
+    return str(error) if is_written else ': '.join(filter(None, (name, str(error))))
 
 
 def place_of(error: BaseException) -> str:
@@ -237,4 +247,5 @@ def _place_in_words(told: str) -> str:
 
 
 def _is_users(file):
-    return _LINGPIPE not in pathlib.Path(file).parents and not file.startswith((*_INSTALLED, '<'))
+    is_installed = file.startswith((*_INSTALLED, '<')) or not os.path.exists(file)  # compiled modules lack their source
+    return _LINGPIPE not in pathlib.Path(file).parents and not is_installed

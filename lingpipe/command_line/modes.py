@@ -4,7 +4,7 @@ import os
 import tempfile
 from typing import Any, NamedTuple
 
-from absl import flags
+from absl import app, flags
 
 from lingpipe import hyperparams
 from lingpipe.command_line import run_flags, topics
@@ -87,8 +87,9 @@ def _generate(params, unused_datasets, placement, given):
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
         run_flags.refuse_sampling(given)
+        prompts = run_flags.translation_prompts(given)
         translation = inference.CheckpointTranslation(params, given.logdir, placement.devices)
-        for prompt in run_flags.prompts(given):
+        for prompt in prompts:
             translation.run(prompt, given.checkpoint)
         return
     writer = inference.CheckpointGeneration(
@@ -112,6 +113,10 @@ def _plan(params, unused_datasets, unused_placement, given):
     from lingpipe.tools.tpu_compile import topologies
     from lingpipe.training import planning
     from lingpipe.training.logdir import LogDir
+    body = params.task.body
+    if given.num_devices and 'auto' not in (body.num_partitions, body.num_replicas):
+        raise app.UsageError(f"--num_devices={given.num_devices} is for task.body.num_partitions='auto' or "
+                             "num_replicas='auto'. Set one of them, or leave it out.")
     accelerator = _accelerator(given)
     if accelerator in topologies.KINDS:
         params = tpu_system.with_defaults(params)

@@ -1,5 +1,6 @@
 """The flags of the command, and the checks of their values."""
 
+import math
 import os
 import pathlib
 
@@ -134,6 +135,15 @@ def prompts(given: flags.FlagValues) -> list[str]:
     return lines
 
 
+def translation_prompts(given: flags.FlagValues) -> list[str]:
+    """Return the prompts of --prompt or --prompt_file; raise UsageError for a blank line of the file."""
+    found = prompts(given)
+    blank = next((number for number, prompt in enumerate(found, 1) if not prompt.strip()), None)
+    if given.prompt_file and blank:
+        raise app.UsageError(f'--prompt_file={given.prompt_file} has nothing to translate in line {blank}. Remove it.')
+    return found
+
+
 def refuse_sampling(given: flags.FlagValues) -> None:
     """Raise UsageError for a flag of language models, which has no effect on a translation."""
     for name in _FLAGS_OF_LANGUAGE_MODELS:
@@ -148,6 +158,7 @@ def check(given: flags.FlagValues) -> None:
         UsageError: the first mistake, and how to correct it.
     """
     _check_text(given)
+    _check_seconds(given)
     _check_mode(given)
     _check_devices(given)
     _check_cluster(given)
@@ -161,7 +172,16 @@ def _check_text(given):
                                  'rename the file.')
 
 
+def _check_seconds(given):
+    for name in ('step_timeout_seconds', 'replace_after_seconds'):
+        if not math.isfinite(given[name].value):  # absl accepts it
+            raise app.UsageError(f'--{name}={given[name].value} is not possible: it must be a number of seconds, 0 '
+                                 'or more. Give 0 for none.')
+
+
 def _check_mode(given):
+    if given['log_dir'].present:
+        raise app.UsageError('--log_dir is not a flag of LingPipe. Did you mean --logdir?')
     if not given.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
     if given.follow and given.mode != 'eval' or given.checkpoint and given.mode not in _MODES_OF_CHECKPOINT:
@@ -182,6 +202,8 @@ def _check_mode(given):
     if given.mode == 'generate':
         prompts(given)
         _check_beams(given)
+    if given.output == '':
+        raise app.UsageError('--output is empty. Give the path of a file, or leave it out to have the lines printed.')
     if given.mode == 'predict' and not given.input:
         raise app.UsageError("--input is missing: --mode=predict needs files, such as --input='images/*.png'.")
     needs_logdir = given.mode in ('train', 'trace', 'report', *_MODES_OF_CHECKPOINT) and not given.dry_run
@@ -197,6 +219,9 @@ def _check_beams(given):
 
 
 def _check_devices(given):
+    if given['device'].present and given.mode in ('plan', 'export'):
+        raise app.UsageError(f'--device={given.device} is not for --mode={given.mode}, which uses no devices. Leave it '
+                             'out; --accelerator says what to plan for.')
     if given['tpu_topology'].present and not given.compile:
         raise app.UsageError('--tpu_topology is for --compile only. Give --compile too.')
     kind = given.tpu_topology.partition(':')[0]

@@ -1,6 +1,7 @@
 """Checks of a pipeline's params before anything is built, and of its batches."""
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -123,7 +124,8 @@ def _check_layers(p: hyperparams.Params, num_layers: int, schedule: schedules.Sc
 
 
 def _check_memory_fields(p: hyperparams.Params) -> None:
-    if p.memory_limit is not None and not (_is_number(p.memory_limit, (int, float)) and p.memory_limit > 0):
+    if p.memory_limit is not None and not (
+            _is_number(p.memory_limit, (int, float)) and 0 < p.memory_limit < math.inf):
         raise ValueError(f'memory_limit={p.memory_limit!r} is not possible: it is the number of bytes that a device '
                          'may hold. Set it to such a number, as 16e9, or to None for no limit.')
     if p.batch_size is not None and not (_is_number(p.batch_size, int) and p.batch_size > 0):
@@ -140,9 +142,15 @@ def _is_number(value: Any, kinds: Any) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
+def require_device_names(devices: Any) -> None:
+    """Raise ValueError if the field devices is not a list of names."""
+    if not isinstance(devices, (list, tuple)) or not all(isinstance(name, str) for name in devices):
+        example = [devices] if isinstance(devices, str) else ['CPU:0']
+        raise ValueError(f'devices={devices!r} is not a list of names. Set it to one, such as {example!r}.')
+
+
 def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -> None:
-    if isinstance(devices, str):
-        raise ValueError(f'devices={devices!r} is not a list. Set it to one, such as [{devices!r}].')
+    require_device_names(devices)
     if len(devices) != num_partitions * num_replicas:
         times = f' and num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import answers, cluster_config
 from lingpipe.devices import device_kinds
+from lingpipe.pipeline import validation
 from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
 from lingpipe.training import placement, planning
@@ -41,6 +42,8 @@ def place_here(params: Any, kind: Any = None) -> tuple[Any, placement.Placement]
 def _placed(params, num_devices, on_cpu, kind, processes=''):
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
+    if body.devices is not None:
+        validation.require_device_names(body.devices)
     return params, placement.Placement(
         body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind, processes))
 

@@ -1,6 +1,7 @@
 """A plan for people: the memory of each device as a picture, and sizes as text."""
 
 import itertools
+import math
 import re
 from typing import Any
 
@@ -23,11 +24,11 @@ def to_bytes(field: str, size: int | str) -> int:
         ValueError: `size` is not a memory size; the message names `field`.
     """
     match = re.fullmatch(r'\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([a-z]*)\s*', str(size).lower())
-    num_bytes = round(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else 0
-    if num_bytes < (1 if match and match[2] else _LEAST_WITHOUT_UNIT):
+    num_bytes = float(match[1]) * _UNITS[match[2]] if match and match[2] in _UNITS else 0
+    if not (1 if match and match[2] else _LEAST_WITHOUT_UNIT) <= num_bytes < math.inf:
         raise ValueError(f'{field}={size!r} is not a memory size. Write it as 16GiB, 40GB or as a number of bytes, '
                          'as 16e9.')
-    return num_bytes
+    return round(num_bytes)
 
 
 def to_text(num_bytes: float) -> str:

@@ -38,6 +38,9 @@ def validate(train: hyperparams.Params) -> None:
                          "paths of checkpoints to rules. Write it like {'logs/a/train/ckpt-100': ([('(.*)', '%s')], "
                          '[])}, or {} for none.')
     for path, entry in train.init_from_checkpoint_rules.items():
+        if not isinstance(path, str):
+            raise ValueError(f'{_FIELD} has the key {path!r}, which is not a text. Write the path of a checkpoint, '
+                             "such as 'logs/a/train/ckpt-100'.")
         if not _is_entry(entry):
             raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is not a pair of a list of rules and of a list of '
                              "expressions to leave alone. Write it like ([('(.*)', '%s')], ['head/']).")
@@ -70,8 +73,10 @@ def _validate_rule(pattern: str, name: str | None) -> None:
         num_groups = re.compile(pattern).groups
     except re.error as error:
         raise ValueError(f'{_FIELD}: {pattern!r} is not a regular expression ({error}). Correct it.') from error
-    if name is not None and name.count('%s') != num_groups:
-        raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}. Change one of them.")
+    plain = (name or '').replace('%%', '')
+    if name is not None and not plain.count('%s') == plain.count('%') == num_groups:
+        raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}, and no other '%' ('%%' "
+                         'stands for one). Change one of them.')
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:

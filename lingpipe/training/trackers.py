@@ -183,7 +183,7 @@ def validate(names: Sequence[str]) -> None:
         raise ValueError(f'train.trackers={names!r} is not possible: it must be a list of names. Set it to '
                          "['mlflow'], for instance.")
     for name in names:
-        if name not in TRACKERS:
+        if not isinstance(name, str) or name not in TRACKERS:
             raise ValueError(f'train.trackers has {name!r}, which is not a tracker'
                              f'{spelling.did_you_mean(str(name), TRACKERS)} Set it to names that are.')
 

@@ -63,7 +63,7 @@ def test_help_needs_no_model_and_ends_well(tmp_path):
 _LINES = {
     "{'a': 1}['units']": "KeyError: 'units'", 'assert False': 'AssertionError', '1 / 0': 'ZeroDivisionError: division by zero',
     'import none_such': "ModuleNotFoundError: No module named 'none_such'",
-    "p.Set(unit=1)": 'unit is not a parameter', 'int("a")': "ValueError: invalid literal for int() with base 10: 'a'"}
+    'len(1)': "TypeError: object of type 'int' has no len()", "p.Set(unit=1)": 'unit is not a parameter', 'int("a")': "ValueError: invalid literal for int() with base 10: 'a'"}
 
 
 @pytest.mark.parametrize('line', _LINES)
@@ -81,6 +81,10 @@ def test_an_error_of_a_users_file_has_its_line(tmp_path, monkeypatch, line):
     assert command.place_of(caught.value) == f'{tmp_path}/my_model.py, line 2: {line}'
 
 
+def test_a_line_without_its_file_is_not_the_users():
+    assert command._is_users(__file__) and not command._is_users('numpy/random/_generator.pyx')
+
+
 def test_an_error_of_lingpipe_has_no_place(monkeypatch):
     monkeypatch.setattr(command, '_INSTALLED', (str(pathlib.Path(__file__).parent),))
     with pytest.raises(AttributeError) as caught:
@@ -88,7 +92,25 @@ def test_an_error_of_lingpipe_has_no_place(monkeypatch):
     assert command.place_of(caught.value) == '' and not command.error_in_words(caught.value).startswith('Attr')
 
 
-def test_an_input_that_is_no_params_is_named(tmp_path):
+@pytest.mark.parametrize('field, what', [
+    ('test', 'the Params of an input'), ('train', 'Params'), ('task.body', 'Params')])
+def test_a_field_that_is_no_params_is_named(tmp_path, field, what):
     _, printed, code = outcome(
-        tmp_path, ROOT / 'run.py', 'inspect_params', '--model=tiny_digits', '--model_params_override=test=None')
-    assert code == 1 and 'Error: test=None is not possible: it must be the Params of an input.' in printed
+        tmp_path, ROOT / 'run.py', 'inspect_params', '--model=tiny_digits', f'--model_params_override={field}=None')
+    assert code == 1 and f'Error: {field}=None is not possible: it must be {what}.' in printed
+
+
+@pytest.mark.parametrize('words, message', [
+    (['inspect_params', '--log_dir=x'], '--log_dir is not a flag of LingPipe. Did you mean --logdir?'),
+    (['plan', '--device=cpu'], '--device=cpu is not for --mode=plan'),
+    (['plan', '--num_devices=2'], "--num_devices=2 is for task.body.num_partitions='auto'"),
+    (['predict', '--input=x', '--logdir=x', '--output='], '--output is empty'),
+    (['train', '--logdir=x', '--step_timeout_seconds=nan'], '--step_timeout_seconds=nan is not possible')])
+def test_flags_without_effect_or_sense_are_refused(tmp_path, words, message):
+    _, printed, code = outcome(tmp_path, ROOT / 'run.py', *words, '--model=tiny_digits')
+    assert code == 1 and f'Error: {message}' in printed
+
+
+def test_a_mode_is_counted_among_flags_only():
+    words = ['--prompt', 'mode', '--model=x']
+    assert command._with_mode(['generate', *words]) == ['--mode=generate', *words]

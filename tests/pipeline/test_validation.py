@@ -29,7 +29,9 @@ def instantiate(**fields):
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
     ({'dtype_policy': 'bfloat'}, "dtype_policy='bfloat' is unknown; did you mean .*mixed_bfloat16"),
     ({'num_optimizer_slots': -1}, 'num_optimizer_slots=-1 .* 2 for Adam'),
-    ({'devices': 'CPU:0'}, r"devices='CPU:0' is not a list. Set it to one, such as \['CPU:0'\]"),
+    ({'memory_limit': float('inf')}, 'memory_limit=inf .* as 16e9'), ({'devices': 5}, 'devices=5 is not a list of names'),
+    ({'devices': [5]}, r'devices=\[5\] is not a list of names'),
+    ({'devices': 'CPU:0'}, r"devices='CPU:0' is not a list of names. Set it to one, such as \['CPU:0'\]"),
     ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for "
                                                   r"each"),
     ({'devices': ['CPU:0', 'CPU:99'], 'num_partitions': 2}, "devices has 'CPU:99', which this program does not see; "

@@ -25,7 +25,7 @@ def test_sizes_are_read_as_people_write_them(text, expected):
     assert picture.to_bytes('device_memory', text) == expected
 
 
-@pytest.mark.parametrize('text', ['much', '16 GiB of', '-3GB', '0GiB', '3 Gibi', '', '16'])
+@pytest.mark.parametrize('text', ['much', '16 GiB of', '-3GB', '0GiB', '3 Gibi', '', '16', '1e400'])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match='device_memory=.* is not a memory size. Write it as 16GiB'):
         picture.to_bytes('device_memory', text)

@@ -168,7 +168,7 @@ def test_a_library_that_is_not_installed_is_named(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(('names', 'said'), [
-    (['mlfow'], "'mlfow', which is not a tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
+    ([['x']], "['x'], which is not a tracker"), (['mlfow'], "'mlfow', which is not a tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
 def test_names_that_are_wrong_are_refused(names, said):
     with pytest.raises(ValueError) as caught:
         trackers.validate(names)
