@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+_LINGPIPE = pathlib.Path(__file__).parents[2]
 _TEXT = '''\
 """A convolutional network on two devices. Train it with `lingpipe train --model={module} --logdir=logs/{folder}`."""
 
@@ -63,15 +64,21 @@ def write(words: Sequence[str]) -> str:
     parts = module.split('.')
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
         raise ValueError(f'{module!r} is not a name of a Python module. Use letters, digits and _, such as my_model.')
+    name = _class_name(parts[-1])
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f'{module!r} would have a class {name}, and Python does not allow this name. Choose another '
+                         'one, such as my_model.')
     path = pathlib.Path(*parts).with_suffix('.py')
     _check_is_new(module, parts[0], path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_TEXT.format(module=module, folder=parts[-1], name=_class_name(parts[-1])), encoding='utf-8')
+    path.write_text(_TEXT.format(module=module, folder=parts[-1], name=name), encoding='utf-8')
     return f'Wrote {path}. Train it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
 
 
 def _check_is_new(module, first, path):
     """Refuse a file that exists already, that would hide an installed module, or that Python would not find."""
+    if first == 'params' and (module == first or (_LINGPIPE / path).exists()):
+        raise ValueError(f'{path} would hide models of LingPipe. Choose another name, such as params.my_model.')
     if path.exists():
         raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
     hiding = [path.with_suffix('') / '__init__.py', *(
