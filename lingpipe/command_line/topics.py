@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-_HELP = ('--help', '-h', '-help', 'help', '--helpfull', '--helpshort')
+_HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
 _WIDTH = 100
 _MARGIN = 22
 MODES = {
@@ -61,7 +61,8 @@ def program() -> str:
 
 def is_asked_for(words: Sequence[str]) -> bool:
     """Return whether the words after the command ask for help, or are missing."""
-    return not words or any(word in _HELP for word in words)
+    is_named = 'help' in words[:2] and not words[0].startswith('-')  # elsewhere it is a value, such as a prompt
+    return not words or is_named or any(word in _HELP for word in words)
 
 
 def text(words: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The help of the command."""
 
-
+import pytest
 from absl import flags
 
 from lingpipe.command_line import run_flags, topics
@@ -20,6 +20,12 @@ def test_help_names_all_modes_and_flags():
         assert f'\n\n{topic.title}:\n' in text
         assert all(f'\n  --{name} ' in text + ' ' or f'\n  --{name}\n' in text for name in topic.names)
     assert max(map(len, lines)) <= 110
+
+
+@pytest.mark.parametrize('words, is_asked', [
+    (['help'], True), (['plan', 'help'], True), (['generate', '--prompt', 'help'], False), (['--prompt', 'help'], False)])
+def test_help_is_a_word_of_its_own(words, is_asked):
+    assert topics.is_asked_for(words) == is_asked
 
 
 def test_help_of_a_mode_leaves_out_the_flags_of_others():
