@@ -25,8 +25,8 @@ class Sampling(NamedTuple):
         Raises:
             ValueError: a field is out of its range, or has no effect beside `num_beams`.
         """
-        if not 0 <= self.temperature < float('inf'):
-            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0 or a positive number. Set '
+        if self.temperature != 0 and not 1e-6 <= self.temperature < float('inf'):  # logits / 1e-40 overflow
+            raise ValueError(f'temperature={self.temperature} is not possible: it must be 0, or 0.000001 or more. Set '
                              'it to 0.8, for instance, or to 0 for the likeliest tokens.')
         if not 0 < self.top_p <= 1:
             raise ValueError(f'top_p={self.top_p} is not possible: it must be above 0, and 1 at most. Set it to 0.9, '

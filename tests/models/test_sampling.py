@@ -39,7 +39,7 @@ def test_draws_differ_and_repeat():
     assert draws[0] == draws[3] and len(set(draws)) == 3
 
 
-@pytest.mark.parametrize('fields', [{'temperature': -0.1}, {'temperature': float('nan')}, {'top_k': -1},
+@pytest.mark.parametrize('fields', [{'temperature': -0.1}, {'temperature': float('nan')}, {'temperature': 1e-40}, {'top_k': -1},
                                     {'top_p': 0.0}, {'num_beams': 0}, {'seed': -1}])
 def test_what_cannot_work_is_named(fields):
     (name, _), = fields.items()
