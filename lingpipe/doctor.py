@@ -142,6 +142,8 @@ def _tensorflow_problems(machine):
         if not lowest <= _numbers(version)[:2] <= highest:
             tested = f'{_dotted(lowest)} was' if lowest == highest else f'{_dotted(lowest)} to {_dotted(highest)} were'
             yield f'{name} {version} was not tested; {tested}. Install what was, or run the tests first.'
+    if said.get('settings'):
+        yield said['settings']
     if said['backend'] != 'tensorflow':
         yield (f'Keras uses the backend {said["backend"]!r}; LingPipe needs \'tensorflow\'. Set '
                'KERAS_BACKEND=tensorflow, or "backend" in ~/.keras/keras.json.')
@@ -218,6 +220,9 @@ def _installed():
 
 def _ask_tensorflow(timeout_seconds):
     """Import TensorFlow in a child; return what it said."""
+    backend = os.environ['KERAS_BACKEND']
+    if backend != 'tensorflow':  # without its package not even Keras could be imported
+        return {'error': f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.'}
     environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '0'}
     try:
         child = subprocess.run([sys.executable, '-m', 'lingpipe.doctor', '--answer'], env=environment, text=True,
@@ -238,9 +243,15 @@ def _asked():
     """Run in the child."""
     import keras
     import tensorflow as tf
+
+    from lingpipe.command_line import startup
     build = tf.sysconfig.get_build_info()
     said = {'version': tf.__version__, 'keras': keras.__version__, 'backend': keras.backend.backend(),
             'cuda': build.get('cuda_version'), 'tpus': [], 'gpus': []}
+    try:
+        startup.refuse_keras_settings()
+    except ValueError as error:
+        said['settings'] = str(error)
     for device in tf.config.list_physical_devices('GPU'):
         details = tf.config.experimental.get_device_details(device)
         capability = '.'.join(map(str, details.get('compute_capability', ())))

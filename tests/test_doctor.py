@@ -26,6 +26,7 @@ WRONG = {
     'an import that fails': ({'tensorflow': {'error': 'Importing TensorFlow failed.'}}, ['Importing TensorFlow failed']),
     'an old TensorFlow': ({'tensorflow': {**SAID, 'version': '2.15.1'}}, ['TensorFlow 2.15.1', '2.18 to 2.21']),
     'a new Keras': ({'tensorflow': {**SAID, 'keras': '3.99.0'}}, ['Keras 3.99.0', '3.15 was']),
+    'settings of Keras': ({'tensorflow': {**SAID, 'settings': "floatx='float16' in keras.json"}}, ["floatx='float16'"]),
     'another backend': ({'tensorflow': {**SAID, 'backend': 'jax'}}, ["'jax'", 'KERAS_BACKEND=tensorflow']),
     'GPUs and a build without CUDA': (
         {'nvidia_driver': '550.54'}, ['driver 550.54', 'a build without CUDA', 'requirements/gpu.txt']),
@@ -72,6 +73,11 @@ def test_nothing_is_advised_that_would_break_the_build_for_tpus():
     assert 'tpu-compile' in doctor.report(HEALTHY)
     assert 'tpu-compile' not in doctor.report(on_tpu_vm)
     assert 'it does not go with tensorflow-tpu' in doctor.report(on_tpu_vm)
+
+
+def test_a_backend_without_its_package_is_named(monkeypatch):
+    monkeypatch.setenv('KERAS_BACKEND', 'torch')
+    assert doctor.problems(doctor.examine())[0].startswith('KERAS_BACKEND=torch is set, but LingPipe needs')
 
 
 def test_this_machine_is_described():
