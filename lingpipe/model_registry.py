@@ -118,8 +118,8 @@ def _join_models_packages(package):
         own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
         package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
     else:
-        logging.warning('%s hides the models of LingPipe, which are in a package %s too. Rename it.',
-                        package.__file__, _MODELS_PACKAGE)
+        logging.log_first_n(logging.WARNING, '%s hides the models of LingPipe, in its package %s. Rename it.',
+                            1, package.__file__, _MODELS_PACKAGE)
 
 
 def _attribute_of(module, rest, name):

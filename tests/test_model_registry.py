@@ -68,7 +68,7 @@ def test_a_module_that_hides_all_models_is_named(folder, caplog):
     write(folder, 'params.py', '')
     with pytest.raises(LookupError):
         model_registry.GetClass('params.amoebanet')
-    assert 'params.py hides the models of LingPipe, which are in a package params too. Rename it.' in caplog.text
+    assert 'params.py hides the models of LingPipe, in its package params. Rename it.' in caplog.text
 
 
 def test_key_is_module_and_class(folder):
