@@ -220,7 +220,7 @@ def _installed():
 
 def _ask_tensorflow(timeout_seconds):
     """Import TensorFlow in a child; return what it said."""
-    backend = os.environ['KERAS_BACKEND']
+    backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
     if backend != 'tensorflow':  # without its package not even Keras could be imported
         return {'error': f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.'}
     environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '0'}
