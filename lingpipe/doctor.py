@@ -244,12 +244,11 @@ def _asked():
     import keras
     import tensorflow as tf
 
-    from lingpipe.command_line import startup
     build = tf.sysconfig.get_build_info()
     said = {'version': tf.__version__, 'keras': keras.__version__, 'backend': keras.backend.backend(),
             'cuda': build.get('cuda_version'), 'tpus': [], 'gpus': []}
     try:
-        startup.refuse_keras_settings()
+        refuse_keras_settings()
     except ValueError as error:
         said['settings'] = str(error)
     for device in tf.config.list_physical_devices('GPU'):
@@ -259,6 +258,17 @@ def _asked():
     if any(glob.glob(pattern) for pattern in _TPU_FILES):
         said.update(_started_tpus())
     return said
+
+
+def refuse_keras_settings() -> None:
+    """Raise ValueError if the user's settings of Keras change what params and checkpoints mean."""
+    import keras
+    for name, usual in (('floatx', 'float32'), ('image_data_format', 'channels_last'), ('epsilon', 1e-7)):
+        value = getattr(keras.config, name)()
+        if value != usual:
+            raise ValueError(f'{name}={value!r} in the settings of Keras (keras.json in ~/.keras or KERAS_HOME) is not '
+                             f'possible: params and checkpoints mean {usual!r}. Set it to that; types of numbers are '
+                             'chosen by task.dtype_policy.')
 
 
 def _started_tpus():

@@ -2,6 +2,7 @@
 
 import subprocess
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -107,3 +108,11 @@ def test_what_hangs_or_dies_is_said(monkeypatch):
     killed = subprocess.CompletedProcess([], -4, '', 'Illegal instruction')
     monkeypatch.setattr(subprocess, 'run', lambda *_, **unused: killed)
     assert 'ended by signal 4: Illegal instruction' in doctor.examine().tensorflow['error']
+
+
+@pytest.mark.parametrize('name, value', [('floatx', 'float64'), ('image_data_format', 'channels_first'), ('epsilon', 1e-3)])
+def test_settings_of_keras_that_change_params_are_refused(name, value, monkeypatch):
+    doctor.refuse_keras_settings()
+    monkeypatch.setattr(keras.config, name, lambda: value)
+    with pytest.raises(ValueError, match=f'^{name}={value!r} in the settings of Keras .* Set it to that'):
+        doctor.refuse_keras_settings()

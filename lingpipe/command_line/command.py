@@ -205,7 +205,7 @@ def _checked_main(arguments):
                               shows_warnings=FLAGS.cluster == 'none' or logging.level_info())
     from lingpipe.training import errors
     try:
-        startup.refuse_keras_settings()
+        doctor.refuse_keras_settings()
         params, datasets = _experiment()
         sys.exit(_run(params, datasets))
     except app.UsageError:

@@ -80,17 +80,6 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
             tf.get_logger().addFilter(lambda record: 'MultiDeviceSaver.save' not in record.getMessage())
 
 
-def refuse_keras_settings() -> None:
-    """Raise ValueError if the user's settings of Keras change what params and checkpoints mean."""
-    import keras
-    for name, usual in (('floatx', 'float32'), ('image_data_format', 'channels_last'), ('epsilon', 1e-7)):
-        value = getattr(keras.config, name)()
-        if value != usual:
-            raise ValueError(f'{name}={value!r} in the settings of Keras (keras.json in ~/.keras or KERAS_HOME) is not '
-                             f'possible: params and checkpoints mean {usual!r}. Set it to that; types of numbers are '
-                             'chosen by task.dtype_policy.')
-
-
 @contextlib.contextmanager
 def _not_installed(packages: Sequence[str]) -> Iterator[None]:
     """Make the import of packages fail in the `with` block, as if they were not installed."""

@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 
-import keras
 import pytest
 
 from lingpipe.command_line import startup
@@ -109,11 +108,3 @@ def test_a_file_becomes_newer_and_systemd_hears_of_it(tmp_path, monkeypatch):
     while pathlib.Path(file).stat().st_mtime == 0:
         assert time.monotonic() < end
         time.sleep(.01)
-
-
-@pytest.mark.parametrize('name, value', [('floatx', 'float64'), ('image_data_format', 'channels_first'), ('epsilon', 1e-3)])
-def test_settings_of_keras_that_change_params_are_refused(name, value, monkeypatch):
-    startup.refuse_keras_settings()
-    monkeypatch.setattr(keras.config, name, lambda: value)
-    with pytest.raises(ValueError, match=f'^{name}={value!r} in the settings of Keras .* Set it to that'):
-        startup.refuse_keras_settings()
