@@ -197,7 +197,8 @@ def _checked_main(arguments):
         return _list()
     run_flags.check(FLAGS)
     if FLAGS.mode == 'train':
-        interruption.end_at_signals()
+        if not FLAGS.dry_run:  # which a signal ends without advice to resume
+            interruption.end_at_signals()
         _show_life()
     if FLAGS.tpu == launchers.SLICE:
         _leave_tpu_to_server()

@@ -30,7 +30,7 @@ def run(command: Command, placement: Any) -> int:
     """Run the mode of --mode; `placement` is None if the mode uses no devices. Return the exit code."""
     params, datasets, given, _ = command
     if given.dry_run:
-        _dry_run(params, datasets, placement)
+        _dry_run(params, datasets, placement, given.logdir)
     elif given.mode == 'train':
         return _train(command, placement)
     else:
@@ -38,14 +38,15 @@ def run(command: Command, placement: Any) -> int:
     return 0
 
 
-def _dry_run(params, datasets, placement):
+def _dry_run(params, datasets, placement, logdir_of_run=None):
     """Do what precedes the first step, in a temporary log directory, and show the plan."""
     from lingpipe.training import logdir, planning, trackers, trainer
     with tempfile.TemporaryDirectory() as folder:
         trackers.validate(params.train.trackers)
         trackers.Trackers(params.train.trackers, logdir.LogDir(folder))  # fails without their libraries; begins no run
         trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
-    print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.')
+    unread = f' Checkpoints in {logdir_of_run} were not read.' if logdir_of_run else ''
+    print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.{unread}')
 
 
 def _train(command, placement):

@@ -126,7 +126,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
                              'prompt per line.')
     try:
         text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig')
-        lines = text.removesuffix('\n').split('\n') if text else []  # other line ends may occur in a prompt
+        lines = text.removesuffix('\n').split('\n') if text else []  # U+2028 and the like may occur in a prompt
     except (OSError, ValueError) as error:
         raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
                              'per line.') from error

@@ -203,9 +203,9 @@ def test_an_evaluation_that_cannot_work_is_refused_before_the_first_step(
 
 def test_a_dry_run_ends_before_the_first_step(tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    modes._dry_run(tiny.params(), tiny.evaluation_inputs(), None)
+    modes._dry_run(tiny.params(), tiny.evaluation_inputs(), None, 'logs/x')
     text = capsys.readouterr().out
-    assert 'every input gives a batch: nothing is wrong.' in text and 'Needs ' in text and 'First step' not in text
+    assert 'every input gives a batch: nothing is wrong. Checkpoints in logs/x were not read.' in text and 'Needs ' in text and 'First step' not in text
     assert not list(tmp_path.iterdir())
 
 
