@@ -33,11 +33,12 @@ class Command(NamedTuple):
     program: str
     model: str
     logdir: str
+    comment: str = ''
 
     def of(self, mode: str, *flags: str) -> str:
         """Return the same command in another mode, with more flags."""
         model, logdir = map(shlex.quote, (self.model, self.logdir))
-        return ' '.join([self.program, mode, f'--model={model}', f'--logdir={logdir}', *flags])
+        return ' '.join([self.program, mode, f'--model={model}', f'--logdir={logdir}', *flags]) + self.comment
 
 
 class Report:
@@ -48,10 +49,11 @@ class Report:
     """
 
     def __init__(self, params: hyperparams.Params, command: Command) -> None:
-        self._command = command
         self._logdir = logdirs.LogDir(command.logdir)
         self._logdir.require()
         self._params_text = self._logdir.read_params()
+        is_overridden = bool(logdirs.changes(params.ToText(), self._params_text or params.ToText()))
+        self._command = command._replace(comment="  # with the run's --model_params_override" * is_overridden)
         self._params, self._unread = _params_of_run(params, self._params_text)
         self._training = curves.read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))
