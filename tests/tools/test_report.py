@@ -98,7 +98,8 @@ def test_partitions_are_those_of_the_analysis(page, resumed):
 def test_memory_is_that_of_the_plan(page, tiny):
     assert page.has('Memory', str(planning.plan(tiny.params())))
     assert page.images['Memory'] == ['Memory of each device']
-    assert re.fullmatch('lingpipe plan --model=tiny_digits --logdir=.* --accelerator=v5e', page.sections['Memory'][-1])
+    assert re.fullmatch("lingpipe plan --model=tiny_digits --logdir=.* --accelerator=v5e  # with the run's "
+                        '--model_params_override', page.sections['Memory'][-1])
 
 
 def test_without_a_trace_the_step_is_simulated(page):
