@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_functions, device_placement, loss_scaling
+from lingpipe.optimizers import device_functions, device_placement, loss_scaling, optimizer_parts
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, losses
@@ -106,7 +106,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._follow_layers(self.train_function)
         self._refuse_new_weights()
         if self.pipe.built:
-            device_placement.place(self._built_optimizer())  # a move inside the trace would repeat it
+            optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
         super().make_train_function(force)
         return self._with_plain_graph('train_function')
 

@@ -52,7 +52,7 @@ class ReplicaShare(NamedTuple):
     parts: list  # nests of tensors `[micro_batch, ...]`, the inputs of the pipeline
     targets: list  # for each part, the nest of tensors that the loss compares with; () if there is no loss
     row_counts: micro_batches.RowCounts  # for each part; 0 if it is empty and has one row that does not count
-    ids: micro_batches.MicroBatchIds  # those of other replicas are others
+    ids: micro_batches.MicroBatchIds
     replica: int
     equal_rows: bool  # whether the micro-batches of all replicas are known to have the same number of rows
     is_whole_batch: bool  # whether there is one micro-batch, and no other replica has a part of the batch
@@ -334,7 +334,7 @@ class Execution:
             return []
         with tf.device(device_kinds.for_single_operations(stage.device)):
             factors, = self.programs[stage.index].trace.given_factors
-            num_rows = tf.cast(micro_batches.MicroBatchId(self.share.ids.of(m)).num_rows, factors.dtype)
+            num_rows = tf.cast(micro_batches.MicroBatchId.of(self.share.ids.of(m)).num_rows, factors.dtype)
             total_rows = tf.where(num_rows > 0, tf.cast(self.loss_factors.total_rows, factors.dtype), 0)
             return [tf.stack([total_rows if is_sum else num_rows for is_sum in are_sums])]
 

@@ -75,7 +75,7 @@ class StepState:
         """Return pairs (Keras variable, new value) of all variables that change.
 
         Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean';
-        'sum' (of the changes); else the value of the first replica.
+        'sum' of the changes; else the value of the first replica.
 
         Args:
             replicas: states of all replicas after their shares of the batch, this one's first.

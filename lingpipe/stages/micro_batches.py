@@ -10,7 +10,7 @@ as convolutions and pooling do. So an empty micro-batch computes on one row of t
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
@@ -35,34 +35,19 @@ def specs_of_shapes(shapes: Any) -> Any:
 
 
 class MicroBatchId(NamedTuple):
-    """Which micro-batch a stage works on; all random numbers depend on it."""
+    """Which micro-batch a stage works on; all random numbers depend on it. Each field is an int64 tensor."""
 
-    numbers: tf.Tensor  # int64 [6]: seed, step, then the other four
+    seed_and_step: tf.Tensor  # [2]
+    step: tf.Tensor
+    number: tf.Tensor  # in the batch
+    num_rows: tf.Tensor
+    replica: tf.Tensor
+    number_in_replica: tf.Tensor
 
-    @property
-    def seed_and_step(self) -> tf.Tensor:
-        return self.numbers[:2]
-
-    @property
-    def step(self) -> tf.Tensor:
-        return self.numbers[1]
-
-    @property
-    def number(self) -> tf.Tensor:
-        """Its number in the batch."""
-        return self.numbers[2]
-
-    @property
-    def num_rows(self) -> tf.Tensor:
-        return self.numbers[3]
-
-    @property
-    def replica(self) -> tf.Tensor:
-        return self.numbers[4]
-
-    @property
-    def number_in_replica(self) -> tf.Tensor:
-        return self.numbers[5]
+    @classmethod
+    def of(cls, numbers: tf.Tensor) -> Self:
+        """Return the fields of a tensor `[6]` of `MicroBatchIds`: the seed, then all fields but the first."""
+        return cls(numbers[:2], *[numbers[index] for index in range(1, 6)])
 
 
 class MicroBatchIds:

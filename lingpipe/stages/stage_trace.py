@@ -107,7 +107,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """
 
     def function(inputs: Any, targets: Any, values: Any, micro_batch_id: tf.Tensor) -> None:
-        own = micro_batches.MicroBatchId(micro_batch_id)
+        own = micro_batches.MicroBatchId.of(micro_batch_id)
         rows = _Rows(own.num_rows, inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)

@@ -245,12 +245,12 @@ def test_what_a_pipeline_never_asks_of_its_source_is_refused(methods):
         lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2)).compile('sgd', 'mse')
 
 
-def test_weights_outside_of_layers_are_refused(assert_close):
+def test_weights_outside_of_layers_are_refused():
     inputs = keras.Input([5])
-    with pytest.raises(ValueError, match=r"has \['own_\d*/?scale'\]|weights that no layer of it has"):
+    with pytest.raises(ValueError, match='scale.*weights that no layer of it has'):
         lingpipe.GPipeLayer.from_keras(type('Own', (OwnWeight, keras.Model), {})(inputs, layers.Dense(3)(inputs)))
     _, model = models(make_functional)
-    owner = subclass(model, type('Scaled', (OwnLoss,), {}))
+    owner = subclass(model, OwnLoss)
     owner.scale = owner.add_weight(shape=(), name='scale')
     with pytest.raises(ValueError, match='weights that no layer of its pipeline has'):
         train(owner, 'mse')
