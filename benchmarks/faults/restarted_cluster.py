@@ -26,7 +26,7 @@ class RestartedCluster:
 
     def __init__(self, words, environment):
         self.lines = []
-        self._command = [sys.executable, '-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--', *words,
+        self._command = [sys.executable, '-m', 'lingpipe', 'local_cluster', '--workers=2', '--', *words,
                          '--cluster=pipeline', '--step_timeout_seconds=60']
         self._environment = environment | {'PYTHONPATH': str(_ROOT), 'TF_CPP_MIN_LOG_LEVEL': '3'}
         self._process, self._code = None, None

@@ -24,9 +24,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from lingpipe.cluster import child_process, cluster_config, output
+from lingpipe.cluster import child_process, cluster_config
 
-_PROGRAM = 'lingpipe.cluster.local_cluster'
 _lock = threading.Lock()
 _POLL_SECONDS = .05
 _SECONDS_TO_STOP = 10
@@ -136,10 +135,10 @@ def main(arguments: list[str]) -> int:
     if given.in_own_network:
         _set_up_loopback()
     elif given.isolated and _can_be_isolated(command):
-        os.execvp(_OWN_NETWORK[0], [*_OWN_NETWORK, sys.executable, '-m', _PROGRAM, '--in_own_network', *arguments])
+        os.execvp(_OWN_NETWORK[0], [*_OWN_NETWORK, sys.executable, '-m', 'lingpipe', 'local_cluster',
+                                      '--in_own_network', *arguments])
     configs = _configs(given, mode)
     num_leaders = len(configs) if mode == cluster_config.MULTI_WORKER else 1
-    output.outlive_readers()
     return LocalCluster(configs, num_leaders, command).run()
 
 
@@ -208,10 +207,3 @@ def _set_up_loopback():
     """Set up the loopback interface, which is down in a new network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP))
-
-
-if __name__ == '__main__':
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except (ValueError, OSError) as error:
-        sys.exit(f'Error: {error}')

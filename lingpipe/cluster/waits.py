@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 from absl import logging
@@ -25,10 +25,6 @@ _FIRST_WARNING_SECONDS = 30.
 _SECONDS_BETWEEN_LOOKS = 1.
 _LONGEST_DELAY_OF_A_LOOK = 5.
 _URGENT_SECONDS = 5.
-_INPUT_AND_OUTPUT = '/proc/self/io'  # which only Linux has
-_LONGEST_IDLE_SECONDS = 3600.
-_SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # waiting threads need a tenth of this in an hour
-_ONLY_IDLE_TIME = 'Only time without work counts.'
 
 
 def _paused_seconds(since: float, planned: float) -> float:
@@ -128,38 +124,6 @@ class Wait:
         return f' {more}' if more else ''
 
 
-def for_batch(source: str, seconds: float, position: Callable[[], Any],
-              on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> Wait:
-    """Return the scope of waits for an input's batches, limited by `train.input_timeout_seconds`; see also `Wait`."""
-    return Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
-                on_timeout=on_timeout, is_urgent=is_urgent)
-
-
-def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> Wait:
-    """Return the scope of the wait for a resumed run's first batch; the run may read again all that it has seen.
-
-    Only time without any work counts, and with `train.input_timeout_seconds=0` there is no limit.
-    """
-    idle_seconds = max(seconds, _LONGEST_IDLE_SECONDS) if seconds else 0
-    return Wait(f'{source} to read again what it has seen', idle_seconds, details=lambda: _ONLY_IDLE_TIME,
-                position=position, work=_work_of_process)
-
-
-def each_batch(batches: Callable[[], Iterable],
-               wait: Callable[[Callable[[], Any]], Wait]) -> Generator[Any, None, None]:
-    """Yield batches. Each is one wait; the wait for the first one includes opening the input.
-
-    Args:
-        wait: function of a position that returns a `Wait`, such as `for_batch` of an input.
-    """
-    count, is_awaited = 0, True
-    with wait(lambda: count if is_awaited else None):
-        for batch in batches():
-            is_awaited = False
-            yield batch
-            count, is_awaited = count + 1, True
-
-
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
     """Return the scope in which a checkpoint is 'written' or 'read'; other arguments as in `for_files`."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
@@ -168,22 +132,3 @@ def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
     """Return the scope of a wait for a checkpoint's file system, limited by `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
-
-
-def for_input(source: str) -> Wait:
-    """Return the scope in which an input is built. Preparing its data may take hours, but no hour without work."""
-    return Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
-                work=_work_of_process)
-
-
-def _work_of_process():
-    """Return numbers that grow while this process computes or writes, but not by what its waiting threads do."""
-    return int(time.process_time() / _SECONDS_OF_WORK), _bytes_written() // _BYTES_OF_WORK
-
-
-def _bytes_written():
-    try:
-        with open(_INPUT_AND_OUTPUT) as file:
-            return int(next(line for line in file if line.startswith('wchar:')).split()[1])
-    except (OSError, StopIteration):
-        return 0

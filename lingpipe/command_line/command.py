@@ -19,7 +19,7 @@ _STARTED = time.monotonic()
 from absl import app, flags, logging
 
 from lingpipe import __version__, doctor, hyperparams, model_registry, spelling
-from lingpipe.cluster import launchers, local_cluster, output
+from lingpipe.cluster import launchers, local_cluster
 from lingpipe.command_line import modes, new_model, run_flags, startup, topics
 from lingpipe.training import interruption
 
@@ -45,7 +45,12 @@ def run() -> None:
         app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
 
 
-_TOOLS = {'doctor': doctor.main, 'local_cluster': local_cluster.main}  # each has a --help of its own
+def _local_cluster(words):
+    startup.outlive_readers()
+    return local_cluster.main(words)
+
+
+_TOOLS = {'doctor': doctor.main, 'local_cluster': _local_cluster}  # each has a --help of its own
 
 
 def _use(tool, words):
@@ -189,7 +194,7 @@ def _checked_main(arguments):
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
     if FLAGS.mode == 'train' or FLAGS.follow:
-        output.outlive_readers()
+        startup.outlive_readers()
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
     if FLAGS.mode == 'list':

@@ -50,7 +50,7 @@ def _dry_run(params, datasets, placement, logdir_of_run=None):
 
 
 def _train(command, placement):
-    from lingpipe.cluster import watchdog
+    from lingpipe.training import watchdog
     run = command.trainer(placement, watchdog.Watchdog(command.given.step_timeout_seconds))
     code = run.run_to_exit_code()
     if run.interrupted.is_by_user:

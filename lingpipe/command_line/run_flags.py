@@ -92,9 +92,6 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     'update', 'async', ['async', 'sync'],
     'With --cluster=parameter_server: whether workers wait for each other in every step.')
-flags.DEFINE_integer(
-    'max_staleness', None, 'With --cluster=parameter_server --update=async: drop gradients that are staler than this '
-    'number of updates; by default none is dropped.', lower_bound=0)
 flags.DEFINE_enum(
     'batches_from', 'chief', ['chief', 'workers'], 'With --cluster=parameter_server: who reads the input. workers: '
     'each worker reads its part, from its own disk, and the chief sends no batches; the input must not run Python.')
@@ -261,7 +258,4 @@ def _check_cluster(given):
         raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline only: it says when '
                              'training continues without a lost worker. Other runs end with exit code 75, and resume '
                              'with the workers that they are started with.')
-    if given['max_staleness'].present and (given.cluster, given.update) != ('parameter_server', 'async'):
-        raise app.UsageError('--max_staleness is for --cluster=parameter_server --update=async only: elsewhere no '
-                             'gradient is stale.')
 

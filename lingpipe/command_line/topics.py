@@ -42,7 +42,7 @@ TOPICS = (
     Topic('Checkpoints', ('eval', 'export', 'generate', 'predict'), ('checkpoint', 'follow')),
     Topic('Faults', ('train',), ('step_timeout_seconds', 'liveness_file')),
     Topic('Many machines', ('train', 'trace'), (
-        'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'max_staleness', 'batches_from',
+        'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'batches_from',
         'replace_after_seconds')),
     Topic('Before training', ('train',), ('dry_run',)),
     Topic('Tracing', ('trace',), ('steps',)),

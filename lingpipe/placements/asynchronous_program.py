@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import waits
 from lingpipe.placements import server_program
+from lingpipe.training import batch_waits
 
 
 class AsynchronousProgram(server_program.ServerProgram):
@@ -20,7 +20,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
     The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and its own update. A gradient staler than `max_staleness` is dropped: it counts as no step, and its batch is lost.
+    and its own update.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
     batch norm and moving averages of weights have the value of the last writer: of two simultaneous updates one is
@@ -34,13 +34,11 @@ class AsynchronousProgram(server_program.ServerProgram):
     the first batch of this run.
     """
 
-    _num_dropped = 0  # gradients
-
     def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
         while len(rows) < num_steps and not (rows and self.stopping.numpy()):
             self._hand_out(iterator)
-            rows += self._next_rows()
+            rows.append(self._next_row())
         return self._result_with_staleness(rows)
 
     def state_restored(self) -> None:
@@ -50,7 +48,7 @@ class AsynchronousProgram(server_program.ServerProgram):
     def before_save(self) -> None:
         """Wait for all current steps, so that weights and step number match, and count each batch once."""
         while self._calls.num_under_way:
-            self._next_rows()
+            self._next_row()
         self.global_step.assign(self._done)  # a call that was repeated has counted twice
         super().before_save()
 
@@ -61,20 +59,16 @@ class AsynchronousProgram(server_program.ServerProgram):
             self._calls.call((iterator,) if self._is_read_by_workers else tuple(
                 tf.nest.flatten(self.batch_waits.next_batch(iterator))))
 
-    def _next_rows(self):
-        """Return a list with the next answer, or an empty list if the gradient was dropped."""
+    def _next_row(self):
+        """Return the next answer, and count its step."""
         row = self._next_answer()
-        is_applied, row = row[0], row[1:]
-        self._done += int(is_applied)
-        self._num_dropped += 1 - int(is_applied)
-        return [row] if is_applied else []
+        self._done += 1
+        return row
 
     def _result_with_staleness(self, rows):
         result = self._result(rows)
         staleness = result.metrics['staleness']
         result.metrics['staleness_max'] = tf.fill(tf.shape(staleness), tf.reduce_max(staleness))
-        if self._servers.max_staleness is not None:
-            result.metrics['dropped'] = tf.fill(tf.shape(staleness), float(self._num_dropped))
         return result
 
     def open_input(self, data: Any, step: int) -> Any:
@@ -85,29 +79,20 @@ class AsynchronousProgram(server_program.ServerProgram):
         params = hyperparams.CopyFieldsTo(data.params, type(data).Params())  # which are not frozen
         whole = params.Set(batch_size=count * data.params.batch_size).Instantiate()
         position = self._num_seen(data, step) // whole.params.batch_size * whole.params.batch_size
-        with waits.for_batch(data.source, self._params.input_timeout_seconds, int):
+        with batch_waits.for_batch(data.source, self._params.input_timeout_seconds, int):
             return self._servers.iterators(functools.partial(whole.training_dataset, position), self._rows_spec)
 
     def _traced(self, batch_spec):
         return tf.function(self._call, autograph=False).get_concrete_function(*self._argument_specs(batch_spec))
 
     def _call(self, *arguments):
-        """Build the step of a worker; return a row of whether it was applied, the gradient norm, and the metrics."""
+        """Build the step of a worker; return a row of the gradient norm and the metrics."""
         batch = self._batch_of(arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
             out, metrics = self._value_and_grad(batch, version)
         with tf.control_dependencies([out.loss, *(gradient for gradient in out.gradients if gradient is not None)]):
             staleness = self.global_step.read_value() - version
-        is_applied = self._train_unless_stale(staleness, out, version)
-        row = self._row(tf.sqrt(out.squared_norm), {**metrics, 'staleness': tf.cast(staleness, tf.float32)})
-        return tf.concat([[tf.cast(is_applied, tf.float32)], row], 0)
-
-    def _train_unless_stale(self, staleness, out, version):
-        def update():
-            self._train_on(out, version)
-            return tf.constant(True)
-
-        limit = self._servers.max_staleness
         with tf.control_dependencies([staleness]):
-            return update() if limit is None else tf.cond(staleness <= limit, update, lambda: tf.constant(False))
+            norm = self._train_on(out, version)
+        return self._row(norm, {**metrics, 'staleness': tf.cast(staleness, tf.float32)})

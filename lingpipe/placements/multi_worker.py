@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.cluster import answers, waits, watchdog
+from lingpipe.cluster import answers, waits
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.placements import multi_worker_program
 from lingpipe.private_api import eager_context
-from lingpipe.training import placement
+from lingpipe.training import placement, watchdog
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`

@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import patches
-from lingpipe.cluster import answers, child_process, cluster_config, watchdog
+from lingpipe.cluster import answers, child_process, cluster_config
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
 from lingpipe.optimizers import training_optimizer
 from lingpipe.placements import asynchronous_program, remote_calls, server_program, server_rows, synchronous_program
 from lingpipe.planner import resolution
-from lingpipe.training import errors, placement, planning, trainer
+from lingpipe.training import errors, placement, planning, trainer, watchdog
 
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
 _LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
@@ -43,7 +43,6 @@ class ParameterServers(placement.Placement):
 
     Args:
         update: 'async' or 'sync'.
-        max_staleness: gradients that are staler than this number of updates are dropped; None: no limit.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
         batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
 
@@ -52,10 +51,9 @@ class ParameterServers(placement.Placement):
         devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
     """
 
-    def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', max_staleness: Any = None,
-                 timeout_seconds: float = 0.0, batches_from: str = server_program.CHIEF) -> None:
-        self.update, self.max_staleness, self.timeout_seconds = update, max_staleness, timeout_seconds
-        self.batches_from = batches_from
+    def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', timeout_seconds: float = 0.0,
+                 batches_from: str = server_program.CHIEF) -> None:
+        self.update, self.timeout_seconds, self.batches_from = update, timeout_seconds, batches_from
         self._config = config
         self.num_workers = config.num_workers
         self.devices = None
@@ -170,8 +168,8 @@ def _iterator(graph, spec):
     return iter(tf.data.experimental.from_variant(variant, spec))
 
 
-def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeout_seconds: Any = 0.0,
-         kind: Any = None, batches_from: str = server_program.CHIEF) -> Any:
+def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind: Any = None,
+         batches_from: str = server_program.CHIEF) -> Any:
     """Connect the chief with all workers and servers; return params without 'auto', and the `ParameterServers`.
 
     Args:
@@ -189,7 +187,7 @@ def join(params: Any, config: Any, update: Any, max_staleness: Any = None, timeo
     answers.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
-    servers = ParameterServers(config, update, max_staleness, timeout_seconds, batches_from)
+    servers = ParameterServers(config, update, timeout_seconds, batches_from)
     params = planning.resolved(params, num_devices, kind == 'CPU')
     servers.choose_devices(params.task.body, kind)
     return params, servers

@@ -18,7 +18,7 @@ from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.stages import losses
-from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress
+from lingpipe.training import batch_waits, checkpoint_contents, checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
@@ -107,9 +107,9 @@ def _in_words(batch: tuple) -> str:
 
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
-               wait: Callable[..., waits.Wait] = waits.for_batch) -> Generator[Any, None, None]:
+               wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> Generator[Any, None, None]:
     """Yield the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
-    return waits.each_batch(
+    return batch_waits.each_batch(
         data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
 
 

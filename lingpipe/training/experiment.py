@@ -7,12 +7,11 @@ from typing import Any
 import keras
 
 from lingpipe import hyperparams, spelling
-from lingpipe.cluster import waits
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import balancing
-from lingpipe.training import initial_weights, trackers
+from lingpipe.training import batch_waits, initial_weights, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
@@ -111,7 +110,7 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
-    with waits.for_input(base_input.source_of(p)):
+    with batch_waits.for_input(base_input.source_of(p)):
         return p.Instantiate()
 
 

@@ -109,7 +109,7 @@ class TrainProgram:
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
         """Return the result of `iterate` for the batches of an input after a number of steps."""
-        with waits.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
+        with batch_waits.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
@@ -121,7 +121,7 @@ class TrainProgram:
         self.batch_waits.is_resumed = seen > 0
         return seen
 
-    def watching_input(self, data: base_input.BaseInput, wait: Callable[..., waits.Wait] = waits.for_batch
+    def watching_input(self, data: base_input.BaseInput, wait: Callable[..., waits.Wait] = batch_waits.for_batch
                        ) -> contextlib.AbstractContextManager[None]:
         """Return the scope in which the process ends with a message if the input gives `run` no batch in time."""
         return self.batch_waits.watching(data, self._params.input_timeout_seconds, wait)

@@ -10,12 +10,13 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.cluster import waits, watchdog
+from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
+    batch_waits,
     best_checkpoint,
     checkpointing,
     checkpoints,
@@ -29,6 +30,7 @@ from lingpipe.training import (
     progress,
     trackers,
     train_program,
+    watchdog,
 )
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
@@ -202,9 +204,9 @@ class Trainer:
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return `waits.for_batch`, which saves the run by `Checkpointer.save` before its process ends."""
+        """Return `batch_waits.for_batch`, which saves the run by `Checkpointer.save` before its process ends."""
         return functools.partial(
-            waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
+            batch_waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:

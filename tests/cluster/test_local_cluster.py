@@ -43,7 +43,7 @@ class Cluster:
     def __init__(self, folder, options, arguments):
         (folder / 'part.py').write_text(PART)
         self.process = subprocess.Popen(
-            [sys.executable, '-m', 'lingpipe.cluster.local_cluster', *options, '--', str(folder / 'part.py'),
+            [sys.executable, '-m', 'lingpipe', 'local_cluster', *options, '--', str(folder / 'part.py'),
              *arguments],
             env={**os.environ, 'PYTHONPATH': str(ROOT)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.out = ''

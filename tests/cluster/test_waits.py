@@ -1,6 +1,5 @@
 """Waits that go on are left alone; one that does not is warned of by name, and ends the process at last."""
 
-import functools
 import os
 import subprocess
 import sys
@@ -55,30 +54,6 @@ def test_work_keeps_a_wait_from_its_end_but_not_from_warnings(told, caplog):
     with waits.Wait('a pigeon', .2, work=lambda: next(done)):
         assert not told.event.wait(1)
     assert len(caplog.records) >= 2
-
-
-def test_an_input_that_does_nothing_is_ended(told, monkeypatch):
-    monkeypatch.setattr(waits, '_LONGEST_IDLE_SECONDS', .2)
-    with waits.for_input('a nest of pigeons'):
-        assert told.event.wait(30)
-    assert told[0].startswith('Waited 0.2 s for a nest of pigeons to be ready.')
-    assert 'Only time without work counts. See that its machine or file system answers' in told[0]
-
-
-def test_a_process_works_that_computes_or_writes(monkeypatch, tmp_path):
-    monkeypatch.setattr(waits, '_SECONDS_OF_WORK', .01)
-    (computed, _), end = waits._work_of_process(), time.process_time() + .02
-    while time.process_time() < end:
-        pass
-    now_computed, written = waits._work_of_process()
-    assert now_computed > computed
-    (tmp_path / 'file').write_bytes(bytes(2 * waits._BYTES_OF_WORK))
-    assert waits._work_of_process()[1] > written
-
-
-def test_only_batches_are_waited_for_and_not_who_takes_them(told, caplog):
-    taken = [(batch, told.event.wait(.8)) for batch in waits.each_batch(lambda: 'ab', functools.partial(waits.for_batch, 'letters', .4))]
-    assert taken == [('a', False), ('b', False)] and not caplog.records
 
 
 def test_a_process_that_waits_exits_with_the_code_for_a_restart():

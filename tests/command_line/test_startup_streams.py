@@ -8,11 +8,10 @@ import pytest
 
 _PROGRAM = """
 import os, sys
-from lingpipe.cluster import output
 from lingpipe.command_line import startup
 startup.open_missing()
 startup.allow_all_characters()
-output.outlive_readers()
+startup.outlive_readers()
 assert os.open(os.devnull, os.O_RDONLY) > 2
 for stream in (sys.stdout, sys.stderr):
     for line in range(3):

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_stages_of_a_hub_model_train_in_another_process(tmp_path, monkeypatch, stored, assert_close):
     (tmp_path / tiny_hub.FILE).write_text('\n'.join(json.dumps({'text': f'{number} is a number.'}) for number in range(9)))
     program = forked_programs.ForkedProgram(
-        ['-m', 'lingpipe.cluster.local_cluster', '--workers=1', '--', ROOT / 'run.py', '--model=tiny_hub',
+        ['-m', 'lingpipe', 'local_cluster', '--workers=1', '--', ROOT / 'run.py', '--model=tiny_hub',
          '--logdir=cluster', '--cluster=pipeline'],
         {'PYTHONPATH': f'{ROOT}:{ROOT / "tests/programs"}', 'OMP_NUM_THREADS': '1'}, tmp_path, has_one_output=True)
     printed, _ = program.communicate(timeout=240)

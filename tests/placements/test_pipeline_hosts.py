@@ -27,7 +27,7 @@ def run_fixture(tmp_path, tiny):
                    for batch, name, task in map(str.split, strikes)]
         environment = {'PIDS': str(tmp_path), 'STRIKE': ';'.join(strikes), 'TFDS_DATA_DIR': tiny._data_dir,
                        'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', **variables}
-        launcher = ['-m', 'lingpipe.cluster.local_cluster', '--workers=2', '--'] if of_cluster else []
+        launcher = ['-m', 'lingpipe', 'local_cluster', '--workers=2', '--'] if of_cluster else []
         program = forked_programs.ForkedProgram(
             [*launcher, PROGRAMS / 'run_in_cluster.py', '--model=struck_digits.StruckTinyDigits', *flags], environment,
             tmp_path,

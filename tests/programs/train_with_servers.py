@@ -128,9 +128,8 @@ class BytesOfTwoMicroBatches(Bytes):
 
 def find_true_weights(servers, folder):
     texts = {}
-    for name, servers.update, servers.max_staleness, servers.batches_from in (
-            ('async', 'async', None, 'chief'), ('sync', 'sync', None, 'chief'), ('limited', 'async', 0, 'chief'),
-            ('async_of_workers', 'async', None, 'workers')):
+    for name, servers.update, servers.batches_from in (
+            ('async', 'async', 'chief'), ('sync', 'sync', 'chief'), ('async_of_workers', 'async', 'workers')):
         texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
     return texts
 
@@ -138,7 +137,7 @@ def find_true_weights(servers, folder):
 def digits(servers, folder):
     """Steps in sync, of which the third resumes from a checkpoint; then more on this machine alone; the same here only;
     more, async."""
-    servers.update, servers.max_staleness = 'sync', None
+    servers.update = 'sync'
     texts = [train(Digits(), f'{folder}/sync', servers, max_steps=steps) for steps in (2, 3)]
     shutil.copytree(f'{folder}/sync', f'{folder}/sync_then_alone')
     (pathlib.Path(folder, 'sync_then_alone/train/checkpoint')).write_text('model_checkpoint_path: "ckpt-3"')

@@ -8,6 +8,7 @@ import resource
 import pytest
 
 from lingpipe.training import progress
+from tests.cluster.conftest import told  # noqa: F401  fixture
 from tests.tiny_runs import assert_same_checkpoint, copied, finished, images_are_loaded_once, stored, tiny  # noqa: F401  fixtures
 
 

@@ -42,7 +42,7 @@ class Watchdog:
             progress: function, called in the watching thread, whose result changes with each step; while it is None,
                 nothing is limited.
         """
-        def position():
+        def position() -> tuple[Any, int] | None:
             now = progress()
             return None if now is None else (now, self._num_beats)
 

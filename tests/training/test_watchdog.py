@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from lingpipe.cluster import watchdog
+from lingpipe.training import watchdog
 
 
 @pytest.fixture(name='same_limit')
