@@ -38,9 +38,6 @@ from tensorflow.compiler.tf2xla.python import xla
 # tensors with tangents of forward mode.
 from tensorflow.python import pywrap_tfe
 
-# ag_ctx: converting only users' layers by AutoGraph.
-from tensorflow.python.autograph.core import ag_ctx
-
 # xla_sharding: annotations for XLA's partitioner; public names cover DTensor only.
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 

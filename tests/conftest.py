@@ -49,7 +49,7 @@ _QUICK = {
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'validation'],
     'schedules': ['files', 'schedule', 'simulation'],
     'rows': ['dependence'],
-    'stages': ['control_flow', 'graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
+    'stages': ['graph_pieces', 'losses', 'micro_batches', 'stage_scope'],
     'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names'],
     'training': ['checkpoint_contents_names', 'errors', 'logdir', 'progress']}
 

@@ -14,7 +14,6 @@ from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.private_api import masking
-from lingpipe.stages import control_flow
 
 
 def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
@@ -52,8 +51,8 @@ def _positions(unit, inputs, training):
         found.update(place for place, tensor in enumerate(results) if _has_logits(tensor))
 
     try:
-        control_flow.until_traced(_concrete, unit, inputs, training, find)
-    except (TypeError, control_flow.UntranslatableError):
+        _concrete(unit, inputs, training, find)
+    except TypeError:
         return set()  # because of unknown sizes in the model
     return found
 
@@ -266,8 +265,8 @@ def _trace_once(known, unit, inputs):
 def _trace_or_guess(unit, inputs):
     """Trace a unit; if its Python code needs unknown sizes, count it as one product with its weights."""
     try:
-        return control_flow.until_traced(_trace, unit, inputs)
-    except (TypeError, control_flow.UntranslatableError):
+        return _trace(unit, inputs)
+    except TypeError:
         if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
             raise
         weights = base_layer.trained_variables(unit.layers)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import tensorflow as tf
 
 from lingpipe.keras_graph import subclassed_model
 from lingpipe.private_api import Functional, keras_backend, masking
-from lingpipe.stages import control_flow
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,7 +37,7 @@ class Unit:
         return [variable for layer in self.layers for variable in layer.variables]
 
     def __call__(self, values: list, training: bool | None) -> list:
-        return control_flow.run(self.layer, functools.partial(self.function, values, training))
+        return self.function(values, training)
 
     def with_logits(self, positions: list[int], numbers: list[int]) -> 'Unit':
         """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import boundary, control_flow, graph_pieces, loss_kinds, losses, stage_layers
+from lingpipe.stages import boundary, graph_pieces, loss_kinds, losses, stage_layers
 from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 
@@ -201,8 +201,7 @@ def weights_of_batch(pipe: gpipe_layer.GPipeLayer, loss: CompiledLoss, x: Any, t
             weights.extend(loss.weights(targets, blank))
 
     specs = tf.nest.map_structure(_spec_of, (inputs, targets, variables))
-    trace = tf.function(trace, autograph=False).get_concrete_function
-    graph = control_flow.until_traced(trace, *specs).graph
+    graph = tf.function(trace, autograph=False).get_concrete_function(*specs).graph
     given = tf.nest.flatten((inputs, targets))
     arguments, values = graph.inputs[:len(given)], graph.inputs[len(given):]
     if _depend_on(weights, values, zeros, arguments):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
-from lingpipe.stages import control_flow, stage_layers
+from lingpipe.stages import stage_layers
 
 # Operations that count as free: they move, reshape or convert numbers.
 _FREE = frozenset([
@@ -80,8 +80,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
         else:
             results['outputs'] = forward(layer, inputs, values)
 
-    graph = control_flow.until_traced(
-        tf.function(passes, autograph=False).get_concrete_function,
+    graph = tf.function(passes, autograph=False).get_concrete_function(
         specs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in layer.variables]).graph
     outputs = tf.nest.flatten(results['outputs'])
     return LayerTrace(

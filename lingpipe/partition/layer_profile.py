@@ -19,7 +19,6 @@ from absl import logging
 
 from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
-from lingpipe.stages import control_flow
 
 _FILE_NAME = 'layer_times.json'
 _LEAST_RUNS = 5
@@ -219,7 +218,7 @@ def _layer_time(forward, both, backward_from_inputs):
 
 
 def _traced(function, arguments):
-    return control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *arguments)
+    return tf.function(function, autograph=False).get_concrete_function(*arguments)
 
 
 def _as_call(traced, arguments):

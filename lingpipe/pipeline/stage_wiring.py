@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, control_flow, micro_batches, outside_state, stage_program
+from lingpipe.stages import boundary, micro_batches, outside_state, stage_program, stage_scope
 from lingpipe.stages.rows import forms
 from lingpipe.stages.stage import Stage
 
@@ -88,7 +88,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
     try:
         sums = found()
         if any(None in each for each in sums):
-            with control_flow.functions_laid_out():  # to see what a layer's own `tf.function` computes
+            with stage_scope.functions_laid_out():  # to see what a layer's own `tf.function` computes
                 sums = found()
     except Exception:  # noqa: BLE001  layers may raise anything for a size that they are not made for
         return [[None] * len(program.trace.added_losses) for program in wiring.programs]

@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import functools
 import inspect
 import itertools
 from collections.abc import Callable
@@ -16,11 +15,11 @@ from lingpipe.devices import collectives, device_kinds
 from lingpipe.stages import (
     batch_statistics,
     boundary,
-    control_flow,
     graph_pieces,
     outside_state,
     stage_layers,
     stage_program,
+    stage_scope,
     stage_trace,
 )
 
@@ -153,12 +152,14 @@ class Stage:
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
         """Trace a program; inline a layer's own `tf.function` if it assigns variables."""
-        trace = functools.partial(control_flow.until_traced, stage_program.StageProgram, *arguments)
         try:
-            program = trace()
-        except control_flow.UnreachableError:
-            with control_flow.functions_laid_out():
-                program = trace()
+            program = stage_program.StageProgram(*arguments)
+        except stage_scope.UnreachableError as unreachable:
+            try:
+                with stage_scope.functions_laid_out():
+                    program = stage_program.StageProgram(*arguments)
+            except tf.errors.OperatorNotAllowedInGraphError:  # what only AutoGraph takes
+                raise unreachable from None
         if self.jit_compile:
             outside_state.refuse_uncompilable(program.graph, self.device)
         if program.hidden_variables:

@@ -1,6 +1,5 @@
 """A run of layers as a pure function of (weights, state, inputs, seed, step, training), without using variables."""
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
-from lingpipe.stages import batch_statistics, boundary, control_flow, random_seeds, stage_scope
+from lingpipe.stages import batch_statistics, boundary, random_seeds, stage_scope
 
 
 class Variables(NamedTuple):
@@ -129,7 +128,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
     """Call layers one after the other; a layer that does not take `training` passes it on to layers inside."""
     told = {} if training is None else {'training': training}
     for layer in layers:
-        inputs = control_flow.run(layer, functools.partial(layer, inputs, **told))
+        inputs = layer(inputs, **told)
     return inputs
 
 

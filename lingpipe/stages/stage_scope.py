@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -11,7 +11,24 @@ import tensorflow as tf
 
 from lingpipe import patches
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import boundary, control_flow, graph_pieces
+from lingpipe.stages import boundary, graph_pieces
+
+
+class UnreachableError(ValueError):
+    """A layer assigns a variable inside a function, loop or branch of its own; the message names it."""
+
+    __init__ = Exception.__init__  # AutoGraph raises classes with another constructor as StagingError
+
+
+@contextlib.contextmanager
+def functions_laid_out() -> Iterator[None]:
+    """Inline calls of `tf.function`s: the operations inside them are traced into the calling graph."""
+    eagerly = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(eagerly)
 
 
 def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
@@ -156,7 +173,7 @@ class StageScope(keras.StatelessScope):
         The message says what the layer does, and what the user can do about it.
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
-            raise control_flow.UnreachableError(
+            raise UnreachableError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 

@@ -25,7 +25,7 @@ _OPTIMIZER_OPTIONS = [
     ', use_ema=True, ema_momentum=0.5, gradient_accumulation_steps=2']
 _AMPLIFIERS = ('Lion', 'Adafactor', 'Lamb', 'Muon')
 _WAYS_TO_RUN = [{}] * 20 + [{'run_eagerly': True}, {'steps_per_execution': 2}]
-# XLA takes a minute, and draws other random numbers; Keras hands it no layer whose Python branches or loops on tensors.
+# XLA takes a minute, and draws other random numbers.
 _WAYS_TO_RUN_FOR_XLA = [*_WAYS_TO_RUN, {'jit_compile': True}]
 
 
@@ -42,9 +42,8 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     is_one = len(names) == 1 and nest == 'list'
     weight = drawing.choose([None, shapes[0][:-1] if is_one
                              else ()]) if is_one or all(len(shape) <= 1 for shape in shapes) else None
-    is_plain = 'random' not in model.traits and 'decides' not in model.traits
     weight = None if whole else weight
-    compiled = drawing.choose(_WAYS_TO_RUN_FOR_XLA if is_plain else _WAYS_TO_RUN)
+    compiled = drawing.choose(_WAYS_TO_RUN if 'random' in model.traits else _WAYS_TO_RUN_FOR_XLA)
     source, more = _optimizer(drawing, num_trained > 0, model.policy, 'table' in model.traits)
     lines = [loss_sources.source_of(whole, name='whole_loss')] if whole else []
     loss = '\n'.join([*lines, f'loss = {nest_of_sources(nest, names, list(losses.values()))}'])

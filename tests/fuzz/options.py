@@ -64,9 +64,9 @@ def _uses(drawing, model, fields, num_units, amplifies_noise):
     if {'optional', 'random_in_inference'} & traits:
         return uses
     # A copy computes on the whole batch.
-    uses['copies'] = not {'by_reference', 'twins', 'decides', 'couples_rows'} & traits and drawing.choose([True] + [False] * 4)
-    possible = [] if 'decides' in traits else ['predict_source']  # Keras traces them without AutoGraph
-    if not {'decides', 'counts', 'ordered', 'random', 'batch_norm', 'assigns_weights', 'adds_loss', '16_bits'} & traits and (
+    uses['copies'] = not {'by_reference', 'twins', 'couples_rows'} & traits and drawing.choose([True] + [False] * 4)
+    possible = ['predict_source']
+    if not {'counts', 'ordered', 'random', 'batch_norm', 'assigns_weights', 'adds_loss', '16_bits'} & traits and (
             model.policy == 'float32'):
         possible.append('fit_source')
     if fields.get('num_replicas', 1) == 1:

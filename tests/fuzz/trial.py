@@ -41,8 +41,7 @@ def outcome_of_source(source):
 
 
 def _executed(source):
-    """Return the names of a program, whose lines Python finds as it finds those of a file: AutoGraph translates layers
-    from them."""
+    """Return the names of a program, whose lines Python finds as it finds those of a file: `tf.function`s of layers need them."""
     name, namespace = f'<fuzzed program {next(_numbers)}>', {'__name__': 'fuzzed'}
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, 'exec'), namespace)

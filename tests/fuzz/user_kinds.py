@@ -43,10 +43,8 @@ def random_in_inference(d, x):
 
 
 @kind(is_exact)
-def python_control_flow(d, x):
-    name = d.choose(['Branch', 'Steps', 'InFunction'])
-    d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name],
-                traits=[] if name == 'InFunction' else ['decides'])
+def own_function(d, x):
+    d.add_layer('InFunction(name={name!r})', x, d.values[x]._replace(is_masked=False), user_layers=['InFunction'])
 
 
 @kind(is_exact)

@@ -131,32 +131,6 @@ class AlwaysOn(layers.Dropout):
         return super().call(inputs, training=True)
 
 
-class Branch(layers.Layer):
-    """Decides by the values of a tensor what to compute."""
-
-    def call(self, inputs):
-        if tf.reduce_mean(inputs) > 0.0:
-            outputs = ops.tanh(inputs)
-        else:
-            outputs = 0.5 * inputs
-        return outputs
-
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor(inputs.shape, inputs.dtype)
-
-
-class Steps(layers.Layer):
-    """Repeats a step in a Python loop over a tensor."""
-
-    def call(self, inputs):
-        for _ in tf.range(3):
-            inputs = ops.tanh(0.5 * inputs) + inputs * 0.1
-        return inputs
-
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor(inputs.shape, inputs.dtype)
-
-
 class InFunction(layers.Layer):
     """Reads its weight in a `tf.function` of its own."""
 

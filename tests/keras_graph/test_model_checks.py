@@ -66,3 +66,50 @@ def test_rotary_positions_may_be_any():
     arguments = {**GPT2, 'rotary_percentage': 0.5}
     build(hub_model.KerasHubModel.Params().Set(backbone='GPTNeoXBackbone', backbone_arguments=arguments),
           {'token_ids': spec(2, 9), 'padding_mask': spec(2, 9, dtype=tf.bool)})
+
+
+class Halved(keras.layers.Layer):
+    """Branches on a tensor, and assigns a variable if `counts`."""
+
+    counts = False
+
+    def build(self, input_shape):
+        self.count = self.add_weight(shape=(), initializer='zeros', trainable=False, name='count')
+
+    def call(self, inputs):
+        if self.counts:
+            self.count.assign_add(1.0)
+        if keras.ops.sum(inputs) > 0.0:
+            return inputs / 2.0
+        return inputs
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+class HalvedInFunction(Halved):
+    call = tf.function(Halved.call)
+
+
+class HalvedAndCounted(HalvedInFunction):
+    counts = True
+
+
+def test_a_branch_on_a_tensor_needs_a_function_as_in_keras(assert_close):
+    x = np.concatenate([np.ones([2, 4]), -np.ones([2, 4])]).astype('float32')
+    with pytest.raises(TypeError, match=r'Halved.call[\s\S]*decorate this function with @tf.function'):
+        lingpipe.GPipeLayer.from_keras(keras.Sequential([keras.Input([4]), Halved()]))
+    pipe = lingpipe.GPipeLayer(layers=[HalvedInFunction()], num_partitions=1, num_micro_batches=2)
+    assert_close(pipe(x), x * [[.5], [.5], [1], [1]])
+    with pytest.raises(ValueError, match="assigns '.*count' inside a .* or leave the function undecorated"):
+        lingpipe.GPipeLayer(layers=[HalvedAndCounted()], num_partitions=1, num_micro_batches=2)(x, training=True)
+
+
+def test_an_error_of_a_layer_is_raised_unchanged():
+    class Wrong(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs if inputs.shape[0] is None else inputs + len(3)
+
+    inputs = keras.Input([4])
+    with pytest.raises(TypeError, match="object of type 'int' has no len"):
+        lingpipe.GPipeLayer.from_keras(keras.Model(inputs, Wrong()(inputs)))

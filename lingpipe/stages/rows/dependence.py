@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.stages import control_flow, graph_pieces
+from lingpipe.stages import graph_pieces
 from lingpipe.stages.rows import arithmetic, movement
 from lingpipe.stages.rows.forms import CONSTANT, MEAN, MIXED, NUM_ROWS, ROWS, TOTAL, Dependence, Form, Node, of_numbers
 
@@ -102,7 +102,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
 
 def _trace(function: Callable, arguments: Any, place: int) -> Any:
     specs = tf.nest.map_structure(lambda value: value.specs[place], arguments)
-    return control_flow.until_traced(tf.function(function, autograph=False).get_concrete_function, *specs).graph
+    return tf.function(function, autograph=False).get_concrete_function(*specs).graph
 
 
 def _spec_of(tensor: tf.Tensor) -> Any:
