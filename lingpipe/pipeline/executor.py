@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
-from lingpipe.stages import boundary, micro_batches, outside_state, stage_layers, stage_program
+from lingpipe.stages import boundary, micro_batches, stage_layers, stage_program
 from lingpipe.stages.stage import Stage
 from lingpipe.stages.stage_program import ActionResult
 
@@ -99,7 +99,7 @@ class Execution:
         self.programs = self._wiring.programs
         self.state = step_state.StepState(stages, self.programs, values)
         self.needed = self._needed_gradients()
-        self._previous = self._checks()
+        self._previous: dict[str, list[tf.Operation]] = {}  # of each device
         self._outputs = {(_PIPELINE_INPUT, m): each for m, each in enumerate(inputs)}
         self._in_flight: dict[tuple[int, int], stage_program.InFlight] = {}  # of (stage, micro-batch)
         self._metrics: list[dict] = []
@@ -129,13 +129,6 @@ class Execution:
                 if needed:
                     program.select(needed, stage.selection)
         return found
-
-    def _checks(self) -> dict[str, list[tf.Operation]]:
-        """Return, for each device, the operations that its first action waits for."""
-        if not any(program.outside_state for program in self.programs):
-            return {}
-        check = outside_state.no_empty_micro_batch(self.share.row_counts)
-        return {stage.device: check for stage in self.stages}
 
     def refuse_unproven_losses(self) -> None:
         """Raise ValueError if a layer adds a loss that does not follow from its values for micro-batches."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, micro_batches, outside_state, stage_program, stage_scope
+from lingpipe.stages import boundary, micro_batches, stage_program, stage_scope
 from lingpipe.stages.rows import forms
 from lingpipe.stages.stage import Stage
 
@@ -63,7 +63,6 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
-    outside_state.refuse_shared([program.graph for program in wiring.programs], stages[0].num_replicas)
     if is_whole_batch:
         wiring.are_sums = [[False] * len(program.trace.added_losses) for program in wiring.programs]
     else:

@@ -122,20 +122,19 @@ class StepState:
             paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights
                      if id(variable) in changing]
             raise ValueError(
-                f'Layers change {sorted(set(paths))[:3] or "variables of TensorFlow"} from micro-batch to micro-batch, '
-                f'which is not the order of the forward actions of schedule={schedule.name!r}. If several partitions '
-                "have them, cut the model so that one has them (partition_by=[...]); or set schedule='gpipe' and "
+                f'Layers change {sorted(set(paths))[:3]} from micro-batch to micro-batch, which is not the order of '
+                f'the forward actions of schedule={schedule.name!r}. If several partitions have them, '
+                "cut the model so that one has them (partition_by=[...]); or set schedule='gpipe' and "
                 'num_virtual_stages=1.') from error
 
     def _changing(self) -> dict[int, list[int]]:
-        """Return a dictionary from the id of an assigned variable, or of outside state, to the stages that use it."""
+        """Return a dictionary from the id of an assigned variable to the stages that use it."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
                 users[id(variable)].add(index)
         assigned = {id(variable) for program in self._programs for variable in program.trace.assigned}
-        outside = {id(program): [index] for index, program in enumerate(self._programs) if program.outside_state}
-        return {key: sorted(users[key]) for key in assigned} | outside
+        return {key: sorted(users[key]) for key in assigned}
 
     def _with_assigned(self, variables: stage_layers.Variables,
                        values: stage_layers.Variables) -> stage_layers.Variables:

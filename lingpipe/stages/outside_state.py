@@ -1,7 +1,6 @@
-"""State that layers change but Keras does not know: variables of TensorFlow, tables and queues."""
+"""State that Keras does not know: layers may read variables and tables of TensorFlow, but not change them."""
 
-import collections
-from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,13 +13,18 @@ _DRAWS = ('RngReadAndSkip', 'RngSkip')  # any order of random numbers is as good
 _READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records for calls, branches and loops
 
 
-def changed(graph: tf.Graph) -> set:
-    """Return the references of those resources among a graph's captured tensors that its operations change."""
-    captured = {inner.ref() for _, inner in graph.captures if inner.dtype == tf.resource}
-    return {ref for operation in graph.get_operations() for ref in _written(graph, operation) if ref in captured}
+def refuse_changes(graph: tf.Graph, stage: int) -> None:
+    """Raise ValueError if a stage's layers change such state: replicas and recomputation would change it more often."""
+    captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
+    changed = [captured[ref] for operation in graph.get_operations() for ref in _written(graph, operation)
+               if ref in captured]
+    if changed:
+        raise ValueError(
+            f'A layer of partition {stage} changes {_name(graph, changed[0])}, a variable or table of TensorFlow. Make '
+            'it by add_weight, which is exact over micro-batches, or leave it out.')
 
 
-def _written(graph: tf.Graph, operation: tf.Operation) -> set:
+def _written(graph: tf.Graph, operation: tf.Operation) -> set[Any]:
     if operation.type in (*_READS, *_DRAWS):
         return set()
     refs = {position: tensor.ref() for position, tensor in enumerate(operation.inputs) if tensor.dtype == tf.resource}
@@ -31,34 +35,6 @@ def _written(graph: tf.Graph, operation: tf.Operation) -> set:
     variables = {inner.ref() for outer, inner in graph.captures if id(outer) in handles}
     read = operation.get_attr(_READ_ONLY)
     return {ref for position, ref in refs.items() if position not in read} & variables
-
-
-def refuse_shared(graphs: Sequence[tf.Graph], num_replicas: int) -> None:
-    """Raise ValueError if several stages or replicas use state that they change: their order would be undefined."""
-    users = collections.defaultdict(set)
-    for stage, graph in enumerate(graphs):
-        for outer, _ in graph.captures:
-            users[id(outer)].add(stage)
-    for stage, graph in enumerate(graphs):
-        refs = changed(graph)
-        for outer, inner in graph.captures:
-            others = sorted(users[id(outer)] - {stage})
-            if inner.ref() in refs and (others or num_replicas > 1):
-                where = f'partition {others[0]} uses it too' if others else f'num_replicas={num_replicas} share it'
-                raise ValueError(
-                    f'A layer of partition {stage} changes {_name(graph, outer)}, a variable or table of TensorFlow, '
-                    f'and {where}: its value would depend on who is first. Make it by add_weight, or give one '
-                    'partition all layers that use it (partition_by=[...]), in one replica.')
-
-
-def no_empty_micro_batch(rows: Sequence) -> list[tf.Operation]:
-    """Return the check, if needed, that no micro-batch is empty: the row that it computes on would change the state."""
-    if all(isinstance(count, int) for count in rows):
-        return []
-    told = ('The batch has fewer rows than num_micro_batches times num_replicas, and a layer changes a variable or '
-            'table of TensorFlow, which it must not do for an empty micro-batch. Make the batch larger '
-            '(drop_remainder), or make the state by add_weight.')
-    return [tf.debugging.assert_positive(tf.stack(rows), told)]
 
 
 def refuse_uncompilable(graph: tf.Graph, device: str) -> None:

@@ -84,11 +84,6 @@ class Stage:
         return any(program.trace.results.added for program in self._programs.values())
 
     @property
-    def changes_outside_state(self) -> bool:
-        """Whether a layer changed a variable or table of TensorFlow in any trace so far."""
-        return any(program.outside_state for program in self._programs.values())
-
-    @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
         """List of the batch norms that were called more than once, or with a mask, in any trace so far."""
         traces = [program.trace for program in self._programs.values()]
@@ -160,6 +155,7 @@ class Stage:
                     program = stage_program.StageProgram(*arguments)
             except tf.errors.OperatorNotAllowedInGraphError:  # what only AutoGraph takes
                 raise unreachable from None
+        outside_state.refuse_changes(program.graph, self.index)
         if self.jit_compile:
             outside_state.refuse_uncompilable(program.graph, self.device)
         if program.hidden_variables:

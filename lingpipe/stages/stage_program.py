@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import boundary, graph_pieces, losses, outside_state, stage_layers, stage_trace
+from lingpipe.stages import boundary, graph_pieces, losses, stage_layers, stage_trace
 from lingpipe.stages.rows import dependence
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
@@ -172,11 +172,6 @@ class StageProgram:
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
         self._found: dict[tuple, Any] = {}
         self._selected: dict[NeededGradients, list[tf.Tensor]] = {}
-
-    @functools.cached_property
-    def outside_state(self) -> set:
-        """References of the resources that layers change and that are not Keras variables."""
-        return outside_state.changed(self.graph)
 
     @property
     def hidden_variables(self) -> list[keras.Variable]:
@@ -427,10 +422,7 @@ class StageProgram:
         """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
         operations = self._backward_ancestors(needed) - self._backward_operations
         return [tensor for operation in self.graph.get_operations() if operation in operations
-                for tensor in operation.outputs if operation.op_def.is_stateful and not self._is_constant(operation)]
-
-    def _is_constant(self, operation: tf.Operation) -> bool:
-        return operation.type == 'ReadVariableOp' and operation.inputs[0].ref() not in self.outside_state
+                for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
 
     def _read_by(self, operations: set[tf.Operation]) -> list[tf.Tensor]:
         ordered = [operation for operation in self.graph.get_operations() if operation in operations]

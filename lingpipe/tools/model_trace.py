@@ -72,9 +72,6 @@ class _Step:
             self._function.get_concrete_function(x, self._targets)
         except compiled_loss.NotAdditive as error:
             raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error
-        if any(stage.changes_outside_state for stage in self._pipe.stages):
-            raise ValueError('A layer changes a variable or table of TensorFlow, which the measured steps would change '
-                             'too. Make the variable by add_weight, or trace the model without this layer.')
 
     def run(self):
         """Return the `StepTimes` of one step."""

@@ -7,7 +7,7 @@ from tests.fuzz.kinds import is_exact, is_vector, kind
 def state(d, x):
     """Layers that assign in their call."""
     name, traits = d.choose([('Counter', ['counts']), ('IntegerCounter', ['counts']), ('RunningScale', ['ordered']),
-                             *[('VariableScale', ['ordered'])] * 4, ('InferenceNorm', ['batch_norm'])])
+                             ('InferenceNorm', ['batch_norm'])])
     d.add_layer(f'{name}(name={{name!r}})', x, d.values[x]._replace(is_masked=False), user_layers=[name], traits=traits)
 
 

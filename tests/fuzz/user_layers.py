@@ -43,21 +43,6 @@ class RunningScale(layers.Layer):
         return inputs / (0.5 + self.scale)
 
 
-class VariableScale(layers.Layer):
-    """Divides by a moving average that it keeps in a variable of TensorFlow's, and updates it first."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.scale = tf.Variable(1.0, trainable=False)
-
-    def call(self, inputs):
-        self.scale.assign(0.5 * self.scale + 0.5 * tf.cast(tf.reduce_mean(tf.square(inputs)), 'float32'))
-        return inputs / tf.cast(0.5 + self.scale.read_value(), inputs.dtype)
-
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor(inputs.shape, inputs.dtype)
-
-
 class InferenceNorm(layers.Layer):
     """A batch norm that is always in inference mode, beside one that is never called."""
 
