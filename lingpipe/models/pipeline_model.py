@@ -1,6 +1,7 @@
 """A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
 
 import functools
+import gc
 import types
 import warnings
 from collections.abc import Callable
@@ -24,6 +25,8 @@ _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_me
 _PROPERTIES = 'losses', 'trainable_weights', 'trainable_variables', '__call__', '_compute_loss'
 # Methods that tasks of KerasHub override, and that `HubPipelineModel` replaces.
 _PREPROCESSING = ('fit', 'evaluate', 'predict', 'train_on_batch', 'test_on_batch', 'predict_on_batch', '__call__')
+
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 @keras.saving.register_keras_serializable(package='lingpipe')
@@ -407,8 +410,14 @@ def _preprocesses(source):
 
 
 def _run_plain(function: Callable, *arguments: Any) -> Any:
-    with device_kinds.without_graph_optimizer():
-        return function(*arguments)
+    first, *others = gc.get_threshold()
+    # The first call traces: of its millions of objects most stay, and looking for garbage takes a tenth of its time.
+    gc.set_threshold(first and max(first, _OBJECTS_BETWEEN_COLLECTIONS), *others)
+    try:
+        with device_kinds.without_graph_optimizer():
+            return function(*arguments)
+    finally:
+        gc.set_threshold(first, *others)
 
 
 def _traced(function):

@@ -34,13 +34,6 @@ class AsynchronousProgram(server_program.ServerProgram):
     the first batch of this run.
     """
 
-    def run(self, iterator: Any, num_steps: int) -> Any:
-        rows = []
-        while len(rows) < num_steps and not (rows and self.stopping.numpy()):
-            self._hand_out(iterator)
-            rows.append(self._next_row())
-        return self._result_with_staleness(rows)
-
     def state_restored(self) -> None:
         super().state_restored()
         self._done = int(self.global_step)
@@ -52,24 +45,19 @@ class AsynchronousProgram(server_program.ServerProgram):
         self.global_step.assign(self._done)  # a call that was repeated has counted twice
         super().before_save()
 
-    def _hand_out(self, iterator):
-        """Start calls, but not more than there are steps left, so that no step is wasted."""
+    def _run_step(self, iterator):
+        """Start calls, but not more than there are steps left, so that no step is wasted; wait for one of them."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call((iterator,) if self._is_read_by_workers else tuple(
                 tf.nest.flatten(self.batch_waits.next_batch(iterator))))
+        return self._next_row()
 
     def _next_row(self):
         """Return the next answer, and count its step."""
         row = self._next_answer()
         self._done += 1
         return row
-
-    def _result_with_staleness(self, rows):
-        result = self._result(rows)
-        staleness = result.metrics['staleness']
-        result.metrics['staleness_max'] = tf.fill(tf.shape(staleness), tf.reduce_max(staleness))
-        return result
 
     def open_input(self, data: Any, step: int) -> Any:
         """Open the input; if workers read, each of the W workers takes every W-th batch, of the params' batch size."""

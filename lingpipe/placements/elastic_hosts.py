@@ -98,7 +98,7 @@ class Roster:
         is_patience = self.num_devices is not None and len(silent) < self._all.num_workers
         limit = (f' for {self._patience:g} s (--replace_after_seconds)' if is_patience else
                  f', for {answers.SECONDS_TO_WAIT} s at most')
-        _say(f'No answer from {self._all.in_words(silent)}: waiting{limit}.')
+        print(f'No answer from {self._all.in_words(silent)}: waiting{limit}.', flush=True)
 
     def _tell_change(self, silent):
         lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
@@ -106,14 +106,15 @@ class Roster:
         remaining = ', '.join(name for name in self._all.tasks('worker') if name not in silent)
         if lost:
             verb = 'has' if len(lost) == 1 else 'have'
-            _say(f'{self._all.in_words(sorted(lost))} {verb} not answered for {self._patience:g} s '
-                 f'(--replace_after_seconds): training continues over {remaining}. A worker that answers again takes '
-                 'part from the next checkpoint on.')
+            print(f'{self._all.in_words(sorted(lost))} {verb} not answered for {self._patience:g} s '
+                  f'(--replace_after_seconds): training continues over {remaining}. A worker that answers again takes '
+                  'part from the next checkpoint on.', flush=True)
         if absent and not self._has_gathered:
-            _say(f'No answer from {self._all.in_words(sorted(absent))}, left out before: training is over '
-                 f'{remaining}.')
+            print(f'No answer from {self._all.in_words(sorted(absent))}, left out before: training is over '
+                  f'{remaining}.', flush=True)
         if returned:
-            _say(f'{self._all.in_words(sorted(returned))} answers again: training continues over {remaining}.')
+            print(f'{self._all.in_words(sorted(returned))} answers again: training continues over {remaining}.',
+                  flush=True)
 
     def _watch_those_left_out(self):
         self._is_back = threading.Event()
@@ -129,10 +130,6 @@ class Roster:
             if is_back is not self._is_back:
                 return  # the list has changed, and has a thread of its own
         is_back.set()
-
-
-def _say(sentence):
-    print(sentence, flush=True)
 
 
 class ElasticHosts:
@@ -200,7 +197,7 @@ class ElasticHosts:
         except tf.errors.OpError as error:
             if not self._can_continue(error):
                 raise
-            _say(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).')
+            print(f'{errors.machine(error)} was lost in the middle of a step ({errors.cause(error)}).', flush=True)
             return None
 
     def _waiting_for_files(self):

@@ -77,7 +77,8 @@ class Workers(collectives.Group, placement.Placement):
         with tf.device(device):
             for places in _packs(flat):
                 pack = [flat[place] for place in places]
-                for place, total in zip(places, _unpacked(self._sum_vector(device, _packed(pack)), pack)):
+                vector = self._sum_vector(device, tf.concat([tf.reshape(tensor, [-1]) for tensor in pack], 0))
+                for place, total in zip(places, _unpacked(vector, pack)):
                     sums[place] = total
         return tf.nest.pack_sequence_as(tensors, sums)
 
@@ -173,13 +174,8 @@ def _packs(tensors):
     return packs
 
 
-def _packed(tensors):
-    flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
-    return tf.concat(flat, 0) if len(flat) > 1 else flat[0]
-
-
 def _unpacked(vector, like):
-    parts = tf.split(vector, [math.prod(tensor.shape) for tensor in like]) if len(like) > 1 else [vector]
+    parts = tf.split(vector, [math.prod(tensor.shape) for tensor in like])
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, like)]
 
 

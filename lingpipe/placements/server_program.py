@@ -92,6 +92,16 @@ class ServerProgram(train_program.TrainProgram):
         for each in self._cut:
             each.to_chief()
 
+    def run(self, iterator: Any, num_steps: int) -> Any:
+        rows = []
+        while len(rows) < num_steps and not (rows and self.stopping.numpy()):
+            rows.append(self._run_step(iterator))
+        return self._result(rows)
+
+    def _run_step(self, iterator):
+        """Run a step on the workers; return what `_row` returned there or here."""
+        raise NotImplementedError
+
     def _parts_of(self, variable):
         """Return the variables on the servers for a trainable variable: itself, or its rows."""
         cut = self._cut_of.get(id(variable))

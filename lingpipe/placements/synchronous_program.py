@@ -84,12 +84,6 @@ class SynchronousProgram(server_program.ServerProgram):
         self._squares = device_functions.DeviceFunctions(device_functions.half_squares)
         self._apply_function = tf.function(self._apply_shares, autograph=False)
 
-    def run(self, iterator: Any, num_steps: int) -> Any:
-        rows = []
-        while len(rows) < num_steps and not (rows and self.stopping.numpy()):
-            rows.append(self._step_of_all(iterator))
-        return self._result(rows)
-
     def iterate(self, batches: Any) -> Any:
         if not self._is_read_by_workers:
             return super().iterate(batches)
@@ -108,7 +102,7 @@ class SynchronousProgram(server_program.ServerProgram):
             rows = slice(share * self._rows_of_share, (share + 1) * self._rows_of_share)
             self._calls.call((tf.constant(share), *[tensor[rows] for tensor in tensors]))
 
-    def _step_of_all(self, iterator):
+    def _run_step(self, iterator):
         count = self._servers.num_workers
         self._hand_out_shares(iterator)
         shares = sorted((self._next_answer() for _ in range(count)), key=lambda row: row[0])

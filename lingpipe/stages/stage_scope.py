@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -184,7 +185,8 @@ class StageScope(keras.StatelessScope):
     def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
                 variance: tf.Tensor) -> None:
         self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
-        mean, variance = (tf.reshape(value, norm.moving_mean.shape) for value in (mean, variance))  # [] for one, masked
+        if mean.shape != norm.moving_mean.shape:  # [] for one channel with a mask
+            mean, variance = (tf.reshape(value, norm.moving_mean.shape) for value in (mean, variance))
         self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm), mask is not None))
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
@@ -209,6 +211,8 @@ def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)
-    sizes = tf.shape(inputs, tf.int64)
-    count = tf.reduce_prod(tf.gather(sizes, norm._reduction_axes))
-    return tf.fill([inputs.shape[norm.axis]], tf.cast(count, 'float32'))
+    sizes, channels = [inputs.shape[axis] for axis in norm._reduction_axes], inputs.shape[norm.axis]
+    if None not in sizes:
+        return tf.constant(math.prod(sizes), tf.float32, [channels])
+    count = tf.reduce_prod(tf.gather(tf.shape(inputs, tf.int64), norm._reduction_axes))
+    return tf.fill([channels], tf.cast(count, 'float32'))

@@ -148,19 +148,19 @@ class _Rows:
         known = inputs.values and inputs.values[0].shape.rank and inputs.values[0].shape[0]
         self._is_empty = None if known else tf.equal(count, 0)
 
-    def unless_empty(self, value: Any, otherwise: Any) -> Any:
+    def unless_empty(self, value: Any, otherwise: Any = 0) -> Any:
         """Return `value`, or `otherwise` if no row counts."""
-        return value if self._is_empty is None else tf.where(self._is_empty, otherwise, value)
+        return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def counted(self, sums: Any) -> Any:
         """Return a nest of sums over the rows, 0 if no row counts."""
-        return tf.nest.map_structure(lambda value: self.unless_empty(value, tf.zeros([], value.dtype)), sums)
+        return tf.nest.map_structure(self.unless_empty, sums)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
         """Return the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
         if is_dense:
-            return self.unless_empty(tf.convert_to_tensor(gradient), tf.zeros([], gradient.dtype))
-        return micro_batches.Rows(self.unless_empty(gradient.values, tf.zeros([], gradient.dtype)), gradient.indices)
+            return self.unless_empty(tf.convert_to_tensor(gradient))
+        return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
         """Return the sum and the weight of losses that layers added, whose mean is weighted by rows."""

@@ -1,4 +1,4 @@
-"""Waits for inputs and their batches: those of steps are counted and timed, and all are limited."""
+"""Waits for inputs and batches: steps count and time theirs, and a watching thread limits all of them."""
 
 import contextlib
 import time

@@ -13,6 +13,7 @@ from lingpipe.cluster import waits
 from lingpipe.input import image_input
 from lingpipe.models import image_classifier
 from lingpipe.training import (
+    batch_waits,
     checkpointing,
     experiment,
     interruption,
@@ -179,7 +180,7 @@ def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
 
 
 def test_an_input_that_hangs_while_it_is_built_is_named(tiny, stall, monkeypatch):
-    monkeypatch.setattr(waits, '_LONGEST_IDLE_SECONDS', .5)
+    monkeypatch.setattr(batch_waits, '_LONGEST_IDLE_SECONDS', .5)
     stall.expected = "Waited 0.5 s for ImageInput(name='"
     make = image_input.ImageInput.__init__
     monkeypatch.setattr(image_input.ImageInput, '__init__', lambda *args: stall.block() or make(*args))
