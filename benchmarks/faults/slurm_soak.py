@@ -156,7 +156,7 @@ def _reference(slurm, folder, step):
     command = ['lingpipe', 'train', '--model=tiny_digits', f'--logdir={folder}/reference',
                f'--model_params_override={_STEPS}{step}']
     if _SCRIPT.value == 'multi_worker':
-        command = ['lingpipe.cluster.local_cluster', '--workers=2', '--', *command, '--cluster=multi_worker']
+        command = ['lingpipe', 'local_cluster', '--workers=2', '--', *command, '--cluster=multi_worker']
     command = [sys.executable, '-m', *command]
     subprocess.run(command, env=slurm.environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder / f'reference/train/ckpt-{step}'
