@@ -94,7 +94,11 @@ class Wait:
             waited = self.seconds_so_far()
             limit = self._limit()
             if min(waited, time.monotonic() - done_at) >= limit:
-                return (self._on_timeout or end_process)(self._last_sentence(limit))
+                (self._on_timeout or end_process)(self._last_sentence(limit))
+                if self._on_timeout is None:
+                    return
+                self._since = None  # what was waited for has come meanwhile: the next wait begins
+                continue
             if waited >= next_warning and self._since is not None:
                 logging.warning('%s', self._warning(waited))
                 next_warning = 2 * waited

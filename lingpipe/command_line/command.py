@@ -209,11 +209,12 @@ def _checked_main(arguments):
         _leave_tpu_to_server()
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),
                               shows_warnings=FLAGS.cluster == 'none' or logging.level_info())
+    from lingpipe import patches
     from lingpipe.training import errors
     try:
         doctor.refuse_keras_settings()
         params, datasets = _experiment()
-        sys.exit(_run(params, datasets))
+        sys.exit(patches.call_with_room_for_frames(lambda: _run(params, datasets)))
     except app.UsageError:
         raise
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lingpipe import patches
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
@@ -412,12 +413,15 @@ def _preprocesses(source):
 def _run_plain(function: Callable, *arguments: Any) -> Any:
     first, *others = gc.get_threshold()
     # The first call traces: of its millions of objects most stay, and looking for garbage takes a tenth of its time.
-    gc.set_threshold(first and max(first, _OBJECTS_BETWEEN_COLLECTIONS), *others)
+    rises = 0 < first < _OBJECTS_BETWEEN_COLLECTIONS  # not if another thread is in here
+    if rises:
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *others)
     try:
         with device_kinds.without_graph_optimizer():
-            return function(*arguments)
+            return patches.call_with_room_for_frames(lambda: function(*arguments))
     finally:
-        gc.set_threshold(first, *others)
+        if rises:
+            gc.set_threshold(first, *others)
 
 
 def _traced(function):

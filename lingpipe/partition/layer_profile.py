@@ -206,7 +206,7 @@ def _profile(job, device):
         traces = [_traced(function, arguments) for function in (forward, both, backward_from_inputs)]
         state = [(variable, variable.read_value()) for traced in traces for variable in traced.graph.variables]
         seconds = _median_seconds([_as_call(traced, arguments) for traced in traces])
-        for variable, value in state:  # variables of TensorFlow, which a layer may change
+        for variable, value in state:  # random generators, from which a layer may draw
             variable.assign(value)
     return _layer_time(*seconds)
 

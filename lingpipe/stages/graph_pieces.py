@@ -36,7 +36,7 @@ def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs: list) -> tf.Operation:
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
-    for name in _functions_of(attributes.values()):
+    for name in functions_of(attributes.values()):
         if not target._is_function(name):
             target._add_function_recursive(graph._get_function(name))
     with tf.control_dependencies(control_inputs):
@@ -51,7 +51,7 @@ def _attributes_of(operation: tf.Operation) -> dict:
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
-def _functions_of(attributes: Iterable) -> set[str]:
+def functions_of(attributes: Iterable) -> set[str]:
     """Return the names of the functions that are attributes of an operation."""
     names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
     return names | {function.name for attribute in attributes for function in attribute.list.func}
@@ -257,7 +257,7 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
     for operation in operations:
         if operation.type == kind:
             return True
-        for name in _functions_of(operation.node_def.attr.values()):
+        for name in functions_of(operation.node_def.attr.values()):
             body = graph._get_function(name).graph
             if runs(body, body.get_operations(), kind):
                 return True

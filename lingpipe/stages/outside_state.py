@@ -5,36 +5,45 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
+from lingpipe.stages import graph_pieces
 
-_READS = ('ReadVariableOp', 'VariableShape', 'ResourceGather', 'ResourceGatherNd', 'LookupTableFindV2',
-          'LookupTableSizeV2', 'LookupTableExportV2')
+# Beginnings of the types of operations that change nothing, or, as curves and random numbers, in any order.
+_HARMLESS = ('ReadVariableOp', 'VariableShape', 'VarIsInitialized', 'ResourceGather', 'LookupTableFind',
+             'LookupTableSize', 'LookupTableExport', 'QueueSize', 'Write', 'FlushSummary', 'Rng', 'StatefulRandom',
+             'StatefulUniform', 'StatefulStandardNormal', 'StatefulTruncatedNormal')
 _NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of operation types
-_DRAWS = ('RngReadAndSkip', 'RngSkip')  # any order of random numbers is as good
-_READ_ONLY = '_read_only_resource_inputs'  # positions that TensorFlow records for calls, branches and loops
 
 
 def refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if a stage's layers change such state: replicas and recomputation would change it more often."""
+    """Raise ValueError if a stage's layers or loss change such state: recomputation would change it more often.
+
+    Operations are followed into the functions, branches and loops that they call.
+    """
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
-    changed = [captured[ref] for operation in graph.get_operations() for ref in _written(graph, operation)
-               if ref in captured]
-    if changed:
-        raise ValueError(
-            f'A layer of partition {stage} changes {_name(graph, changed[0])}, a variable or table of TensorFlow. Make '
-            'it by add_weight, which is exact over micro-batches, or leave it out.')
+    for operation in graph.get_operations() if captured else ():
+        for place, tensor in enumerate(operation.inputs):
+            if tensor.ref() in captured and _changes(graph, operation.node_def, place, len(operation.inputs)):
+                raise ValueError(
+                    f'A layer or loss of partition {stage} changes {_name(graph, captured[tensor.ref()])} by '
+                    f'{operation.type}. Make it by add_weight, which is exact over micro-batches, or leave it out.')
 
 
-def _written(graph: tf.Graph, operation: tf.Operation) -> set[Any]:
-    if operation.type in (*_READS, *_DRAWS):
-        return set()
-    refs = {position: tensor.ref() for position, tensor in enumerate(operation.inputs) if tensor.dtype == tf.resource}
-    if _READ_ONLY not in operation.node_def.attr:
-        return set(refs.values())
-    # TensorFlow records reads of variables only; tables that a function reads count as not changed.
-    handles = {id(variable.handle) for variable in graph.variables}
-    variables = {inner.ref() for outer, inner in graph.captures if id(outer) in handles}
-    read = operation.get_attr(_READ_ONLY)
-    return {ref for position, ref in refs.items() if position not in read} & variables
+def _changes(graph: tf.Graph, node: Any, place: int, num_inputs: int) -> bool:
+    """Return whether an operation changes the resource that is its input at a place."""
+    if node.op.startswith(_HARMLESS):
+        return False
+    bodies = [graph._get_function(name).cached_definition for name in graph_pieces.functions_of(node.attr.values())]
+    return not bodies or any(_body_changes(graph, body, place, num_inputs) for body in bodies)
+
+
+def _body_changes(graph: tf.Graph, body: Any, place: int, num_inputs: int) -> bool:
+    arguments = body.signature.input_arg
+    argument = arguments[place - num_inputs].name  # a branch lacks the first input, which chooses it
+    for node in body.node_def:
+        data = [name for name in node.input if not name.startswith('^')]
+        if any(_changes(graph, node, place, len(data)) for place, name in enumerate(data) if name == argument):
+            return True
+    return False
 
 
 def refuse_uncompilable(graph: tf.Graph, device: str) -> None:
@@ -53,4 +62,4 @@ def refuse_uncompilable(graph: tf.Graph, device: str) -> None:
 
 def _name(graph: tf.Graph, outer: tf.Tensor) -> str:
     names = [variable.name for variable in graph.variables if variable.handle is outer]
-    return repr(names[0] if names else outer.name if not hasattr(outer, 'numpy') else 'a resource')
+    return f'the tf.Variable {names[0]!r}' if names else 'a table, an iterator or other state of TensorFlow'

@@ -153,8 +153,10 @@ class Stage:
             try:
                 with stage_scope.functions_laid_out():
                     program = stage_program.StageProgram(*arguments)
-            except tf.errors.OperatorNotAllowedInGraphError:  # what only AutoGraph takes
-                raise unreachable from None
+            except TypeError as error:  # of a branch or loop on a tensor, which only AutoGraph takes
+                raise stage_scope.UnreachableError(
+                    f'{unreachable} If its own branches or loops on tensors need the function, write them by '
+                    'keras.ops.cond, where or while_loop.') from error
         outside_state.refuse_changes(program.graph, self.index)
         if self.jit_compile:
             outside_state.refuse_uncompilable(program.graph, self.device)
