@@ -70,8 +70,8 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
     """Return `function()`, whose calls find room for their frames in the memory that the frame of this call takes.
 
-    CPython has frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece, 80,000
-    times while an AmoebaNet is traced. Unnecessary once CPython keeps a piece that has become free; 3.11 does not.
+    CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
+    80,000 times while an AmoebaNet is traced. Unnecessary once it keeps a piece that has become free; 3.11 does not.
     """
     return function()
 

@@ -41,7 +41,7 @@ flags.DEFINE_string('accelerator', None, "With --mode=plan: accelerator to plan 
 flags.DEFINE_string(
     'device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
 flags.DEFINE_integer(
-    'num_devices', None, "With --mode=plan: how many devices num_partitions='auto' may use; by default as many as the "
+    'num_devices', None, "With --mode=plan: how many devices 'auto' may use; by default as many as the "
     'model needs.', lower_bound=1)
 flags.DEFINE_bool(
     'compile', False, 'With --mode=plan: also compile the programs of each device for a TPU; no TPU is needed.')
@@ -75,7 +75,7 @@ flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: random s
 flags.DEFINE_enum(
     'cluster', 'none', ['none', 'pipeline', 'multi_worker', 'parameter_server'],
     'Train on many machines, each of which runs this command. pipeline: stages on the workers. multi_worker: a '
-    'pipeline on each worker, gradients averaged. parameter_server: weights on servers, to which workers send '
+    'pipeline on each worker, gradients summed. parameter_server: weights on servers, to which workers send '
     'gradients.')
 flags.DEFINE_string(
     'cluster_spec', launchers.AUTO, 'With --cluster: file in the form of TF_CONFIG that lists all processes; auto: '
@@ -85,7 +85,7 @@ flags.DEFINE_integer(
     'parameter servers, where TF_CONFIG does not say it.', lower_bound=1)
 flags.DEFINE_bool(
     'trusted_network', False, 'With --cluster: only trusted machines reach this one. Its server listens on every '
-    'network, and whoever reaches it can run any code there, so without this flag it starts only where there is none.')
+    'network, and whoever reaches it can run any code there, so without this flag it starts only without a network.')
 flags.DEFINE_string(
     'task', None, "With --cluster: name of this process, such as 'worker:1'; by default that of the cluster spec. With "
     "--tpu=slice: 'worker:0' is only the server of host 0.")

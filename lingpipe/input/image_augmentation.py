@@ -32,7 +32,7 @@ class Cropping(NamedTuple):
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draw a box by a seed [2], as Inception does in training; `shape` is int32 [3]: height, width, channels."""
+        """Draw a box from a seed [2], as Inception does in training; `shape` is int32 [3]: height, width, channels."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),

@@ -151,7 +151,7 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Count, for each stage, the most micro-batches whose activations it keeps at once in a schedule.
+    """Return, for each stage, the most micro-batches whose activations it retains at once.
 
     If a backward pass is split, activations count until its weight-gradient action, which needs only a part of them.
     """
@@ -229,7 +229,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
-    """Return the `LayerMemory` of a built layer by itself, its `Passage`, and the specs of its outputs.
+    """Return the `LayerMemory` of a single built layer, its `Passage`, and its output specs.
 
     Without `has_backward` the layer has no trained weight, and its inputs depend on none.
     """

@@ -2,10 +2,10 @@
 
 The time of an operation is that of its arithmetic or of moving its data, whichever is longer (the roofline model,
 Williams et al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its
-ratio of arithmetic to bandwidth. For a decoder block::
+ratio of arithmetic to bandwidth. For a decoder block on CPUs::
 
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
-    again     kept     again      again       kept        kept     again  again     kept     again     kept
+    again     kept     again      again       again       again    kept   again     kept     again     again
 
 The scores of attention are a product, but a small one compared with the size of their mask and softmax. The choice is
 the solution of an integer program; `_OPTIONS` bound its error and time.

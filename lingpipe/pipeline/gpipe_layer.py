@@ -207,8 +207,8 @@ class GPipeLayer(model_conversion.ModelConversion):
         """Cut the stack and create every weight on its partition's device.
 
         Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of such. The dtype is that of a Keras model's own
-                inputs, otherwise Keras's default float type.
+            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtype is that of a Keras model's
+                own inputs, otherwise Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
             self.build_from_specs(self.source.specs_of_shapes(input_shape))
@@ -314,7 +314,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of the shapes of the outputs, from a shape `(batch, ...)` of the input, or a nest of such."""
+        """Return the nest of output shapes for an input shape `(batch, ...)`, or a nest of shapes."""
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 

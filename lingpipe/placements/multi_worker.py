@@ -127,7 +127,7 @@ class Workers(collectives.Group, placement.Placement):
                 'machines that are alike.')
 
     def wait_for_all(self) -> None:
-        """Return when all workers have called it."""
+        """Block until every worker calls this."""
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def end_all(self) -> None:

@@ -181,7 +181,7 @@ class StageProgram:
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ForwardResult:
-        """Build the forward action in the current graph; with `NOTHING_NEEDED` no backward action follows."""
+        """Build the forward action in the current graph; `NOTHING_NEEDED` says no backward action follows."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,

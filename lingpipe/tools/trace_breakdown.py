@@ -76,7 +76,7 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list) -> list[dict]:
-    """Return for each action of each replica the mean duration of its kind in its stage, over micro-batches and steps.
+    """Return each replica's mean duration of each action's kind and stage, over micro-batches and steps.
 
     A split B and a whole B are different kinds.
     """

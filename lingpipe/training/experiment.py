@@ -106,7 +106,7 @@ def _check_at_least(field: str, value: Any, smallest: int,
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
-    """Instantiate an input, with the seed of training if it has none."""
+    """Instantiate an input, with training's seed if it has none."""
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed

@@ -95,7 +95,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow; its environment variables (`MLFLOW_...`) name server and experiment."""
+    """A run of MLflow, whose `MLFLOW_...` environment variables name server and experiment."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._mlflow = _library('mlflow', 'mlflow')
