@@ -98,7 +98,7 @@ def test_a_smaller_batch_leaves_out_both_halves(num_rows):
     assert_trains_as_plain_layers(pipe, cross_entropy, *images_and_labels(num_rows), 3, num_steps=1)
 
 
-class CountsWithKeras(keras.layers.Layer):
+class Counts(keras.layers.Layer):
     def build(self, shape):
         self.count = self.add_weight(shape=(), trainable=False)
 
@@ -107,16 +107,10 @@ class CountsWithKeras(keras.layers.Layer):
         return x * self.count
 
 
-class CountsWithTensorFlow(CountsWithKeras):
-    def build(self, shape):
-        self.count = tf.Variable(0.0, trainable=False)
-
-
-@pytest.mark.parametrize('kind, name', [(CountsWithKeras, 'variable'), (CountsWithTensorFlow, 'variables of Tensor')])
-def test_state_that_changes_in_another_order_is_refused(kind, name):
+def test_state_that_changes_in_another_order_is_refused():
     x, y = vectors(num_rows=4, width=4, target_width=1)
-    model = keras.Sequential([keras.Input([4]), kind(), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input([4]), Counts(), keras.layers.Dense(1)])
     pipe = lingpipe.GPipeLayer.from_keras(
         model, schedule=[['F1', 'F0', 'B1', 'B0']] * 2, num_partitions=2, num_micro_batches=2)
-    with pytest.raises(ValueError, match=f"Layers change .*{name}.* not the order .*schedule='own'.*schedule='gpipe'"):
+    with pytest.raises(ValueError, match="Layers change .*variable.* not the order .*schedule='own'.*schedule='gpipe'"):
         pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
