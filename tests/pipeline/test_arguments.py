@@ -153,18 +153,11 @@ def test_batches_may_have_other_sizes_than_the_first():
         np.testing.assert_allclose(pipe(x), keras.Sequential(pipe.stack)(x), rtol=1e-5, atol=1e-6)
 
 
-def test_layers_become_a_plain_model():
-    pipe = lingpipe.GPipeLayer(layers=layers(), num_partitions=2)
-    expected = pipe(X, training=False)
-    np.testing.assert_allclose(pipe.to_keras()(X), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize('fields, error, message', [
     ({'params': lingpipe.GPipeLayer.Params().Set(name='pipe', layers=[keras_params.KerasParams(keras.layers.Flatten)]),
       'num_partitions': 2}, TypeError, r'num_partitions=2 was given beside Params.*params.Set\(num_partitions'),
     ({'params': keras.Sequential()}, TypeError, r'params=.* is not a Params object. A Keras model goes into .*from_keras'),
     ({'layers': None}, TypeError, 'layers=.* is not a list of Keras layers'),
-    ({'layers': keras.Sequential()}, TypeError, 'layers=.* is not a list of Keras layers'),
     ({'layers': [keras.layers.Dense(3), 'relu']}, TypeError, r"layers\[1\]='relu' is not a Keras layer"),
     ({'layers': [keras.layers.Softmax(0, name='rows')], 'num_micro_batches': 2}, ValueError, "'rows' mixes the examples"),
     ({'layers': layers(), 'dtype_policy': 'mixed_bfloat16'}, ValueError, "dtype_policy='mixed_bfloat16' was given with layers")])

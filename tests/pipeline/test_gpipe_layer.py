@@ -52,43 +52,11 @@ def test_evaluation_equals_the_plain_layers_and_changes_nothing(num_partitions, 
     assert_close([weight.numpy() for weight in pipe.weights], before, tolerance=0)
 
 
-class Twist(layers.Layer):
-    """Maps (a, b) to (dense(a), b): b is passed through untouched."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.dense = layers.Dense(units, activation='tanh')
-
-    def build(self, input_shape):
-        self.dense.build(input_shape[0])
-
-    def call(self, inputs):
-        return self.dense(inputs[0]), inputs[1]
-
-
 class Join(layers.Layer):
     """Concatenates a nest of tensors."""
 
     def call(self, inputs):
         return tf.concat(tf.nest.flatten(inputs), -1)
-
-
-@pytest.mark.parametrize('num_partitions', [1, 3])
-def test_nests_at_both_ends(num_partitions, assert_close, assert_gradients_close):
-    x, y = vectors()
-    inputs, targets = (x, 2 * x), {'one': y, 'two': y[:, :1]}
-
-    def loss(targets, outputs):
-        return squared_error(targets['one'], outputs[0]) + tf.reduce_sum(targets['two'] * outputs[1], -1)
-
-    stack = [KerasParams(Twist, units=4), KerasParams(Twist, units=4), KerasParams(Twist, units=3)]
-    pipe = make_pipe(stack, num_partitions=num_partitions, num_micro_batches=2)
-    plain = PlainStack(pipe, inputs)
-    expected = plain.value_and_grad(loss, inputs, targets, 2)
-    out = pipe.value_and_grad(loss, inputs, targets, return_outputs=True)
-    assert_close((out.loss, out.outputs), (expected[0], expected[2]))
-    assert_gradients_close(out.gradients, expected[1])
-    assert_close(pipe(inputs), plain(inputs))
 
 
 def test_a_layer_may_be_frozen_and_thawed_between_steps(assert_close, assert_gradients_close):
@@ -181,16 +149,14 @@ def test_selective_recomputation_reads_constants_that_tensorflow_captures(assert
 
 
 class Talkative(layers.Layer):
-    """Prints, and refuses large numbers."""
+    """Prints its name."""
 
-    def __init__(self, log, limit=1e9, **kwargs):
+    def __init__(self, log, **kwargs):
         super().__init__(**kwargs)
         self.log = log
-        self.limit = limit
 
     def call(self, inputs):
         tf.print(self.name, output_stream=f'file://{self.log}')
-        tf.debugging.assert_less(inputs, self.limit, message='too large')
         return inputs + 1.0
 
 

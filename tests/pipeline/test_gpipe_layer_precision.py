@@ -67,14 +67,6 @@ def test_a_layer_keeps_a_policy_of_its_own():
     assert pipe(images_and_labels()[0]).dtype == tf.float32
 
 
-def test_a_scaled_loss_leaves_the_gradients_as_they_are(assert_close, assert_gradients_close):
-    pipe, plain = trained(3, 'float32')
-    x, y = images_and_labels()
-    scaled = pipe.value_and_grad(cross_entropy, x, y, loss_scale=1024.0)
-    assert_close(scaled.loss, plain.loss)
-    assert_gradients_close(scaled.gradients, plain.gradients)
-
-
 def test_small_gradients_survive_float16_only_with_a_scaled_loss():
     pipe = make_pipe([KerasParams(layers.Dense, units=4), KerasParams(layers.Dense, units=1)], num_partitions=2,
                      dtype_policy='mixed_float16')

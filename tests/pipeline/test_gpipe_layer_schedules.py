@@ -15,18 +15,14 @@ def eight_layers():
 
 @pytest.mark.parametrize('schedule, recompute, fields', [
     ('1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 8}),
-    ('1f1b', 'none', {'num_partitions': 4, 'num_micro_batches': 1}),
     ('zb_h1', 'stage', {'num_partitions': 2, 'num_micro_batches': 4}),
     ('zb_h1', 'none', {'num_partitions': 4, 'num_micro_batches': 2}),
     ('interleaved_1f1b', 'layer', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
-    ('interleaved_1f1b', 'stage', {'num_partitions': 1, 'num_micro_batches': 3, 'num_virtual_stages': 3}),
     ('circular', 'stage', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
     ('zb_v', 'none', {'num_partitions': 2, 'num_micro_batches': 3, 'num_virtual_stages': 2}),
     ('v_half', 'stage', {'num_partitions': 4, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
-    ('gpipe', 'selective', {'num_partitions': 2, 'num_micro_batches': 4}),
     ('1f1b', 'selective', {'num_partitions': 4, 'num_micro_batches': 4}),
     ('zb_h1', 'selective', {'num_partitions': 3, 'num_micro_batches': 4}),
-    ('interleaved_1f1b', 'selective', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     ('zb_v', 'selective', {'num_partitions': 2, 'num_micro_batches': 4, 'num_virtual_stages': 2}),
     (OWN_ORDER, 'layer', {'num_partitions': 2, 'num_micro_batches': 2})])
 def test_training_equals_the_plain_layers(schedule, fields, recompute):

@@ -11,10 +11,6 @@ layers = keras.layers
 from_keras = gpipe_layer.GPipeLayer.from_keras
 
 
-def images(size=16, num_rows=4):
-    return np.random.default_rng(0).normal(size=(num_rows, size, size, 3)).astype('float32')
-
-
 def u_net():
     inputs = keras.Input([16, 16, 3])
     down = [layers.Conv2D(4, 3, padding='same', activation='gelu', name='first')(inputs)]
@@ -28,52 +24,10 @@ def u_net():
     return keras.Model(inputs, layers.Conv2D(2, 1, name='head')(hidden), name='u_net')
 
 
-def tied_embedding():
-    """Tokens in, tokens out: the first and the last layer share one table."""
-
-    class Table(layers.Layer):
-        def build(self, input_shape):
-            self.table = self.add_weight(shape=(11, 6), name='table')
-
-        def call(self, inputs):
-            if inputs.dtype.is_integer if hasattr(inputs.dtype, 'is_integer') else 'int' in str(inputs.dtype):
-                return keras.ops.take(self.table, inputs, axis=0)
-            return keras.ops.matmul(inputs, keras.ops.transpose(self.table))
-
-        def compute_output_spec(self, inputs):
-            if 'int' in str(inputs.dtype):
-                return keras.KerasTensor((*inputs.shape, 6), 'float32')
-            return keras.KerasTensor((*inputs.shape[:-1], 11), 'float32')
-
-    table, tokens = Table(name='table'), keras.Input([5], dtype='int32')
-    hidden = layers.Dense(6, activation='gelu', name='middle')(table(tokens))
-    return keras.Model(tokens, table(layers.Dense(6, name='late')(hidden)))
-
-
-def masked():
-    tokens = keras.Input([6], dtype='int32')
-    hidden = layers.Embedding(9, 5, mask_zero=True, name='embedding')(tokens)
-    hidden = layers.Dense(5, name='between')(hidden)
-    hidden = layers.LSTM(4, return_sequences=True, name='recurrent')(hidden)
-    return keras.Model(tokens, layers.Dense(3, name='head')(layers.GlobalAveragePooling1D(name='mean')(hidden)))
-
-
-CASES = {
-    'u_net': (u_net, images(), np.ones([4, 16, 16, 2], 'float32')),
-    'tied_embedding': (tied_embedding, np.arange(20).reshape(4, 5) % 11, np.ones([4, 5, 11], 'float32')),
-    'masked': (masked, np.array([[1, 2, 3, 0, 0, 0], [4, 0, 0, 0, 0, 0], [5, 6, 7, 8, 1, 2], [3, 3, 0, 0, 0, 0]]),
-               np.ones([4, 3], 'float32'))}
-
-
-@pytest.mark.parametrize('case, schedule, recompute', [
-    ('u_net', '1f1b', 'layer'),
-    ('tied_embedding', 'zb_h1', 'none'), ('masked', '1f1b', 'stage'),
-    ('u_net', 'gpipe', 'selective'), ('tied_embedding', '1f1b', 'selective'), ('masked', 'gpipe', 'selective')])
-def test_loss_gradients_and_outputs_are_those_of_the_model(
-        case, schedule, recompute, assert_close, assert_gradients_close):
+@pytest.mark.parametrize('schedule, recompute', [('1f1b', 'layer'), ('gpipe', 'selective')])
+def test_loss_gradients_and_outputs_are_those_of_the_model(schedule, recompute, assert_close, assert_gradients_close):
     keras.utils.set_random_seed(0)
-    make_model, x, y = CASES[case]
-    model = make_model()
+    model, x, y = u_net(), np.random.default_rng(0).normal(size=(4, 16, 16, 3)), np.ones([4, 16, 16, 2], 'float32')
     (loss, gradients), outputs = loss_and_gradients(model, mean_square, x, y), model(x)
     pipe = from_keras(model, num_partitions=3, num_micro_batches=2, schedule=schedule, recompute=recompute)
     out = pipe.value_and_grad(mean_square, x, y, return_outputs=True)
@@ -107,13 +61,6 @@ def test_a_memory_limit_counts_weights_and_what_enters():
     # inputs, weights.
     assert [part.memory for part in pipe.partitions] == [
         4 * (3 * 20 + 2 * 3 + 2 * 3 + 2 * 5 + 2 * 3 + 20), 4 * (3 * 30 + 2 * 5 + 2 * 5 + 2 * 5 + 2 * 5 + 30)]
-
-
-def test_a_stateful_layer_is_refused_by_name():
-    inputs = keras.Input([6, 3], batch_size=4)
-    model = keras.Model(inputs, layers.Dense(2)(layers.LSTM(4, stateful=True, name='memory')(inputs)))
-    with pytest.raises(ValueError, match="Layer 'memory' is stateful.*Set stateful=False, and make its state an input"):
-        from_keras(model, num_partitions=2)
 
 
 def test_a_layer_that_returns_none_in_training_only_is_refused():

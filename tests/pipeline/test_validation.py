@@ -13,7 +13,7 @@ def instantiate(**fields):
 
 @pytest.mark.parametrize('fields, message', [
     ({'layers': []}, r'layers=\[\] .* list of layer params'),
-    ({'layers': None}, 'layers=None is not a list'), ({'layers': [None]}, r'layers\[0\]=None is not the Params of'),
+    ({'layers': [None]}, r'layers\[0\]=None is not the Params of'),
     ({'num_partitions': 0}, 'num_partitions=0 .* integer of 1 or more'),
     ({'num_replicas': 'auto'}, "num_replicas='auto' .* number of 1 or more"),
     ({'partition_by': 'auto'}, r"partition_by='auto' is not resolved .* lingpipe.plan\("),
@@ -25,12 +25,10 @@ def instantiate(**fields):
     ({'partition_by': 'flop'}, r"partition_by='flop' .*\['flops', 'time', 'step_time', 'params'\] or a list of end indices.*mean "
                                r"'flops'"),
     ({'partition_by': [1, 2], 'num_partitions': 2}, r'partition_by=\[1, 2\] .*3 layers.*2 ascending end indices.*is 3'),
-    ({'memory_limit': 0}, 'memory_limit=0 .* number of bytes .* None for no limit'),
     ({'memory_limit': '16GB'}, "memory_limit='16GB' .* as 16e9"),
     ({'dtype_policy': 'bfloat'}, "dtype_policy='bfloat' is unknown; did you mean .*mixed_bfloat16"),
     ({'num_optimizer_slots': -1}, 'num_optimizer_slots=-1 .* 2 for Adam'),
     ({'memory_limit': float('inf')}, 'memory_limit=inf .* as 16e9'), ({'devices': 5}, 'devices=5 is not a list of names'),
-    ({'devices': [5]}, r'devices=\[5\] is not a list of names'),
     ({'devices': 'CPU:0'}, r"devices='CPU:0' is not a list of names. Set it to one, such as \['CPU:0'\]"),
     ({'devices': ['CPU:0'], 'num_partitions': 2}, r"devices=\['CPU:0'\] names 1 .*num_partitions=2.*one device for "
                                                   r"each"),
@@ -48,13 +46,6 @@ def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
     pipe = instantiate(devices=[device])
     pipe.build((None, 4))
     assert pipe.trainable_variables[0].value.device.endswith('CPU:3')
-
-
-@pytest.mark.parametrize('partition_by', ['flops', 'params', [1, 3], (2, 3)])
-def test_every_way_to_cut_is_accepted(partition_by):
-    pipe = instantiate(partition_by=partition_by, num_partitions=2)
-    pipe.build((None, 4))
-    assert len(pipe.partitions) == 2
 
 
 def test_two_layers_of_one_name_are_refused():
