@@ -18,11 +18,6 @@ def all_schedules(num_devices, num_micro_batches):
         yield schedules.make_schedule('interleaved_1f1b', num_devices, num_micro_batches, 2)
 
 
-def test_gpipe_runs_all_forward_then_all_backward_last_micro_batch_first():
-    schedule = schedules.gpipe(num_devices=2, num_micro_batches=3)
-    assert text(schedule) == ['0F0 0F1 0F2 0B2 0B1 0B0', '1F0 1F1 1F2 1B2 1B1 1B0']
-
-
 def test_one_forward_one_backward_takes_turns_after_a_warm_up():
     """Megatron (arXiv 2104.04473), Figure 4 above, with three devices and four micro-batches."""
     assert text(schedules.one_forward_one_backward(3, 4)) == [
@@ -36,25 +31,12 @@ def test_interleaving_takes_turns_on_the_stages_of_a_device_in_rounds():
         '1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3']
 
 
-def test_circular_runs_all_micro_batches_through_one_stage_at_a_time():
-    assert text(schedules.circular(2, 3, 2)) == [
-        '0F0 0F1 0F2 2F0 2F1 2F2 2B2 2B1 2B0 0B2 0B1 0B0', '1F0 1F1 1F2 3F0 3F1 3F2 3B2 3B1 3B0 1B2 1B1 1B0']
-
-
 @pytest.mark.parametrize('num_devices, num_micro_batches, num_virtual_stages', [(4, 8, 2), (2, 2, 3), (3, 4, 2)])
 def test_circular_has_the_published_bubble(num_devices, num_micro_batches, num_virtual_stages):
     """(K - 1) / (V M + K - 1); 3 / 19 for the first."""
     timeline = schedules.circular(num_devices, num_micro_batches, num_virtual_stages).simulate()
     idle = num_devices - 1
     assert timeline.bubble_fraction == pytest.approx(idle / (num_virtual_stages * num_micro_batches + idle))
-
-
-def test_zb_h1_delays_weight_gradients_by_earlier_devices():
-    """The delay is as many micro-batches as there are devices before."""
-    assert text(schedules.zb_h1(3, 4)) == [
-        '0F0 0F1 0F2 0B0 0W0 0F3 0B1 0W1 0B2 0W2 0B3 0W3',
-        '1F0 1F1 1B0 1F2 1B1 1W0 1F3 1B2 1W1 1B3 1W2 1W3',
-        '2F0 2B0 2F1 2B1 2F2 2B2 2W0 2F3 2B3 2W1 2W2 2W3']
 
 
 @pytest.mark.parametrize('num_devices, num_micro_batches', SIZES)
@@ -103,15 +85,10 @@ def test_a_schedule_serves_no_larger_batch_and_no_empty_one(num_micro_batches):
     (('interleaved_1f1b', 4, 6, 2),
      "num_micro_batches=6 is not possible with schedule='interleaved_1f1b' over 4 devices: it must be a multiple of 4. "
      'Set num_micro_batches to 4 or 8.'),
-    (('interleaved_1f1b', 4, 3, 2), 'Set num_micro_batches to 4.'),
     (('interleaved_1f1b', 4, 8), "Set num_virtual_stages=2, or schedule='1f1b'."),
     (('zb_h1', 4, 8, 2),
      "num_virtual_stages=2 does not go with schedule='zb_h1', which has 1 on each device. Set num_virtual_stages=1, or "
      "schedule='circular' or schedule='interleaved_1f1b' or schedule='v_half' or schedule='zb_v'."),
-    (('gpipe', 4, 8, 3), "Set num_virtual_stages=1, or schedule='circular' or schedule='interleaved_1f1b'."),
-    (('zb_v', 4, 8), "num_virtual_stages=1 does not go with schedule='zb_v', which has 2 on each device. Set "
-     "num_virtual_stages=2, or schedule='1f1b' or schedule='gpipe' or schedule='zb_h1'."),
-    (('circular', 2, 4), "Set num_virtual_stages=2, or schedule='gpipe'."),
     (('1f1', 4, 8), "schedule='1f1' is unknown: it must be one of ['1f1b', 'circular', 'gpipe', 'interleaved_1f1b', "
      "'v_half', 'zb_h1', 'zb_v'], the path of a .csv file, or a list of each device's actions; did you mean 1f1b?"),
     (('gpipe', 0, 8), 'num_devices=0 is not possible: it must be an integer of 1 or more.'),
