@@ -54,12 +54,16 @@ def train(model, loss, y=Y, sample_weight=None, **compiled):
     return [log, *[weight.numpy() for weight in model.trainable_variables]]
 
 
-@pytest.mark.parametrize('loss, sample_weight', [
-    (mse(reduction='sum'), WEIGHTS), (mse(reduction='none'), WEIGHTS), (scalar, WEIGHTS), (['mse'], None), (masked, None),
-    (contrastive, None)])
-def test_a_loss_means_what_it_means_in_keras(loss, sample_weight, assert_close):
+LABELS = np.where(np.arange(7)[:, None] < 3, Y > 0.5, np.sign(Y - 0.5))  # 0 and 1, and from row 3 on -1 too
+
+
+@pytest.mark.parametrize('loss, y, sample_weight', [
+    (mse(reduction='sum'), Y, WEIGHTS), (mse(reduction='none'), Y, WEIGHTS), (scalar, Y, WEIGHTS), (['mse'], Y, None),
+    (masked, Y, None), (contrastive, Y, None), (keras.losses.CosineSimilarity(axis=0), Y, None),
+    (keras.losses.BinaryCrossentropy(True, axis=-2), Y, None), (keras.losses.Hinge(), LABELS, None)])
+def test_a_loss_means_what_it_means_in_keras(loss, y, sample_weight, assert_close):
     plain, pipelined = models()
-    assert_close(train(pipelined, loss, sample_weight=sample_weight), train(plain, loss, sample_weight=sample_weight))
+    assert_close(train(pipelined, loss, y, sample_weight), train(plain, loss, y, sample_weight))
 
 
 def make_tagger():
@@ -81,15 +85,6 @@ def test_a_number_for_masked_outputs_is_weighed_by_the_whole_mask(loss, assert_c
     assert_close(found, expected)
 
 
-def test_keras_losses_along_the_batch_see_all_of_it(assert_close):
-    labels = np.sign(Y - 0.5)
-    labels[:3] = labels[:3] > 0  # the first micro-batch has labels 0 and 1, the batch -1 too
-    for loss, y in ((keras.losses.CosineSimilarity(axis=0), Y), (keras.losses.BinaryCrossentropy(True, axis=-2), Y),
-                    (keras.losses.Hinge(), labels), (keras.losses.SquaredHinge(), labels)):
-        plain, pipelined = models()
-        assert_close(train(pipelined, loss, y), train(plain, loss, y))
-
-
 def make_products():
     inputs = keras.Input([5])
     one, other = layers.Dense(3)(inputs), layers.Dense(3, 'tanh')(inputs)
@@ -105,14 +100,13 @@ def test_outputs_without_features_are_one_example_as_in_keras(loss, sample_weigh
     assert_close(train(pipelined, loss, target, sample_weight), train(plain, loss, target, sample_weight))
 
 
-def test_weights_of_fewer_dimensions_are_those_of_the_last(assert_close):
-    def make_sequences():
-        return keras.Sequential([keras.Input([5]), layers.Dense(14), layers.Reshape([7, 2])])
-
-    target = np.repeat(Y[:, :2, None], 7, 2).transpose(0, 2, 1)
-    plain, pipelined = models(make_sequences)
-    for weights in (WEIGHTS, WEIGHTS[:, None]):
-        assert_close(train(pipelined, 'mse', target, weights), train(plain, 'mse', target, weights))
+@pytest.mark.parametrize('loss, length, weights', [
+    ('mse', 7, WEIGHTS), ('mse', 7, WEIGHTS[:, None]), (mse(reduction='mean_with_sample_weight'), 4, WEIGHTS[:, None])])
+def test_weights_of_fewer_dimensions_count_as_in_keras(loss, length, weights, assert_close):
+    plain, pipelined = models(lambda: keras.Sequential(
+        [keras.Input([5]), layers.Dense(2 * length), layers.Reshape([length, 2])]))
+    target = np.repeat(Y[:, None, :2], length, 1)
+    assert_close(train(pipelined, loss, target, weights), train(plain, loss, target, weights))
 
 
 class PerValue(keras.losses.Loss):
@@ -129,16 +123,6 @@ def test_weights_of_values_are_those_of_their_last_dimension(loss, assert_close)
         log = model.train_on_batch(X[:3], Y[:3], sample_weight=weights, return_dict=True)['loss']
         results.append([log, *[weight.numpy() for weight in model.trainable_variables]])
     assert_close(*results)
-
-
-def test_weights_of_several_values_are_summed_once_as_in_keras(assert_close):
-    def make_sequences():
-        return keras.Sequential([keras.Input([5]), layers.Dense(8), layers.Reshape([4, 2])])
-
-    target = np.repeat(Y[:, :2, None], 4, 2).transpose(0, 2, 1)
-    plain, pipelined = models(make_sequences)
-    loss = mse(reduction='mean_with_sample_weight')
-    assert_close(train(pipelined, loss, target, WEIGHTS[:, None]), train(plain, loss, target, WEIGHTS[:, None]))
 
 
 def test_a_loss_that_reads_a_weight_has_its_gradient(assert_close):
@@ -238,11 +222,15 @@ class OwnWeight:
         self.scale = self.add_weight(shape=(), name='scale')
 
 
-@pytest.mark.parametrize('methods', [OwnPenalty, OwnInner])
-def test_what_a_pipeline_never_asks_of_its_source_is_refused(methods):
+@pytest.mark.parametrize('methods, words', [
+    (OwnPenalty, 'overrides.*Put what they do into its layers'), (OwnInner, 'overrides.*Put what they do into its layers'),
+    (OwnLoss, r"class Own overrides \['compute_loss'\].*subclass of PipelineModel")])
+def test_what_a_pipeline_never_asks_of_its_source_is_refused(methods, words):
     source = subclass(make_functional(), methods)
-    with pytest.raises(ValueError, match='overrides.*Put what they do into its layers'):
-        lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2)).compile('sgd', 'mse')
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
+    for use in (lambda: model.compile('sgd', 'mse'), lambda: model.predict(X, verbose=0)):
+        with pytest.raises(ValueError, match=words):
+            use()
 
 
 def test_weights_outside_of_layers_are_refused():
@@ -274,15 +262,6 @@ def test_ranks_of_targets_and_weights_may_change(assert_close):
         results.append([model.fit(x, y, sample_weight=weights, verbose=0, shuffle=False).history['loss']
                         for weights in (np.ones([8, 8]), np.arange(8.0))])
     assert_close(*results)
-
-
-def test_what_the_source_overrides_is_refused_by_name():
-    source = subclass(make_functional(), OwnLoss)
-    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2))
-    with pytest.raises(ValueError, match=r"class Own overrides \['compute_loss'\].*subclass of PipelineModel"):
-        model.compile('sgd', 'mse')
-    with pytest.raises(ValueError, match='overrides'):
-        model.predict(X, verbose=0)
 
 
 def test_a_loss_on_the_whole_batch_says_that_the_schedule_does_not_hold():

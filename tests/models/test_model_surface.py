@@ -265,21 +265,15 @@ def test_a_source_that_calls_other_layers_since_is_refused(assert_close):
     model.fit(x, normal(6, 3), verbose=0)
     assert_close(model.predict(x, verbose=0), source(x))
     skip.skips = False
-    with pytest.raises(ValueError, match="Model 'skip' calls other layers"):
-        model(x)
     model.compile('sgd', 'mse')
-    for run in (lambda: model.train_on_batch(x, normal(6, 3)), lambda: model.predict(x, verbose=0)):
+    for run in (lambda: model(x), lambda: model.train_on_batch(x, normal(6, 3)), lambda: model.predict(x, verbose=0)):
         with pytest.raises(ValueError, match="Model 'skip' calls other layers"):
             run()
     skip.skips = True
-    assert_close(model(x), source(x))
     assert_close(model.predict(x, verbose=0), source(x))
     chain.add(layers.ReLU())
     with pytest.raises(ValueError, match="Model 'chain' calls other layers"):
         model(x)
-    model.compile('sgd', 'mse')
-    with pytest.raises(ValueError, match="Model 'chain' calls other layers"):
-        model.evaluate(x, normal(6, 3), verbose=0)
 
 
 def test_predictions_take_weights_that_the_source_got_since(assert_close):

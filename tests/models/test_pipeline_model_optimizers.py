@@ -49,28 +49,6 @@ def test_an_optimizer_and_its_model_resume_where_they_were(assert_close):
     assert_slots_are_beside_weights(source.optimizer, source)
 
 
-@pytest.mark.parametrize(
-    'wrap', [lambda optimizer: optimizer, lambda optimizer: o.LossScaleOptimizer(optimizer, initial_scale=4.0)])
-def test_weights_that_no_loss_reaches_stay_as_they_are(wrap, monkeypatch):
-    model = pipelined(make_model())
-    value_and_grad, before = model.pipe.value_and_grad, [variable.numpy() for variable in model.trainable_variables]
-
-    def all_but_last(*args, **kwargs):
-        out = value_and_grad(*args, **kwargs)
-        return out._replace(gradients=[*out.gradients[:-1], None])
-
-    monkeypatch.setattr(model.pipe, 'value_and_grad', all_but_last)
-    with pytest.warns(UserWarning, match='Gradients do not exist for variables'):
-        fit(model, wrap(o.AdamW(0.1, weight_decay=0.5)), epochs=1)
-    changed = [
-        not np.array_equal(variable.numpy(), value) for variable, value in zip(model.trainable_variables, before)]
-    assert changed == [True, True, True, False]
-    monkeypatch.setattr(model.pipe, 'value_and_grad',
-                        lambda *args, **kwargs: value_and_grad(*args, **kwargs)._replace(gradients=[None] * 4))
-    with pytest.raises(ValueError, match='No gradients provided'):
-        fit(model, wrap(o.SGD(0.1)), epochs=1)
-
-
 def test_a_model_without_trainable_weights_is_warned_of():
     source = make_model()
     source.trainable = False
