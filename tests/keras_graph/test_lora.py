@@ -189,13 +189,6 @@ def test_layers_of_any_keras_model_get_lora():
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_only_what_is_named_is_trained():
-    pipe = dense_pipe(trainable=['second/', '.*last/bias'])
-    assert [variable.path.removeprefix('small/') for variable in pipe.trainable_variables] == [
-        'second/kernel', 'second/bias', 'last/bias']
-    assert not pipe.model.get_layer('norm').trainable and pipe.model.get_layer('last').trainable
-
-
 def test_a_plan_counts_slots_gradients_and_activations_of_what_is_trained():
     first, last = planned(lora_rank=2, lora_layers=['last'])
     assert first.slots == first.gradients == 0 and last.gradients == 4 * (8 * 2 + 2 * 3)
@@ -213,12 +206,9 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
 
 @pytest.mark.parametrize('fields, words', [
     ({'lora_rank': 0, 'lora_layers': ['first']}, 'lora_rank=0 is not a valid rank'),
-    ({'lora_rank': 2.0, 'lora_layers': ['first']}, 'lora_rank=2.0 is not a valid rank'),
     ({'lora_layers': ['first']}, 'without lora_rank'),
     ({'lora_rank': 2}, "has no KerasHub backbone.*lora_layers=\\['first'\\]"),
     ({'lora_rank': 2, 'lora_layers': ['fist']}, "lora_layers: 'fist' matches nothing"),
-    ({'lora_rank': 2, 'lora_layers': ['norm']}, "lora_layers: 'norm' matches nothing"),
-    ({'trainable': ['second/kernels']}, "trainable: 'second/kernels' matches nothing"),
     ({'trainable': ['(']}, 'is not a regular expression'),
     ({'trainable': 'second'}, 'is not a list of regular expressions'),
     ({'trainable': []}, 'leaves nothing to train'),

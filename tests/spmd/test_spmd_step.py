@@ -65,16 +65,19 @@ def make_step(pipeline, optimizer, **kwargs):
     return spmd_step.SpmdStep(pipeline, lambda targets, outputs: metrics(*targets, outputs), optimizer, **kwargs)
 
 
+def one_step(pipeline, **kwargs):
+    (x, y), step = batch(), make_step(pipeline, keras.optimizers.SGD(1.0), **kwargs)
+    return tf.function(step, jit_compile=True, autograph=False)(spmd_values.initial_state(step, pipeline), x, (y,))
+
+
 @pytest.mark.parametrize('regularizer', [keras.regularizers.L2(0.1), keras.regularizers.OrthogonalRegularizer(0.1)],
                          ids=['sum over numbers', 'of a whole weight'])
 def test_weight_regularizers_count_as_on_one_device(regularizer, assert_close):
     pipe, pipeline = build()
     for variable in pipe.trainable_variables:
         variable.regularizer = regularizer if len(variable.shape) == 2 else None
-    x, y = batch()
-    step = make_step(pipeline, keras.optimizers.SGD(1.0))
-    state, metrics = tf.function(step, jit_compile=True, autograph=False)(spmd_values.initial_state(step, pipeline), x, (y,))
-    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+    state, metrics = one_step(pipeline)
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), *batch())
     assert_close((metrics['loss'], metrics['gradient_norm']), (out.loss, tf.sqrt(out.squared_norm)))
     expected = [variable.value - gradient for variable, gradient in zip(pipe.trainable_variables, out.gradients)]
     assert_close(values_of(state, pipeline, pipe.trainable_variables), expected)
@@ -82,10 +85,8 @@ def test_weight_regularizers_count_as_on_one_device(regularizer, assert_close):
 
 def test_gradients_are_clipped_by_their_global_norm(assert_close):
     pipe, pipeline = build()
-    x, y = batch()
-    step = make_step(pipeline, keras.optimizers.SGD(1.0), clip_gradient_norm_to_value=0.1)
-    state, metrics = tf.function(step, jit_compile=True, autograph=False)(spmd_values.initial_state(step, pipeline), x, (y,))
-    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), x, y)
+    state, metrics = one_step(pipeline, clip_gradient_norm_to_value=0.1)
+    out = pipe.value_and_grad(keras.losses.MeanSquaredError(), *batch())
     clipped, norm = tf.clip_by_global_norm(out.gradients, 0.1)
     assert norm > 0.1
     expected = [variable.value - gradient for variable, gradient in zip(pipe.trainable_variables, clipped)]
