@@ -114,17 +114,13 @@ def test_micro_batches_without_rows_add_nothing(assert_close):
 
 
 @pytest.mark.parametrize('make', [
-    lambda: [layers.Dense(4), layers.BatchNormalization()],
     lambda: [layers.Embedding(50, 4), layers.LSTM(4, return_sequences=True, recurrent_dropout=0.1)],
     lambda: [layers.Embedding(50, 4, mask_zero=True), layers.Bidirectional(layers.GRU(3))],
-    lambda: [layers.Embedding(50, 4), layers.TimeDistributed(layers.Dense(3)), layers.Dropout(0.2)],
-    lambda: [layers.Embedding(50, 4), layers.Conv1D(3, 3, dilation_rate=2), layers.MaxPooling1D(), layers.Flatten()],
-    lambda: [layers.Embedding(50, 4), layers.LayerNormalization(), layers.GlobalAveragePooling1D()]])
+    lambda: [layers.Embedding(50, 4), layers.Conv1D(3, 3, dilation_rate=2), layers.MaxPooling1D(), layers.Flatten()]])
 def test_activity_regularizers_behind_layers_of_keras_are_known(make):
     penalised = layers.Dense(3, activity_regularizer='l2')
-    stack = make()
     pipe = lingpipe.GPipeLayer.from_keras(
-        keras.Sequential([keras.Input([8], dtype='int32'), *stack, penalised]), num_micro_batches=2)
+        keras.Sequential([keras.Input([8], dtype='int32'), *make(), penalised]), num_micro_batches=2)
     x = np.random.default_rng(0).integers(0, 50, [4, 8])
     pipe(x, training=True)
     assert pipe.losses
@@ -164,8 +160,4 @@ def test_unproven_losses_are_refused_with_several_micro_batches(layer):
     with pytest.raises(ValueError, match="lossy.*num_micro_batches=1.*added_losses='averaged'"):
         _gradients(layer, num_micro_batches=2)
     _gradients(layer, num_micro_batches=2, added_losses='averaged')
-
-
-@pytest.mark.parametrize('layer', [OfTwoRows, Masked])
-def test_losses_of_one_micro_batch_may_be_any(layer):
     _gradients(layer, num_micro_batches=1)

@@ -82,14 +82,6 @@ def test_a_keras_loss_of_a_lambda_that_averages_itself_counts_by_rows():
     assert (float(total), float(weight)) == (12.0, 4.0)
 
 
-def test_what_a_keras_loss_masks_itself_is_not_divided_by():
-    loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=1)
-    y_true, outputs = tf.constant([0, 1, 2, 1]), tf.fill([4, 3], 1 / 3)
-    total, weight = losses.as_metrics(loss)(y_true, outputs)['loss']
-    assert float(weight) == 2.0
-    assert float(total / weight) == pytest.approx(float(loss(y_true, outputs)), rel=1e-6)
-
-
 def test_states_beside_a_loss_that_is_a_sum_are_refused():
     with pytest.raises(ValueError, match="MeanSquaredError has reduction='sum'.*Set reduction='sum_over_batch_size'"):
         losses.LossAndStates(keras.losses.MeanSquaredError(reduction='sum'), {})

@@ -20,13 +20,6 @@ def test_micro_batches_are_consecutive_rows_of_nearly_equal_number(num_rows, num
     np.testing.assert_array_equal(micro_batches.join(parts, counts), rows)
 
 
-def test_a_nest_is_cut_and_joined_as_one():
-    nest = {'images': tf.ones([6, 2]), 'labels': (tf.range(6), tf.range(6.0))}
-    parts = micro_batches.split(nest, 3)
-    np.testing.assert_array_equal(parts[1]['labels'][0], [2, 3])
-    tf.nest.map_structure(np.testing.assert_array_equal, micro_batches.join(parts, [2, 2, 2]), nest)
-
-
 def test_an_empty_micro_batch_has_a_row_that_does_not_count():
     @tf.function(input_signature=[tf.TensorSpec([None])])
     def cut(batch):

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.stages import micro_batches
 from tests.plain_stack import mean_square
 
 _TOKENS = np.random.default_rng(0).integers(0, 5, [8, 3]).astype('int32')
@@ -35,10 +34,3 @@ def test_gradients_have_the_type_that_keras_gives_them(use, is_sparse, assert_cl
         gradients = tape.gradient(loss, [variable.value for variable in each.trainable_variables])
         assert isinstance(gradients[0], tf.IndexedSlices) or not is_sparse
         assert_close(*[list(map(tf.convert_to_tensor, values)) for values in (gradients[1:], found[1:])])
-
-
-def test_rows_and_tensors_add_up_to_a_tensor():
-    rows = micro_batches.Rows(tf.ones([3, 2]), tf.constant([0, 2, 0]))
-    np.testing.assert_array_equal(micro_batches.total([rows, tf.ones([3, 2])], [3, 2]), [[3, 3], [1, 1], [2, 2]])
-    together = micro_batches.total([rows, rows], [3, 2])
-    np.testing.assert_array_equal(together.indices, [0, 2, 0, 0, 2, 0])
