@@ -70,12 +70,6 @@ def test_a_run_begins_only_once_all_workers_are_there(make):
     assert make(['worker:1'], ['worker:1'], []).config == CONFIG
 
 
-def test_a_worker_that_never_came_is_named(make, monkeypatch):
-    monkeypatch.setattr(answers, 'SECONDS_TO_WAIT', 0)
-    with pytest.raises(ConnectionError, match=r'^After 0 s there is no answer from worker:1 \(c:3\), of 3 workers\.'):
-        make(['worker:1'])
-
-
 def test_a_lost_worker_is_left_out_once_it_has_been_gone_for_too_long(make, asked, capsys):
     made = make([])
     asked.silent = [['worker:0', 'worker:2']]

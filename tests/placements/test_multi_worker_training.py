@@ -1,5 +1,6 @@
 """Two workers on loopback, as processes of their own: TensorFlow cannot leave a cluster."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -42,8 +43,9 @@ class Cluster:
         self._environment = {
             'TFDS_DATA_DIR': data_dir, 'TF_CPP_MIN_LOG_LEVEL': '3', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
 
-    def start(self, *flags, of_each=({}, {}), flags_of_each=((), ()), start_of_each=(_fork, _fork)):
-        """Return the two processes; `of_each`: for each worker what its environment has besides."""
+    @contextlib.contextmanager
+    def started(self, *flags, of_each=({}, {}), flags_of_each=((), ()), start_of_each=(_fork, _fork)):
+        """Yield the two processes; `of_each`: for each worker what its environment has besides."""
         addresses = cluster_config.free_addresses(2)
         processes = []
         for index in range(2):
@@ -53,16 +55,16 @@ class Cluster:
                  '--cluster=multi_worker', '--trusted_network',
                  *flags, *flags_of_each[index]],
                  {**self._environment, 'TF_CONFIG': config.to_json(), **of_each[index]}))
-        return processes
-
-    def run(self, *flags, **of_each):
-        """Return for each worker its exit code and what it printed."""
-        processes = self.start(*flags, **of_each)
         try:
-            printed = [process.communicate(timeout=_SECONDS)[0] for process in processes]
+            yield processes
         finally:
             for process in processes:
                 process.kill()
+
+    def run(self, *flags, **of_each):
+        """Return for each worker its exit code and what it printed."""
+        with self.started(*flags, **of_each) as processes:
+            printed = [process.communicate(timeout=_SECONDS)[0] for process in processes]
         return [process.returncode for process in processes], printed
 
 
@@ -121,29 +123,21 @@ def test_workers_stop_together_and_restart_bit_for_bit(
 
 
 def test_others_ask_for_a_restart_where_a_worker_hangs(data_dir, tmp_path):
-    chief, hanging = Cluster(tmp_path, data_dir).start(of_each=({}, {'STRIKE': f'7 SIGSTOP {tmp_path}/stopped'}))
-    try:
+    with Cluster(tmp_path, data_dir).started(of_each=({}, {'STRIKE': f'7 SIGSTOP {tmp_path}/stopped'})) as (chief, _):
         printed, _ = chief.communicate(timeout=_SECONDS)
-    finally:
-        for process in (chief, hanging):
-            process.kill()
     assert chief.returncode == errors.EXIT_TRY_AGAIN, printed
     assert 'Another worker was lost, or a device of this one failed' in printed
 
 
 def test_a_chief_with_a_full_disk_ends_without_waiting(data_dir, tmp_path):
     """It says why, and the other workers end too."""
-    chief, other = Cluster(tmp_path, data_dir).start('--model_params_override=train.max_steps=100000; '
-                                                     'train.save_interval_seconds=0')
-    try:
+    flag = '--model_params_override=train.max_steps=100000; train.save_interval_seconds=0'
+    with Cluster(tmp_path, data_dir).started(flag) as (chief, other):
         while chief.poll() is None and not (tmp_path / 'train/checkpoint').exists():
             time.sleep(0.05)
         resource.prlimit(chief.pid, resource.RLIMIT_FSIZE, (1024, 1024))  # stands for the space that is left
         printed, _ = chief.communicate(timeout=_SECONDS)
         of_other, _ = other.communicate(timeout=_SECONDS)
-    finally:
-        for process in (chief, other):
-            process.kill()
     assert 'Free some space or choose another --logdir, then run the same command again.' in printed
     assert 'worker:0 has ended by an error. Do what its message says, then' in of_other
     assert [chief.returncode, other.returncode] == [1, 1], printed  # launchers take the largest

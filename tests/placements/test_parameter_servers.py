@@ -55,10 +55,8 @@ class Cluster:
             time.sleep(0.05)
         self._processes[job, index].kill()
         self._processes[job, index].wait()
-        if job == 'worker':
-            self._processes[job, index] = self._execute(job,
-                                                        # which takes the seconds that it takes a person's worker too
-                                                        index)
+        if job == 'worker':  # it takes the seconds that it takes a person's worker too
+            self._processes[job, index] = self._execute(job, index)
 
 
 @pytest.fixture(name='start')

@@ -44,17 +44,11 @@ def test_more_stages_of_replicas_than_cores_are_refused():
         tpu_system.place(body(num_partitions=2, num_replicas=5), System)
 
 
-def test_the_route_of_logical_cores_gets_replicas_that_fill_the_system(monkeypatch):
-    cores = virtual_tpu.make_cores(4)
-    monkeypatch.setattr(logical_cores, 'LogicalCores', lambda *arguments: arguments)
-    placed = tpu_system.place(body(num_partitions=4, tpu_route='logical_cores'), System)
-    assert placed == (System.resolver, System.topology, 4)
-    assert cores.count == 2 and cores.devices == [f'/device:TPU_REPLICATED_CORE:{index}' for index in range(4)]
-
-
-def test_the_route_of_one_program_for_all_cores_gets_replicas_too(monkeypatch):
-    monkeypatch.setattr(spmd_cores, 'SpmdCores', lambda *arguments: arguments)
-    assert tpu_system.place(body(num_partitions=4, tpu_route='spmd'), System) == (System.resolver, System.topology, 4)
+@pytest.mark.parametrize('route, module, name', [
+    ('logical_cores', logical_cores, 'LogicalCores'), ('spmd', spmd_cores, 'SpmdCores')])
+def test_routes_of_one_program_get_replicas_that_fill_the_system(route, module, name, monkeypatch):
+    monkeypatch.setattr(module, name, lambda *arguments: arguments)
+    assert tpu_system.place(body(num_partitions=4, tpu_route=route), System) == (System.resolver, System.topology, 4)
 
 
 @pytest.mark.parametrize('task, of_body, expected', [
