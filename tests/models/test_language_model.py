@@ -62,19 +62,13 @@ def input_of(vocab_size, shape, num_targets=3):
                                  TargetSpec=lambda params: [tf.TensorSpec(shape)] * num_targets)
 
 
-def test_tokens_without_a_logit_are_refused():
+@pytest.mark.parametrize('vocab_size, shape, num_targets, words', [
+    (6, [3, 4], 3, 'vocab_size=6, but the body ends in 5 logits'),
+    (5, [3], 3, r'labels of shape \[\] for an example, but .* logits of shape \[4, 5\], which need \[4\]. Use another input.'),
+    (5, [3, 4], 2, 'gives 2 tensors beside its inputs, but LanguageModel takes 3')])
+def test_inputs_that_do_not_fit_the_logits_are_refused(vocab_size, shape, num_targets, words):
     task = make_task()
     task.body.build_from_specs(tf.TensorSpec([3, 4, 2]))
-    with pytest.raises(ValueError, match='vocab_size=6, but the body ends in 5 logits'):
-        task.check_input(input_of(6, [3, 4]))
+    with pytest.raises(ValueError, match=words):
+        task.check_input(input_of(vocab_size, shape, num_targets))
     task.check_input(input_of(5, [3, 4]))
-
-
-def test_labels_that_are_not_those_of_tokens_are_refused():
-    task = make_task()
-    task.body.build_from_specs(tf.TensorSpec([3, 4, 2]))
-    with pytest.raises(ValueError, match=r'labels of shape \[\] for an example, but .* logits of shape \[4, 5\], which need '
-                                         r'\[4\]. Use another input.'):
-        task.check_input(input_of(5, [3]))
-    with pytest.raises(ValueError, match='gives 2 tensors beside its inputs, but LanguageModel takes 3'):
-        task.check_input(input_of(5, [3, 4], num_targets=2))

@@ -94,12 +94,3 @@ def test_only_boundary_tensors_and_small_numbers_cross_between_devices(pipe):
     boundaries = {(2, 6, 6, 4), (2, 72)}
     numbers = {(), (4,)}  # scalars; seed, step, micro-batch and row
     assert boundaries <= crossing <= boundaries | numbers
-
-
-def test_more_partitions_than_devices_share_them(assert_close, assert_gradients_close):
-    pipes = [make_pipe(stack(), num_partitions=3, num_micro_batches=2, devices=devices)
-             for devices in (None, ['CPU:2', 'CPU:2', 'CPU:5'], ['CPU:4'] * 3)]
-    outs = [pipe.value_and_grad(cross_entropy, IMAGES, LABELS) for pipe in pipes]
-    for out in outs[1:]:
-        assert_close(out.loss, outs[0].loss)
-        assert_gradients_close(out.gradients, outs[0].gradients)

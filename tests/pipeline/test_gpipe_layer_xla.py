@@ -91,14 +91,6 @@ def function_name(call):
     return call.get_attr('f').name
 
 
-def test_a_compiled_stage_recomputes_in_its_backward_function():
-    """It recomputes from what entered the stage."""
-    _, calls = stage_calls(make_pipe(dense_layers(), num_partitions=2, num_micro_batches=2, jit_compile=True))
-    inputs, weights, targets, gradients = 1, 2 * 2, 1, 1
-    sizes = sorted(len(call.inputs) for call in calls if 'backward_from_inputs' in function_name(call))
-    assert sizes == [inputs + 2 * weights + gradients, inputs + 2 * weights + gradients + targets]
-
-
 def test_too_many_residuals_for_a_tpu_are_recomputed(monkeypatch):
     """That holds even where the backward action follows right after the forward action."""
     monkeypatch.setattr(stage_program, 'MOST_TPU_PARAMETERS', 10)

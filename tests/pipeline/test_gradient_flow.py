@@ -53,7 +53,8 @@ def heads():
     return keras.Model(x, {'near': layers.Dense(3, name='near')(hidden), 'far': layers.Dense(2, name='far')(hidden)})
 
 
-def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
+@pytest.mark.parametrize('wrap', [lambda optimizer: optimizer, keras.optimizers.LossScaleOptimizer])
+def test_weights_that_no_loss_reaches_have_no_gradient_and_stay(wrap):
     x, y = normal(8, 5), np.arange(8) % 3
     source = heads()
     before = source.get_layer('far').kernel.numpy()
@@ -62,8 +63,8 @@ def test_weights_that_no_loss_reaches_have_no_gradient_and_stay():
     assert [gradient is None for gradient in out.gradients] == [
         'far' in variable.path for variable in pipe.trainable_variables]
     model = pipeline_model.PipelineModel(pipe)
-    model.compile(
-        keras.optimizers.AdamW(0.1, weight_decay=0.1), {'near': keras.losses.SparseCategoricalCrossentropy(True)})
+    optimizer = wrap(keras.optimizers.AdamW(0.1, weight_decay=0.1))
+    model.compile(optimizer, {'near': keras.losses.SparseCategoricalCrossentropy(True)})
     with pytest.warns(UserWarning, match='Gradients do not exist'):
         model.fit(x, {'near': y}, batch_size=8, epochs=2, verbose=0)
     np.testing.assert_array_equal(source.get_layer('far').kernel, before)

@@ -7,6 +7,11 @@ from lingpipe.pipeline import gpipe_layer
 LAYERS = [KerasParams(keras.layers.Dense, units=2) for _ in range(3)]
 
 
+class Nameless(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+
+
 def instantiate(**fields):
     return gpipe_layer.GPipeLayer.Params().Set(**{'layers': LAYERS, **fields}).Instantiate()
 
@@ -14,6 +19,8 @@ def instantiate(**fields):
 @pytest.mark.parametrize('fields, message', [
     ({'layers': []}, r'layers=\[\] .* list of layer params'),
     ({'layers': [None]}, r'layers\[0\]=None is not the Params of'),
+    ({'layers': [params.Copy().Set(name='twin') for params in LAYERS]}, r"more than one layer named \['twin'\].*Rename one"),
+    ({'layers': [LAYERS[0], KerasParams(Nameless)]}, r'layers\[1\], a Nameless, takes no argument name.*\*\*kwargs'),
     ({'num_partitions': 0}, 'num_partitions=0 .* integer of 1 or more'),
     ({'num_replicas': 'auto'}, "num_replicas='auto' .* number of 1 or more"),
     ({'partition_by': 'auto'}, r"partition_by='auto' is not resolved .* lingpipe.plan\("),
@@ -46,22 +53,6 @@ def test_a_device_may_be_written_in_every_way_of_tensorflow(device):
     pipe = instantiate(devices=[device])
     pipe.build((None, 4))
     assert pipe.trainable_variables[0].value.device.endswith('CPU:3')
-
-
-def test_two_layers_of_one_name_are_refused():
-    twins = [params.Copy().Set(name='twin') for params in LAYERS]
-    with pytest.raises(ValueError, match=r"more than one layer named \['twin'\].*Rename one"):
-        instantiate(layers=twins)
-
-
-class Nameless(keras.layers.Layer):
-    def __init__(self):
-        super().__init__()
-
-
-def test_a_layer_that_cannot_be_named_is_refused():
-    with pytest.raises(ValueError, match=r'layers\[1\], a Nameless, takes no argument name.*\*\*kwargs'):
-        instantiate(layers=[LAYERS[0], KerasParams(Nameless)])
 
 
 def test_what_needs_weights_says_that_there_are_none_yet():

@@ -61,14 +61,6 @@ def test_with_the_loss_outside_every_schedule_becomes_gpipe(num_devices, num_mic
             assert outside == schedules.gpipe(num_devices, num_micro_batches)
 
 
-@pytest.mark.parametrize('num_devices, num_micro_batches', SIZES)
-def test_only_the_last_gpipe_backward_follows_its_own_forward(num_devices, num_micro_batches):
-    schedule = schedules.gpipe(num_devices, num_micro_batches)
-    assert schedule.backwards_after_own_forward() == {
-        ('B', stage, num_micro_batches - 1) for stage in range(num_devices)}
-    assert len(schedule.backwards()) == num_devices * num_micro_batches
-
-
 @pytest.mark.parametrize('make', [schedules.gpipe, schedules.one_forward_one_backward])
 @pytest.mark.parametrize('num_micro_batches', range(1, 8))
 def test_a_smaller_batch_runs_what_was_made_for_it(make, num_micro_batches):

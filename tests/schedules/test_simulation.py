@@ -158,7 +158,4 @@ _STEP = StepTimes(
 
 def test_bubble_fraction_is_what_devices_wait_of_the_time_of_the_actions():
     assert _STEP.bubble_fraction == pytest.approx(1 - (3 + 4) / (2 * 8))
-
-
-def test_bubble_fraction_and_actions_in_flight_add_up():
     assert _STEP.mean_actions_in_flight == pytest.approx(2 * (1 - _STEP.bubble_fraction))
