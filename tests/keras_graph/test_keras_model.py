@@ -73,15 +73,6 @@ class Doubled(keras.Model):
         return 2 * self.dense(inputs)
 
 
-def test_sequential_model():
-    model = keras.Sequential([
-        keras.Input((6,)), layers.Dense(8, activation='relu'), layers.BatchNormalization(), layers.Dropout(0.5),
-        layers.Dense(8), layers.Dropout(0.3), layers.Dense(3)])
-    graph = assert_stages_equal_model(model, normal(4, 6))
-    assert [unit.name for unit in graph.units] == [layer.name for layer in model.layers]
-    assert all(parts.sources == [(index - 1, 0)] for index, parts in enumerate(graph.stages([2, 4, 6])))
-
-
 def test_skips_go_straight_from_producer_to_consumer():
     inputs = keras.Input((4,))
     skip = layers.Dense(4, name='skip')(inputs)
@@ -157,28 +148,6 @@ def test_analyses_count_from_shapes():
     assert (dense.num_parameters, dense.num_state, dense.flops.contractions) == (48, 0, 2 * 10 * 6 * 8)
     assert (norm.num_parameters, norm.num_state) == (16, 16)
     assert dense.outputs == [tf.TensorSpec([1, 10, 8])]
-
-
-def test_moved_variables_stay_one_set_of_weights():
-    model = keras.Sequential([
-        keras.Input((6,)), layers.Dense(6, name='first'), layers.BatchNormalization(), layers.Dropout(0.5),
-        layers.Dense(6)])
-    inputs, seed = normal(4, 6), model.layers[2].seed_generator.state
-    model.compile('sgd', 'mse')
-    wanted = model.predict(inputs, verbose=0)
-    graph = keras_model.ModelGraph(model)
-    parts, seed_device = graph.stages([1, 4]), seed.value.device
-    graph.move_variables(parts, ['CPU:1', 'CPU:2'])
-    devices = [variable.value.device[-5:] for variable in model.weights]
-    assert devices == ['CPU:1'] * 2 + ['CPU:2'] * 6
-    assert seed.value.device == seed_device
-    assert_same(model(inputs), tf.constant(wanted))
-    model.get_layer('first').kernel.assign(np.zeros((6, 6)))
-    changed = run_stages(graph, [1, 4], inputs, False)
-    assert not np.allclose(changed, wanted)
-    np.testing.assert_allclose(model.predict(inputs, verbose=0), changed, rtol=1e-5, atol=1e-6)
-    model.fit(inputs, inputs, verbose=0)
-    assert_same(run_stages(graph, [1, 4], inputs, False), model(inputs))
 
 
 def test_a_variable_of_two_stages_lives_on_the_first():
