@@ -53,10 +53,10 @@ _QUICK = {
     'tests': ['hyperparams', 'model_registry', 'private_names', 'test_names'],
     'training': ['checkpoint_contents_names', 'errors', 'logdir', 'progress']}
 
-# Folders and modules that start clusters, compile for TPUs, install packages, measure, or try many random models and
-# runs: `pytest -m slow` runs them, and no other selection does. Rare cases of other tests have the mark themselves.
+# Folders and modules that start clusters, compile for TPUs, install packages, measure, or try many random models:
+# `pytest -m slow` runs them, and no other selection does. Rare cases of other tests have the mark themselves.
 _SLOW = {
-    'slurm', 'fuzz', 'fuzz_runs', 'examples', 'faults', 'peers', 'tpu', 'test_local_cluster', 'test_pipeline_hosts',
+    'slurm', 'fuzz', 'examples', 'faults', 'peers', 'tpu', 'test_local_cluster', 'test_pipeline_hosts',
     'test_hub_models_on_hosts', 'test_multi_worker_training', 'test_own_script', 'test_parameter_servers', 'test_slices', 'test_keras_hub',
     'test_tpu_compiler', 'test_plan_compilation', 'test_plan_compilation_stages', 'test_spmd_on_virtual_cores',
     'test_spmd_replicas', 'test_spmd_step_state', 'test_spmd_cores_training',
