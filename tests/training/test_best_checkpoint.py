@@ -26,13 +26,6 @@ def test_a_record_reads_back_and_only_better_values_replace_it(best):
     assert best(metric=None).improved(8, {'accuracy': 1.0}) is None
 
 
-def test_a_smaller_value_is_better_where_it_is_said(best):
-    first = best('loss', is_larger_better=False)
-    first.write(first.improved(7, {'loss': 0.5}))
-    assert best('loss', is_larger_better=False).improved(8, {'loss': 0.75}) is None
-    assert best('loss', is_larger_better=False).improved(8, {'loss': 0.25}).value == 0.25
-
-
 def test_a_value_of_another_metric_is_replaced(best, caplog):
     first = best()
     first.write(first.improved(7, {'accuracy': 0.5}))

@@ -5,16 +5,6 @@ import tensorflow as tf
 from lingpipe.training import checkpoint_contents, errors, experiment
 
 
-def test_evaluation_reads_moving_averages_where_there_are_any(tiny, finished, stored):
-    body = experiment.build_task(tiny.params(task__body__num_partitions=3), tf.TensorSpec([32, 8, 8, 1])).body
-    assert checkpoint_contents.WeightReader(body).restore(finished.logdir / 'train/ckpt-12') == 12
-    values = stored(finished.logdir / 'train/ckpt-12')
-    for layer in body.stack:
-        for position, variable in enumerate(layer.weights):
-            expected = values[f'moving_average/{layer.name}/{position:03d}_{variable.name}/.ATTRIBUTES/VARIABLE_VALUE']
-            np.testing.assert_array_equal(variable.numpy(), expected)
-
-
 def test_evaluation_reads_weights_where_there_are_no_averages(tiny, tmp_path):
     trained, body = (experiment.build_task(tiny.params(train__random_seed=seed), tf.TensorSpec([32, 8, 8, 1])).body
                      for seed in (0, 1))

@@ -129,20 +129,16 @@ def test_a_foreign_checkpoint_is_refused_and_left_alone(make_program, tmp_path, 
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize('work', ['save', 'read'])
-def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied, monkeypatch, work):
+@pytest.mark.parametrize('method, work', [
+    ('write', lambda checkpointer: checkpointer.save()),
+    ('read', lambda checkpointer: checkpointer.restore(checkpointer.latest()))], ids=['write', 'read'])
+def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied, monkeypatch, method, work):
     def lose_worker(*unused, **unused_options):
         raise tf.errors.UnavailableError(None, None, 'Socket closed')
 
-    checkpointer = checkpointing.Checkpointer(copied / 'train', make_program())
-    if work == 'save':
-        monkeypatch.setattr(tf.train.Checkpoint, 'write', lose_worker)
-        with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
-            checkpointer.save()
-    else:
-        monkeypatch.setattr(tf.train.Checkpoint, 'read', lose_worker)
-        with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
-            checkpointer.restore(checkpointer.latest())
+    monkeypatch.setattr(tf.train.Checkpoint, method, lose_worker)
+    with pytest.raises(tf.errors.UnavailableError, match='^Socket closed$'):
+        work(checkpointing.Checkpointer(copied / 'train', make_program()))
 
 
 @pytest.fixture

@@ -48,27 +48,6 @@ def program(tiny):
     return train_program.TrainProgram(experiment.build_task(params, tf.TensorSpec([32, 8, 8, 1])), params.train)
 
 
-def change(variable):
-    """Change a variable in the three ways that TensorFlow has, two of them in place."""
-    variable.assign_add(tf.ones_like(variable))
-    variable.scatter_nd_update([[0]], [7.0])
-    variable.assign(variable * 2)
-
-
-def test_copies_keep_their_values_while_steps_change_variables():
-    variables = {}
-    for device in ('CPU:0', 'CPU:1'):
-        with tf.device(device):
-            variables[device] = tf.Variable([1.0, 2.0])
-    copies = checkpointing.copied_to_hosts({'model': variables})['model']
-    for variable in variables.values():
-        change(variable)
-    for device, variable in variables.items():
-        np.testing.assert_array_equal(variable.numpy(), [14, 6])
-        np.testing.assert_array_equal(copies[device].numpy(), [1, 2])
-        assert copies[device].device.endswith('/device:CPU:0')
-
-
 def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_writes, stored):
     checkpointer, listed = checkpointing.Checkpointer(tmp_path, program), []
     values = {f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE': variable.numpy()

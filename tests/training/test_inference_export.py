@@ -73,12 +73,6 @@ def test_an_export_that_cannot_be_written_leaves_the_earlier_one(copied, tiny, f
     assert contents(copied) == before
 
 
-def test_a_file_where_the_export_belongs_is_named(copied, tiny):
-    (copied / 'export').write_text('This is not a folder.')
-    with pytest.raises(errors.TrainingError, match=f'--logdir={copied} cannot be written to .*export is not a directory'):
-        inference.Exporter(tiny.params(), str(copied)).run()
-
-
 def test_a_command_with_another_model_than_the_run_says_so(copied, tiny, caplog):
     inference.Exporter(tiny.params(task__body__num_partitions=1, train__max_steps=5), str(copied))
     assert 'another model' not in caplog.text

@@ -20,15 +20,6 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
         'best/ckpt', 'best/best.json'}
 
 
-def test_the_params_of_a_run_read_back(finished, tiny):
-    written = tiny.params(train__save_interval_seconds=0.0, eval__interval_steps=4)
-    text = logdir.LogDir(finished.logdir).read_params()
-    assert text == written.ToText()
-    fresh = tiny.params(train__max_steps=99, task__name='other', **{'task__body__layers[1]__units': 5})
-    assert fresh != written
-    assert fresh.FromText(text) == written
-
-
 def test_what_a_text_of_params_has_more_or_less_is_a_change(tiny):
     """Another layer without weights, or no schedule, would else resume, or be evaluated, without a word."""
     before = tiny.params()
@@ -45,16 +36,6 @@ def test_what_a_text_of_params_has_more_or_less_is_a_change(tiny):
     back = [' : '.join([name, ' -> '.join(reversed(values.split(' -> ')))])
             for name, values in (change.split(' : ') for change in there)]
     assert sorted(logdir.changes(after.ToText(), before.ToText())) == sorted(back)
-
-
-def test_a_new_folder_has_neither_params_nor_a_best_metric(tmp_path):
-    made = logdir.LogDir(tmp_path / 'a/b')
-    assert not list(tmp_path.iterdir())
-    made.create()
-    assert made.read_params() is None
-    assert made.evaluation('Dev') == str(tmp_path / 'a/b/eval_dev')
-    assert sorted(path.name for path in (tmp_path / 'a/b').iterdir()) == ['control', 'train']
-    assert not list((tmp_path / 'a/b/control').iterdir())
 
 
 @pytest.mark.parametrize('name', ['exp[1]', 'exp*', 'exp?', 'a\\\\b'])

@@ -79,15 +79,6 @@ def test_what_cannot_be_planned_says_what_to_give(model, error, words):
         lingpipe.plan(model, batch_size=0)
 
 
-def test_what_real_steps_take_stands_beside_the_lower_bound(tiny):
-    planned = lingpipe.plan(tiny.params(), 'a100')
-    least, about = str(planned).split('\n\n')[1].splitlines()[1:]
-    seconds = planned.plan.about_time
-    assert 'at a100\'s peaks: a lower bound' in least
-    assert about == (f'About {1e3 * seconds:.3g} ms ({1e3 * seconds / 1.1:.3g} ms to {1e3 * seconds / 0.9:.3g} ms) at '
-                     f'speeds measured on a100, {32 / seconds:,.4g} examples/s')
-
-
 def test_the_trainer_resolves_auto_by_measured_layers(tiny, tmp_path, capsys):
     fields = {f'task__body__{field}': 'auto' for field in search.FIELDS}
     trainer = tiny.trainer(tmp_path, **fields, train__max_steps=1)

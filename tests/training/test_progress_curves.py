@@ -25,12 +25,6 @@ def test_training_writes_how_many_parameters_each_partition_has(finished):
     assert 'flatten_0 .. dense_1' in table and all(line.startswith('    ') for line in table.splitlines())
 
 
-def test_evaluation_curves_lie_in_a_folder_of_their_own(finished):
-    curves = read(finished.logdir / 'eval_test')
-    assert [step for step, _ in curves['accuracy']] == [4, 8, 12]
-    assert curves['loss'][-1][1] == pytest.approx(finished.results['Test']['loss'])
-
-
 def test_a_stopped_run_has_its_last_curves(tiny, tmp_path):
     with pytest.raises(errors.TrainingError, match='not finite'):
         tiny.train(tmp_path, 'PoisonedDigits', train__summary_interval_steps=1)

@@ -10,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from lingpipe.training import errors, logdir, trackers
+from lingpipe.training import errors, trackers
 from tests import curves
 
 
@@ -160,28 +160,12 @@ def test_a_tracker_that_cannot_begin_stops_before_training(tiny, mlflow, tmp_pat
     assert not list(tmp_path.glob('train/ckpt-*'))
 
 
-@pytest.mark.parametrize('name', ['mlflow', 'wandb'])
-def test_a_library_that_is_not_installed_is_named(name, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match=f"has '{name}', but the package {name} cannot .* Run `pip install {name}`"):
-        trackers.Trackers([name], logdir.LogDir(tmp_path))
-
-
 @pytest.mark.parametrize(('names', 'said'), [
     ([['x']], "['x'], which is not a tracker"), (['mlfow'], "'mlfow', which is not a tracker; did you mean mlflow?"), ('mlflow', 'it must be a list of names')])
 def test_names_that_are_wrong_are_refused(names, said):
     with pytest.raises(ValueError) as caught:
         trackers.validate(names)
     assert said in str(caught.value)
-
-
-def test_params_are_flat_and_of_plain_types(tiny):
-    params = tiny.params(train__trackers=['wandb'])
-    found = trackers.flat(params)
-    assert found['train.max_steps'] == 12 and found['task.body.layers[1].units'] == 16
-    assert found['train.trackers'] == "['wandb']"
-    assert {type(value) for value in found.values()} <= {bool, int, float, str}
-    assert set(found) == {line.split(' : ')[0] for line in params.ToText().splitlines()}
 
 
 def test_the_program_of_the_page_tracks(tiny, tmp_path, capsys, monkeypatch):
