@@ -13,11 +13,6 @@ async def short(): return "no docstring"
 '''
 
 
-def test_a_module_is_counted(load_benchmark):
-    found = load_benchmark('weight').measure(SOURCE)
-    assert found == (10, [3, 1], 3, 2)
-
-
 def test_packages_are_summed_beside_the_aims(load_benchmark, tmp_path):
     weight = load_benchmark('weight')
     for package in ('lingpipe', 'lingpipe/inner/deep', 'benchmarks', 'tests'):
