@@ -41,15 +41,6 @@ class Deeper(Experiment):
         return input_params('dev')
 
 
-def test_model_takes_train_and_eval_out_of_the_task():
-    assert Experiment().Model().ToText() == f"""\
-eval.samples : 5
-task.cls : type/{__name__}/Task
-task.num_layers : 3
-train.max_steps : 100
-"""
-
-
 def test_model_leaves_the_params_that_task_returned_as_they_are():
     p = Task.Params()
 

@@ -44,13 +44,6 @@ def test_set_returns_self_and_takes_dotted_names():
     assert (p.learning_rate, p.body.units, p.layers[1].units, p.towers['left'].units) == (0.5, 7, 8, 9)
 
 
-@pytest.mark.parametrize(('path', 'value'), [
-    ('learning_rate', 0.1), ('body.units', 10), ('layers[1].units', 20), ('layers[-2].units', 10),
-    ("towers['left'].name", 'dense'), ('towers[3][0].units', 10)])
-def test_get_follows_paths_into_params_and_containers(path, value):
-    assert model_params().Get(path) == value
-
-
 def test_set_replaces_items_of_tuples():
     p = hyperparams.Params()
     p.Define('value', {'a': ((1, [3, 4]),)}, '')

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lingpipe.cluster import answers, cluster_config, waits
+from lingpipe.cluster import answers, cluster_config
 from lingpipe.placements import pipeline_hosts
 
 
@@ -51,13 +51,11 @@ def test_a_chief_whose_port_stays_taken_says_so_and_reaches_no_worker(at_once):
             worker.accept()
 
 
-def test_connections_that_do_not_come_are_named(monkeypatch):
-    told, event = [], threading.Event()
-    monkeypatch.setattr(waits, 'end_process', lambda sentence: (told.append(sentence), event.set()))
+def test_connections_that_do_not_come_are_named(told, monkeypatch):
     monkeypatch.setattr(answers, 'silent_tasks', lambda config: ['worker:1'])
     jobs = {'chief': ['a:1'], 'worker': ['b:2', 'c:3'], 'ps': ['d:4']}
     with answers.connecting(cluster_config.ClusterConfig(jobs, 'chief', 0), .2):
-        assert event.wait(30)
+        assert told.event.wait(30)
     assert told[0].startswith('Waited 0.2 s for connections to worker:0 (b:2), worker:1 (c:3), ps:0 (d:4). '
                               'No answer came from worker:1. See that ')
 

@@ -71,20 +71,6 @@ def test_stopped_and_killed_servers_are_found_silent(start):
     assert answers.silent_tasks(config, seconds=1) == ['worker:0', 'worker:1']
 
 
-def test_a_signal_to_a_worker_reaches_the_chief_which_then_ends_all(start):
-    workers = [start('worker', index) for index in range(2)]
-    killed, chief = [start_and_await_listening(start)
-                     for _ in range(2)]  # in turns: two at a time can crash TensorFlow's server
-    killed.kill()
-    killed.wait()
-    workers[1].send_signal(signal.SIGTERM)
-    out, err = chief.communicate(timeout=120)
-    assert out == 'worker:1 asks to stop\ntold all\n', err
-    for worker in workers:
-        assert worker.wait(timeout=20) == 0
-    assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
-
-
 def test_a_worker_that_is_replaceable_leaves_and_asks_nobody(start):
     workers = [start('worker', index, 'is_replaceable') for index in range(2)]
     chief = start_and_await_listening(start)

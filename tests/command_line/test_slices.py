@@ -9,7 +9,6 @@ import socket
 import pytest
 
 from lingpipe.cluster import cluster_config
-from lingpipe.training import errors
 from tests import forked_programs
 from tests.tiny_runs import stored, tiny  # noqa: F401  fixtures
 
@@ -80,13 +79,3 @@ def test_a_signal_to_a_host_ends_all_and_the_same_command_resumes(
     assert f'resuming from step {stopped}' in printed
     tiny.only_train(tmp_path / 'alone', train__max_steps=last)
     assert_close(stored(tmp_path / f'logs/train/ckpt-{last}'), stored(tmp_path / f'alone/train/ckpt-{last}'))
-
-
-def test_a_host_that_is_lost_asks_for_a_restart(start):
-    endless = '; train.max_steps=100000'
-    other, chief = start(1, overrides=endless), start(0, overrides=endless)
-    while 'First step after' not in (line := chief.stdout.readline()):
-        assert line
-    other.kill()
-    printed, _ = chief.communicate(timeout=_SECONDS)
-    assert chief.returncode == errors.EXIT_TRY_AGAIN, printed

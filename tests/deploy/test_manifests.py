@@ -42,10 +42,6 @@ def job_of(part):
     return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': part['name']}, 'spec': part['template']['spec']}
 
 
-def job_of_slice():
-    return job_of(_SLICE)
-
-
 def pod_of(job):
     return job['spec']['template']['spec']
 
@@ -66,16 +62,12 @@ def job_of_trainjob():
 
 _OF_KUBERNETES = {name: document for name, document in _ALL.items()
                   if document['kind'] not in ('JobSet', 'TrainJob', 'TrainingRuntime')}
-_OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of_slice()
+_JOB_OF_SLICE = _OF_KUBERNETES['tpu_jobset: Job of JobSet'] = job_of(_SLICE)
 _PARTS = {part['name']: job_of(part) for part in _PIPELINE['spec']['replicatedJobs']}
 _OF_KUBERNETES.update({f'pipeline_jobset: {name}': job for name, job in _PARTS.items()})
 _OF_KUBERNETES['trainjob: Job of TrainJob'] = job_of_trainjob()
-_JOBS = {'tpu': job_of_slice(), 'gpu': _ALL['gpu_job: Job'], 'chief': _PARTS['chief'], 'worker': _PARTS['worker'],
+_JOBS = {'tpu': _JOB_OF_SLICE, 'gpu': _ALL['gpu_job: Job'], 'chief': _PARTS['chief'], 'worker': _PARTS['worker'],
          'trainjob': job_of_trainjob()}
-
-
-def pod_of_rules(job):
-    return job['spec']['podFailurePolicy']['rules']
 
 
 def arguments_of(job, index):
@@ -129,26 +121,23 @@ def test_a_command_has_flags_of_run_py_and_a_model_that_is_there(job):
 @pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
 def test_pods_that_were_stopped_start_again(job):
     """Exit code 75 is no fault of the training."""
-    rules = [rule for rule in pod_of_rules(job) if rule.get('onExitCodes', {}).get('values') == [75]]
+    rules = [rule for rule in job['spec']['podFailurePolicy']['rules']
+             if rule.get('onExitCodes', {}).get('values') == [75]]
     assert [rule['onExitCodes']['containerName'] for rule in rules] == [container_of(job)['name']]
     assert pod_of(job)['restartPolicy'] == 'Never', 'which podFailurePolicy asks for'
     assert pod_of(job)['terminationGracePeriodSeconds'] > _SECONDS_UNTIL_KILLED
 
 
 @pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
-def test_run_py_is_not_process_1_which_loses_signals(job):
-    assert pod_of(job)['shareProcessNamespace']
-
-
-@pytest.mark.parametrize('job', _JOBS.values(), ids=_JOBS)
 def test_a_job_has_a_pod_for_each_host_at_once(job):
     assert job['spec']['completionMode'] == 'Indexed'
     assert job['spec']['completions'] == job['spec']['parallelism']
+    assert pod_of(job)['shareProcessNamespace'], 'run.py would be process 1, which loses signals'
 
 
 def test_the_hosts_of_the_slice_have_its_chips():
-    topology = pod_of(job_of_slice())['nodeSelector']['cloud.google.com/gke-tpu-topology']
-    chips_of_host = container_of(job_of_slice())['resources']['limits']['google.com/tpu']
+    topology = pod_of(_JOB_OF_SLICE)['nodeSelector']['cloud.google.com/gke-tpu-topology']
+    chips_of_host = container_of(_JOB_OF_SLICE)['resources']['limits']['google.com/tpu']
     assert math.prod(map(int, topology.split('x'))) == chips_of_host * _SLICE['template']['spec']['completions']
 
 

@@ -38,13 +38,6 @@ def test_the_last_addition_is_on_the_owner(method):
     assert [call.device[-1] for call in calls] == ['4', '1', '1', '5']
 
 
-def test_in_a_ring_each_device_adds_to_the_sum_of_the_previous():
-    parts, _ = parts_and_sums(4)
-    graph = sum_in_graph('ring', parts, ['/device:CPU:1'] * 4).graph
-    calls = [operation.device[-1] for operation in graph.get_operations() if 'PartitionedCall' in operation.type]
-    assert calls == ['3', '0', '1']
-
-
 @pytest.mark.parametrize(
     'num_replicas, shape', [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (9, (3, 3)), (1024, (32, 32))])
 def test_the_grid_is_as_square_as_can_be(num_replicas, shape):

@@ -72,11 +72,6 @@ def test_virtual_devices_that_come_too_late_change_nothing_and_say_so(caplog):
     assert r'use_virtual_devices(3) came too late' in caplog.text and 'keeps its 8' in caplog.text
 
 
-def test_each_stage_gets_a_device_of_its_own(caplog):
-    assert device_kinds.stage_devices(3) == ['/device:CPU:0', '/device:CPU:1', '/device:CPU:2']
-    assert not caplog.records
-
-
 @pytest.mark.parametrize('counts, kind, expected', [
     ({'CPU': 4, 'GPU': 2}, None, ['GPU:0', 'GPU:1']),
     ({'CPU': 4, 'GPU': 2, 'TPU': 2}, None, ['TPU:0', 'TPU:1']),

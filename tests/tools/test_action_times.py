@@ -118,21 +118,6 @@ def _overlap(one, other):
     return one.start < other.end and other.start < one.end
 
 
-@pytest.mark.parametrize('schedule, num_virtual_stages', [('zb_h1', 1), ('interleaved_1f1b', 2)])
-def test_every_replica_is_recorded_on_devices_of_its_own(schedule, num_virtual_stages):
-    pipe = make_pipe([KerasParams(keras.layers.Dense, units=4, activation='tanh')] * 4, num_replicas=2,
-                     num_partitions=2,
-                     num_micro_batches=2, schedule=schedule, num_virtual_stages=num_virtual_stages)
-    pipe.build((None, 4))
-    step = record(pipe)[1]
-    assert step.num_devices == 4
-    for device in range(4):
-        found = [span.action for span in step.spans if span.device == device and span.action.kind != timeline.RECOMPUTE]
-        assert found == list(pipe.schedule.device_actions[device % 2])
-    computing = [span for span in step.spans if span.end > span.start]
-    assert {span.device for span in computing} == set(range(4))
-
-
 def test_without_an_observer_nothing_in_the_graph_reads_the_clock():
     pipe = make_pipe([KerasParams(keras.layers.Dense, units=4)] * 2, num_partitions=2, num_micro_batches=2)
     pipe.build((None, 4))
@@ -147,7 +132,7 @@ def _operations(graph_def):
 WORKER = '/job:worker/replica:0/task:1/device:'
 
 
-def test_the_fastest_answer_gives_the_offset():
+def test_the_fastest_answer_gives_the_offset_of_a_machine_once():
     asked = []
 
     def ask(host):
@@ -157,20 +142,14 @@ def test_the_fastest_answer_gives_the_offset():
         time.sleep(seconds)
         return time.time() + 30
 
-    offset = action_times.Clocks(ask).offset(f'{WORKER}GPU:3')
-    assert offset == pytest.approx(30, abs=0.05)  # half of what a slow answer is off, on a busy machine too
+    clocks = action_times.Clocks(ask)
+    assert clocks.offset(f'{WORKER}GPU:3') == pytest.approx(30, abs=0.05)  # a slow answer is 0.1 off
     assert set(asked) == {f'{WORKER}CPU:0'}
+    clocks.offset(f'{WORKER}GPU:2')
+    assert len(asked) == 20
 
 
 @pytest.mark.parametrize(
     'device', ['CPU:1', '/job:localhost/replica:0/task:0/device:GPU:0', '/job:chief/replica:0/task:0/device:CPU:0'])
 def test_devices_of_this_machine_are_not_asked(device):
     assert action_times.Clocks(ask=None).offset(device) == 0
-
-
-def test_a_machine_is_measured_once():
-    asked = []
-    here = action_times.Clocks(lambda host: asked.append(host) or time.time())
-    for device in ('CPU:0', 'CPU:1'):
-        here.offset(WORKER + device)
-    assert len(asked) == 20
