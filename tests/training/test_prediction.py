@@ -81,16 +81,23 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     with pytest.raises(ValueError, match='link.png is also the --input, which would be lost. Give another'):
         prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
     assert (files[0] / '0.png').read_bytes() == before
-    with pytest.raises(ValueError, match='0.png is also the --input, which would be lost. Give another'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(files[0] / '0.png'))
 
 
-@pytest.mark.parametrize('flag', ['input', 'output'])
-def test_a_path_that_begins_with_file_is_refused(tiny, copied, files, flag):
-    paths = {'input': str(files[0]), 'output': str(files[0] / '0.png')}
-    paths[flag] = f'file://{paths[flag]}'
-    with pytest.raises(ValueError, match=f'^--{flag}=file:///.* begins with file://. Leave this beginning out.$'):
-        prediction.Prediction(tiny.params(), str(copied)).run(paths['input'], paths['output'])
+@pytest.mark.parametrize('files_at, output, error, message', [
+    ('file://{images}', '{images}/0.png', ValueError, '^--input=file:///.* begins with file://. Leave this beginning out.$'),
+    ('{images}', 'file://{images}/0.png', ValueError, '^--output=file:///.* begins with file://. Leave this beginning out.$'),
+    ('{images}', '{folder}', ValueError, '^--output=.* is a folder. Give the path of a file.$'),
+    ('{images}', '{new}/', ValueError, '^--output=.*/new/ is a folder. Give the path of a file.$'),
+    ('{images}', '{images}/0.png', ValueError, '0.png is also the --input, which would be lost. Give another'),
+    ('{images}', '{images}/0.png/a.jsonl', errors.TrainingError,
+     r'^--output=.*0.png/a.jsonl cannot be written \(.*\). Give a file in')],
+    ids=['url of files', 'url', 'folder', 'new folder', 'input', 'file in a file'])
+def test_a_path_that_cannot_work_is_refused(tiny, copied, files, tmp_path, contents, files_at, output, error, message):
+    before = contents(tmp_path)
+    places = {'images': files[0], 'folder': tmp_path, 'new': tmp_path / 'new'}
+    with pytest.raises(error, match=message):
+        prediction.Prediction(tiny.params(), str(copied)).run(files_at.format(**places), output.format(**places))
+    assert contents(tmp_path) == before and not (tmp_path / 'new').exists()
 
 
 def test_a_file_that_is_written_on_the_way_is_not_replaced(tiny, copied, files, tmp_path):
@@ -114,17 +121,3 @@ def test_numbers_that_are_not_finite_are_a_problem(tiny, copied, files, monkeypa
     monkeypatch.setattr(tf.nn, 'softmax', lambda logits: logits * float('nan'))
     line, = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'))
     assert line['problem'] == 'the model returns numbers that are not finite' and 'class' not in line
-
-
-def test_an_output_that_is_a_folder_is_refused(tiny, copied, files, tmp_path):
-    for folder in (str(tmp_path), f'{tmp_path}/new/'):
-        with pytest.raises(ValueError, match=f'^--output={folder} is a folder. Give the path of a file.$'):
-            prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), folder)
-    assert not (tmp_path / 'new').exists()
-
-
-def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path):
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(errors.TrainingError, match=r'^--output=.*file/a.jsonl cannot be written \(.*\). Give a file in'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), str(tmp_path / 'file/a.jsonl'))
-    assert not list(tmp_path.glob('*.new'))
