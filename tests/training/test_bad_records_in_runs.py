@@ -6,7 +6,7 @@ import pytest
 from lingpipe import base_model_params, layers
 from lingpipe.input import image_input
 from lingpipe.models import image_classifier
-from lingpipe.training import errors, trainer
+from lingpipe.training import trainer
 from tests.curves import curve
 from tests.input import photographs
 
@@ -54,12 +54,3 @@ def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_pat
                                                               "skipped")
     assert 'step 5, bad records so far: 6' in printed.err
     assert curve(tmp_path / 'train', 'bad_records') == [(5, 6.0), (10, 6.0)]
-
-
-def test_too_many_bad_records_end_training_in_one_sentence(data_dir, tmp_path, capsys):
-    """Those that were skipped are printed before."""
-    train_input = photos(data_dir, max_bad_records=2)
-    with pytest.raises(errors.TrainingError, match=' failed after step .: max_bad_records: .*or set max_bad_records '
-                                                   r'higher\. The steps are saved in'):
-        train(tmp_path, train_input)
-    assert "bad records of 'bad_photographs'; 2 may be skipped" in capsys.readouterr().out

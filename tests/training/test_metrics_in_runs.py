@@ -48,9 +48,3 @@ def test_a_wrong_or_unknown_direction_is_refused_before_a_step(tiny, tmp_path, m
         tiny.only_train(tmp_path / 'logs', **{
             **SETTINGS, 'task__metrics': metrics, 'eval__best_metric': metric, 'eval__best_is_largest': said})
     assert not list(tmp_path.rglob('ckpt-*'))
-
-
-def test_a_metric_that_cannot_be_computed_is_refused_before_a_step(tiny, tmp_path):
-    with pytest.raises(ValueError, match="'recall' .* of task.metrics cannot be computed"):
-        tiny.only_train(tmp_path / 'logs', task__metrics=[KerasParams(keras.metrics.Recall)])
-    assert not list(tmp_path.rglob('ckpt-*'))
