@@ -71,14 +71,6 @@ def test_a_module_that_hides_all_models_is_named(folder, caplog):
     assert 'params.py hides the models of LingPipe, in its package params. Rename it.' in caplog.text
 
 
-def test_key_is_module_and_class(folder):
-    write(folder, 'params/vision.py', experiments('Net', 'DeepNet'))
-    cls = model_registry.GetClass('params.vision.DeepNet')
-    assert (cls.__name__, cls.SIZE) == ('DeepNet', 7)
-    assert sorted(model_registry.GetAllRegisteredClasses()) == ['params.vision.DeepNet', 'params.vision.Net']
-    assert model_registry.GetClass('params.vision.DeepNet') is cls
-
-
 def test_get_params_joins_model_and_dataset(folder):
     write(folder, 'params/vision.py', experiments('Net'))
     p = model_registry.GetParams('params.vision.Net', 'Train')

@@ -24,11 +24,17 @@ def pins(file):
 
 
 @pytest.fixture
-def required(monkeypatch):
-    """Return {name: range} of what setup.py requires."""
-    given = {}
-    monkeypatch.setattr(setuptools, 'setup', lambda **fields: given.update(fields))
+def given(monkeypatch):
+    """Return what setup.py gives to setuptools."""
+    fields = {}
+    monkeypatch.setattr(setuptools, 'setup', fields.update)
     runpy.run_path(str(_ROOT / 'setup.py'))
+    return fields
+
+
+@pytest.fixture
+def required(given):
+    """Return {name: range} of what setup.py requires."""
     requirements = map(Requirement, given['install_requires'])
     return {canonicalize_name(requirement.name): requirement.specifier for requirement in requirements}
 
@@ -67,10 +73,7 @@ def test_pages_name_the_pinned_versions():
     assert f"`pip install 'libtpu=={found['libtpu']}'`" in page
 
 
-def test_every_file_names_the_version_of_the_package(monkeypatch):
-    given = {}
-    monkeypatch.setattr(setuptools, 'setup', lambda **fields: given.update(fields))
-    runpy.run_path(str(_ROOT / 'setup.py'))
+def test_every_file_names_the_version_of_the_package(given):
     citation = yaml.safe_load((_ROOT / 'CITATION.cff').read_text('utf-8'))
     assert given['version'] == citation['version'] == lingpipe.__version__
     assert f'\n## {lingpipe.__version__}\n' in (_ROOT / 'CHANGELOG.md').read_text('utf-8')

@@ -18,9 +18,6 @@ GREEDY = '--model=tiny_digits.GreedyDigits'
 
 # name: (arguments, what the sentence must say)
 ERRORS = {
-    'a model that is not there': (
-        ['--model=params.amoebanet.AmoebaNetD18x257', '--logdir=x'],
-        "There is no model 'params.amoebanet.AmoebaNetD18x257'; did you mean params.amoebanet.AmoebaNetD18x256 or "),
     'a field that is not there': (
         [TINY, '--logdir=x', '--model_params_override=train.max_step=5'],
         'train.max_step is not a parameter; did you mean train.max_steps'),
@@ -31,9 +28,6 @@ ERRORS = {
         [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
     'a kind of device that is not there': (
         [TINY, '--logdir=x', '--device=gpu'], "No device of kind 'GPU' was found on this machine. Choose one of "),
-    'a cluster without other processes': (
-        [TINY, '--logdir=x', '--cluster=multi_worker'],
-        '--cluster=multi_worker needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or SageMaker are set. Start all processes by srun'),
 }
 USAGE_ERRORS = {
     'a mode that is not there': (

@@ -5,14 +5,6 @@ import sys
 
 import pytest
 
-SMALL = """# command: python -m benchmarks.speed.bubble
-# processor: AMD EPYC, 2 cores
-# versions: Python 3.11.7
-# date: 2026-11-21
-chips,"ms, ring",note
-1024,4.09,"1, 2"
-"""
-
 
 @pytest.fixture
 def results_page(load_benchmark):
@@ -33,22 +25,6 @@ def test_every_file_is_on_the_page_and_says_what_measured_it(results_page):
         assert re.fullmatch(r'\d{4}-\d\d-\d\d', about['date']) and about['command'].startswith('python -m benchmarks.')
         assert len({len(row) for row in rows}) == 1, path
         assert f'(../benchmarks/results/{path.name})' in page, path
-
-
-def test_a_comment_chooses_columns(results_page, tmp_path, monkeypatch):
-    (tmp_path / 'small.csv').write_text(SMALL)
-    monkeypatch.setattr(results_page, 'RESULTS', tmp_path)
-    comment = '<!-- small.csv: note | chips -->\n'
-    assert results_page.built(f'{comment}old\n<!-- end -->\n') == f'''{comment}
-`python -m benchmarks.speed.bubble`
-(AMD EPYC, 2 cores; 2026-11-21; [small.csv](../benchmarks/results/small.csv)):
-
-| note | chips |
-|---|---|
-| 1, 2 | 1,024 |
-
-<!-- end -->
-'''
 
 
 def test_a_benchmark_writes_such_files(load_benchmark, results_page, tmp_path, monkeypatch):
