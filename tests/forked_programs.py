@@ -103,6 +103,13 @@ class ForkedProgram:
             timer.cancel()
 
 
+def run(words, folder=None, **environment):
+    """Run a program to its end; return its code, what it printed, and what it wrote to standard error."""
+    program = ForkedProgram(words, {'PYTHONPATH': str(_ROOT), **environment}, folder)
+    printed, errors = program.communicate()
+    return program.returncode, printed, errors
+
+
 def start_benchmark(command, *, env, stderr, **unused):
     """Stand in for `child_process.start` where a benchmark starts a process that reads and answers lines."""
     return ForkedProgram(command[1:], env, errors=stderr, with_one_dnn=True)

@@ -12,25 +12,13 @@ from tests import forked_programs, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / 'docs'
-TUTORIALS = [DOCS / name for name in ('start.md', 'troubleshooting.md', 'metrics.md', 'from_keras.md')]
+TUTORIALS = [DOCS / name for name in ('start.md', 'troubleshooting.md', 'metrics.md', 'from_keras.md', 'from_lingvo.md')]
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"\n]+)")?\n(.*?)^\1```', re.DOTALL | re.MULTILINE)
 _OF_THE_SITE = ('reference/', 'project/')  # tests/docs/test_site.py looks them up
 
 
 def _marks_of(page):
     return [needs.keras_hub] if 'params.keras_hub' in page.read_text('utf-8') else []
-
-
-def test_the_programs_of_from_lingvo_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    page = DOCS / 'from_lingvo.md'
-    text, names = page.read_text(encoding='utf-8'), {'__name__': page.stem}
-    blocks = list(re.finditer(r'^```python\n(.*?)^```', text, re.DOTALL | re.MULTILINE))
-    assert len(blocks) >= 3
-    for block in blocks:
-        lines_before = text.count('\n', 0, block.start(1))
-        exec(compile('\n' * lines_before + block.group(1), page, 'exec'), names)
-    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize('page', [pytest.param(page, id=page.stem, marks=_marks_of(page)) for page in TUTORIALS])
@@ -65,9 +53,8 @@ def run(words, folder):
                               capture_output=True)
         assert 'Traceback' not in done.stderr and 'TensorFlow' in done.stdout
         return
-    program = forked_programs.ForkedProgram(words, {'PYTHONPATH': str(ROOT)}, folder)
-    out, err = program.communicate()
-    assert program.returncode == 0, (words, out, err)
+    code, out, err = forked_programs.run(words, folder)
+    assert code == 0, (words, out, err)
 
 
 @pytest.mark.parametrize('page', sorted(DOCS.rglob('*.md')), ids=lambda page: str(page.relative_to(DOCS)))

@@ -24,9 +24,8 @@ def blocks(language):
 
 
 def start(words, folder):
-    program = forked_programs.ForkedProgram(words, {'PYTHONPATH': str(ROOT)}, folder)
-    out, err = program.communicate()
-    assert program.returncode == 0, err
+    code, out, err = forked_programs.run(words, folder)
+    assert code == 0, err
     return out
 
 

@@ -14,9 +14,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def outcome(folder, *words):
-    programs = str(ROOT / 'tests/programs')
-    program = forked_programs.ForkedProgram(words, {'PYTHONPATH': f'{ROOT}:{programs}'}, folder)
-    return (*program.communicate(), program.returncode)
+    code, out, err = forked_programs.run(words, folder, PYTHONPATH=f'{ROOT}:{ROOT}/tests/programs')
+    return out, err, code
 
 
 def test_a_sub_command_does_what_the_mode_does(tmp_path):
@@ -47,10 +46,8 @@ def test_changes_may_be_given_several_times(tmp_path):
 
 
 def test_another_backend_of_keras_is_refused(tmp_path):
-    program = forked_programs.ForkedProgram(
-        ['-m', 'lingpipe', 'list'], {'PYTHONPATH': str(ROOT), 'KERAS_BACKEND': 'jax'}, tmp_path)
-    assert program.communicate()[1].startswith('Error: KERAS_BACKEND=jax is set, but LingPipe needs the backend tensor')
-    assert program.returncode == 1
+    code, _, err = forked_programs.run(['-m', 'lingpipe', 'list'], tmp_path, KERAS_BACKEND='jax')
+    assert code == 1 and err.startswith('Error: KERAS_BACKEND=jax is set, but LingPipe needs the backend tensor')
 
 
 def test_help_needs_no_model_and_ends_well(tmp_path):

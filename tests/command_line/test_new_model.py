@@ -1,6 +1,5 @@
 """`lingpipe new my_model`, and that what it writes trains."""
 
-import pathlib
 import re
 
 import pytest
@@ -8,27 +7,13 @@ import pytest
 from lingpipe.command_line import new_model
 from tests import forked_programs
 
-ROOT = pathlib.Path(__file__).parents[2]
 
-
-@pytest.fixture
-def run(tmp_path):
-    """Return a function that runs `python -m lingpipe` in a folder of its own."""
-
-    def run_words(*words):
-        program = forked_programs.ForkedProgram(['-m', 'lingpipe', *words], {'PYTHONPATH': str(ROOT)}, tmp_path)
-        out, err = program.communicate()
-        return program.returncode, out, err
-
-    return run_words
-
-
-def test_a_new_model_trains_as_it_was_written(run, tmp_path):
-    code, out, err = run('new', 'my_model')
+def test_a_new_model_trains_as_it_was_written(tmp_path):
+    code, out, err = forked_programs.run(['-m', 'lingpipe', 'new', 'my_model'], tmp_path)
     assert code == 0, err
     assert out.startswith('Wrote my_model.py. ')
-    command = re.search('`lingpipe (.*)`', out)[1].split()
-    code, out, err = run(*command)
+    command = re.search('`(lingpipe .*)`', out)[1].split()
+    code, out, err = forked_programs.run(['-m', *command], tmp_path)
     assert code == 0, err
     assert float(re.search(r'Final Test after 200 steps: .*accuracy ([\d.]+) %', out)[1]) > 80
     assert (tmp_path / 'logs/my_model').is_dir()

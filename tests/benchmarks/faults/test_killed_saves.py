@@ -10,10 +10,9 @@ _RIGHT = ('At the end all values are those of an undisturbed run, bit for bit. N
 
 def test_a_run_killed_at_each_moment_of_saves_ends_the_same(load_benchmark, table, tmp_path):
     save_moments = load_benchmark('faults.save_moments')
-    program = forked_programs.ForkedProgram(
-        ['-m', 'benchmarks.faults.killed_saves', '--kills=7', '--at_each_moment=1', '--seconds=0.1'], {}, tmp_path)
-    printed, errors = program.communicate()
-    assert program.returncode == 0, errors
+    code, printed, errors = forked_programs.run(
+        ['-m', 'benchmarks.faults.killed_saves', '--kills=7', '--at_each_moment=1', '--seconds=0.1'], tmp_path)
+    assert code == 0, errors
     assert {row['killed']: row['times, chosen'] for row in table(printed)} == {
         **dict.fromkeys(save_moments.MOMENTS, '1'), save_moments.ELSE: ''}
     assert _RIGHT in printed
