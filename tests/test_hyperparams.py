@@ -52,7 +52,6 @@ def test_set_replaces_items_of_tuples():
 
 
 @pytest.mark.parametrize(('path', 'nearest'), [
-    ('learning_rat', 'did you mean learning_rate'), ('body.unit', 'did you mean body.units'),
     ('layers[0].name_', r'did you mean layers\[0\].name'), ('units', r'did you mean body.units or layers\[0\].units'),
     ("towers['lift']", r"did you mean towers\['left'\]"), ('learning_rate.x', 'learning_rate is float'),
     ('body.units[0]', 'body.units is int'), ('layers.x', 'layers.x'), ('no spaces', 'not the name of a parameter')])

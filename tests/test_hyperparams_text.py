@@ -168,11 +168,6 @@ text : 'two\n"lines"'
         'value': 'list[1]', 'value[0].activation': 'NoneType', 'value[0].cls': 'type', 'value[0].units': 'int'}
 
 
-def test_comments_and_blank_lines_are_skipped_but_kept_in_strings():
-    p = holding('').FromText('\n# value : 1\n  value : "a # b\n\n# c"  \n\n')
-    assert p.value == 'a # b\n\n# c'
-
-
 @pytest.mark.parametrize('text', [
     'value', ': 1', '1value : 2', 'value : "open', "value : 'a' b", 'value[ : 1'])
 def test_malformed_text_is_a_value_error(text):
@@ -221,18 +216,13 @@ def overridable():
 
 
 @pytest.mark.parametrize(('text', 'path', 'value'), [
-    ('steps=7', 'steps', 7), ("steps='7'", 'steps', 7), ('steps : -1_000', 'steps', -1000),
-    ('steps=None', 'steps', None),
-    ('rate=2', 'rate', 2.0), ('rate = 1e-3', 'rate', 0.001), ('rate=-inf', 'rate', -math.inf),
-    ('flag=false', 'flag', False), ('flag=True', 'flag', True),
-    ('name=a/b-c.txt', 'name', 'a/b-c.txt'), ('name=two words', 'name', 'two words'),
-    ("name='a;b=c: d\\'#'", 'name', "a;b=c: d'#"),
+    ("steps='7'", 'steps', 7), ('steps : -1_000', 'steps', -1000), ('steps=None', 'steps', None),
+    ('rate=2', 'rate', 2.0), ('rate=-inf', 'rate', -math.inf), ('flag=false', 'flag', False),
+    ('name=two words', 'name', 'two words'), ("name='a;b=c: d\\'#'", 'name', "a;b=c: d'#"),
     ('name=', 'name', ''), ('name=[a-z]*', 'name', '[a-z]*'), ('name=4', 'name', 4), ("name='4'", 'name', '4'),
-    ('name=[2, 5]', 'name', [2, 5]), ('name=None', 'name', None),
-    ('ends=[2,5]', 'ends', [2, 5]), ('ends=(2,)', 'ends', (2,)), ('ends=[a, b]', 'ends', ['a', 'b']),
+    ('ends=(2,)', 'ends', (2,)), ('ends=[a, b]', 'ends', ['a', 'b']),
     ("ends=['a;b', {'c;': 1}]", 'ends', ['a;b', {'c;': 1}]),
-    ('limit=3', 'limit', 3), ('limit=relu', 'limit', 'relu'), ('limit=3.5', 'limit', 3.5),
-    ('limit=true', 'limit', True),
+    ('limit=relu', 'limit', 'relu'), ('limit=3.5', 'limit', 3.5), ('limit=true', 'limit', True),
     ('dtype=bfloat16', 'dtype', tf.bfloat16), ("dtype='half'", 'dtype', tf.float16),
     ('task.units=3', 'task.units', 3), ('shape=[4]', 'shape', [4])])
 def test_override_is_read_as_the_field_needs_it(text, path, value):
@@ -255,7 +245,6 @@ def test_overrides_are_separated_by_semicolons_or_newlines():
     ('flag=1', ValueError, r'^flag : 1 is not a bool; write True or False\.$'),
     ('dtype=float31', ValueError, r'^dtype : float31 is not the name of a dtype'),
     ('steps', ValueError, r"^'steps' is not of the form <key> = <value> or <key> : <value>"),
-    ('stepz=1', AttributeError, r'^stepz is not a parameter; did you mean steps\?$'),
     ('task.unit=1', AttributeError, r'^task.unit is not a parameter; did you mean task.units\?$'),
     ('task=1', ValueError, r'^task : 1 cannot stand where Params do'),
     ('ends[7]=1', IndexError, r'^ends\[7\] does not exist: ends has 2 elements'),

@@ -45,10 +45,8 @@ def test_one_file_serves_all_machines(tmp_path):
 @pytest.mark.parametrize('cluster, sentence', [
     ({'wroker': ['a:1']}, "unknown job 'wroker'; did you mean worker?"),
     ({'worker': 'a:1'}, "gives 'a:1' for worker. Give a list of addresses"),
-    ({'worker': ['a:1', 'a:1']}, 'gives a:1 to both worker:0 and worker:1'),
     ({'worker': ['a:1'], 'ps': ['A:1']}, 'gives A:1 to both worker:0 and ps:0'),
-    ({'worker': ['a']}, "gives 'a' as the address of worker:0"),
-    ({'worker': ['grpc://a:1']}, "Give 'host:port'"),
+    ({'worker': ['grpc://a:1']}, "gives 'grpc://a:1' as the address of worker:0.* Give 'host:port'"),
     ({'chief': ['a:1', 'b:1']}, 'names 2 chiefs. Give one.'),
     ({'chief': ['a:1'], 'master': ['b:1']}, "unknown job 'master'"),
     ({}, "'cluster' of TF_CONFIG is {}")])
@@ -70,7 +68,7 @@ def test_a_wrong_task_is_refused(task, sentence):
 
 @pytest.mark.parametrize('text, sentence', [
     ('', 'TF_CONFIG is not set and no --cluster_spec=FILE was given'),
-    ('{', 'is not valid JSON'), ('[]', r'TF_CONFIG holds \[\]'), ('"x"', "holds 'x'"),
+    ('[]', r'TF_CONFIG holds \[\]'),
     ('{"task": {"type": "worker"}}', "has no entry 'cluster'"),
     ('{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}}', 'a name occurs twice'),
     ('{"cluster": {"worker": ["a:1"]}, "task": "worker:0"}', "'task' of TF_CONFIG is .* Give a job and its index"),
@@ -90,7 +88,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 @pytest.mark.parametrize('mode, jobs, sentence', [
     ('pipeline', ['worker'], 'lists worker, but --cluster=pipeline needs chief and worker. List these.'),
-    ('pipeline', ['chief', 'worker', 'ps'], 'lists chief, worker, ps, but --cluster=pipeline needs chief and worker'),
     ('parameter_server', ['chief', 'worker'], 'needs chief and worker and ps'),
     ('multi_worker', ['ps'], 'lists ps, but --cluster=multi_worker needs worker')])
 def test_each_mode_needs_its_jobs(mode, jobs, sentence):

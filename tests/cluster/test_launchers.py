@@ -69,8 +69,7 @@ def test_tf_config_comes_first_and_a_file_before_all(tmp_path, capsys):
     (_slurm(0, 0, SLURM_STEP_NODELIST='m1'), 'pipeline', 'scontrol show hostnames m1 failed .* or give --cluster_spec'),
     (_slurm(0, 0), 'parameter_server', 'Slurm step 1321.4 does not say which processes .* Give --ps=1'),
     ({'SM_HOSTS': '["a"]', 'SM_CURRENT_HOST': 'a'}, 'pipeline', 'SageMaker has 1 process, but .* at least one worker'),
-    ({'SM_HOSTS': 'a,b', 'SM_CURRENT_HOST': 'a'}, 'pipeline', 'SM_HOSTS=a,b and SM_CURRENT_HOST=a do not say'),
-    ({'TPU_WORKER_HOSTNAMES': 'a', 'TPU_WORKER_ID': '3'}, 'pipeline', 'do not say which host of a TPU slice')])
+    ({'SM_HOSTS': 'a,b', 'SM_CURRENT_HOST': 'a'}, 'pipeline', 'SM_HOSTS=a,b and SM_CURRENT_HOST=a do not say')])
 def test_missing_and_wrong_variables_are_named(environment, mode, sentence):
     with pytest.raises(ValueError, match=sentence):
         _read(environment, mode)
