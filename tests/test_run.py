@@ -1,6 +1,5 @@
-"""The command line, run as a person runs it. Each command runs once, when a test asks for it first."""
+"""The command line, run as a person runs it."""
 
-import functools
 import os
 import pathlib
 import re
@@ -101,43 +100,21 @@ def command_line(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def outcomes(command_line):
-    """{name: function that returns the outcome} of all commands, each of which runs when a test asks for it first."""
-    run, run_forked = command_line.run, command_line.fork
-    jobs = {
-        'first': lambda: run(TINY, '--logdir=first'),
-        'no memory': lambda: run_forked(GREEDY, '--logdir=greedy',
-                                        '--model_params_override=task.body.num_partitions=1'),
-        'inspect_model': lambda: run_forked(
-            '--model=params.transformer_lm.Transformer1663', '--mode=inspect_model', '--device=cpu'),
-        'list': lambda: run_forked('--mode=list'),
-        'plan': lambda: run_forked(
-            TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned',
-            '--model_params_override=task.body.num_partitions=auto'),
-        'compiled plan': lambda: run_forked(  # to compile random numbers takes longest
-            TINY, '--mode=plan', '--compile', '--logdir=compiled',
-            '--model_params_override=task.body.layers[3].rate=0.0'),
-        'trace': lambda: run_forked(
-            TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b'),
-        'report': lambda: run_forked(TINY, '--mode=report', '--logdir=first'),
-        'inspect_params': lambda: inspected_params(command_line),
-        'a step without end': lambda: run_forked(TINY, '--logdir=late', '--step_timeout_seconds=0.01'),
-        **{name: lambda arguments=arguments: run_forked(*arguments) for name, (arguments, _) in ERRORS.items()},
-        **{name: lambda arguments=arguments: run(*arguments) for name, (arguments, _) in USAGE_ERRORS.items()}}
-    return {name: functools.cache(job) for name, job in jobs.items()}
+def first(command_line):
+    """Outcome of a training run."""
+    return command_line.run(TINY, '--logdir=first')
 
 
-def inspected_params(command_line):
-    overrides = '--model_params_override=train.max_steps=7; task.name=seven; test.batch_size=75'
-    first = command_line.fork(TINY, '--mode=inspect_params', overrides)
-    (command_line.folder / 'params.txt').write_text(first.out)
-    return first, command_line.fork(TINY, '--mode=inspect_params', '--model_params_file_override=params.txt')
+@pytest.fixture(scope='module')
+def inspected(command_line):
+    """Outcome of a command that shows params, of which it changes three."""
+    return command_line.fork(
+        TINY, '--mode=inspect_params', '--model_params_override=train.max_steps=7; task.name=seven; test.batch_size=75')
 
 
-@pytest.mark.parametrize('name', ERRORS)
-def test_an_error_is_one_sentence_and_leaves_no_folder_behind(outcomes, command_line, name):
-    code, out, err = outcomes[name]()
-    _, sentence = ERRORS[name]
+@pytest.mark.parametrize('arguments, sentence', ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_sentence_and_leaves_no_folder_behind(command_line, arguments, sentence):
+    code, out, err = command_line.fork(*arguments)
     assert code == 1 and out == ''
     assert 'Traceback' not in err
     lines = err.splitlines()
@@ -147,16 +124,17 @@ def test_an_error_is_one_sentence_and_leaves_no_folder_behind(outcomes, command_
     assert not {'x', 'typo'} & {path.name for path in command_line.folder.iterdir()}
 
 
-@pytest.mark.parametrize('name', USAGE_ERRORS)
-def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(outcomes, name):
-    code, out, err = outcomes[name]()
+@pytest.mark.parametrize('arguments, sentence', USAGE_ERRORS.values(), ids=USAGE_ERRORS)
+def test_a_wrong_use_is_answered_by_a_sentence_about_the_flags(command_line, arguments, sentence):
+    code, out, err = command_line.run(*arguments)
     assert code == 1
-    assert out == '' and err.startswith(f'Error: {USAGE_ERRORS[name][1]}')
+    assert out == '' and err.startswith(f'Error: {sentence}')
     assert err.splitlines()[-1] == '(`python run.py --help` shows all flags.)'
 
 
-def test_too_little_memory_is_reported_in_one_sentence_with_advice(outcomes):
-    code, _, err = outcomes['no memory']()
+def test_too_little_memory_is_reported_in_one_sentence_with_advice(command_line):
+    code, _, err = command_line.fork(
+        GREEDY, '--logdir=greedy', '--model_params_override=task.body.num_partitions=1')
     assert code == 1 and 'Traceback' not in err
     assert re.search(
         r'^Error: A device ran out of memory \(OOM when allocating tensor .* on CPU:0 .*\)\. Raise '
@@ -164,35 +142,37 @@ def test_too_little_memory_is_reported_in_one_sentence_with_advice(outcomes):
         r'task.body.num_partitions \(now 1\), or lower input.batch_size\.$', err, re.MULTILINE)
 
 
-def test_a_step_has_a_limit_on_one_machine_too(outcomes):
-    code, _, err = outcomes['a step without end']()
+def test_a_step_has_a_limit_on_one_machine_too(command_line):
+    code, _, err = command_line.fork(TINY, '--logdir=late', '--step_timeout_seconds=0.01')
     assert code == 75
     assert 'Error: Waited 0.1 s for the first step to end (--step_timeout_seconds=0.01).' in err
 
 
-def test_a_first_training_run_writes_its_progress_and_nothing_else(outcomes):
-    outcome = outcomes['first']()
-    assert outcome.code == 0
-    assert re.fullmatch(r'First step after .* s\n(step \d+/12, .* left\n)+step 12, Test: .* %\nTime .*\n', outcome.err)
+def test_a_first_training_run_writes_its_progress_and_nothing_else(first):
+    assert first.code == 0
+    assert re.fullmatch(r'First step after .* s\n(step \d+/12, .* left\n)+step 12, Test: .* %\nTime .*\n', first.err)
 
 
-def test_a_listing_has_every_model_with_its_first_line(outcomes):
-    code, out, _ = outcomes['list']()
+def test_a_listing_has_every_model_with_its_first_line(command_line):
+    code, out, _ = command_line.fork('--mode=list')
     assert code == 0
     told = "params.amoebanet.AmoebaNetD18x256: AmoebaNet-D(18, 256), 122M parameters: the model of GPipe's Table 2."
     assert told in out.splitlines()
 
 
-def test_a_plan_is_printed_and_written_with_a_picture(outcomes, command_line):
-    code, out, _ = outcomes['plan']()
+def test_a_plan_is_printed_and_written_with_a_picture(command_line):
+    code, out, _ = command_line.fork(
+        TINY, '--mode=plan', '--accelerator=v3', '--logdir=planned',
+        '--model_params_override=task.body.num_partitions=auto')
     assert code == 0 and '\nFits on 1 × v3 with M=2, recompute=stage.\n' in out
     assert (command_line.folder / 'planned/plan/plan.txt').read_text() in out
     assert (command_line.folder / 'planned/plan/memory.png').read_bytes().startswith(b'\x89PNG')
 
 
 @needs.tpu_compiler
-def test_a_plan_is_compiled_for_tpus_that_are_not_there(outcomes, command_line):
-    code, out, err = outcomes['compiled plan']()
+def test_a_plan_is_compiled_for_tpus_that_are_not_there(command_line):
+    code, out, err = command_line.fork(  # to compile random numbers takes longest
+        TINY, '--mode=plan', '--compile', '--logdir=compiled', '--model_params_override=task.body.layers[3].rate=0.0')
     assert code == 0, err
     assert 'device  planned MiB  compiled MiB' in out and '\nBy the TPU compiler it fits on devices of v5e:2x2.\n' in out
     assert 'Fits on 2 × v5e' in out
@@ -200,40 +180,39 @@ def test_a_plan_is_compiled_for_tpus_that_are_not_there(outcomes, command_line):
     assert list((command_line.folder / 'compiled/plan/compiled').iterdir())
 
 
-def test_inspected_params_read_back_from_a_file(outcomes):
-    first, second = outcomes['inspect_params']()
-    assert (first.code, second.code) == (0, 0)
-    assert "task.name : 'seven'\n" in first.out and 'train.max_steps : 7\n' in first.out
-    assert 'test.batch_size : 75\n' in first.out and 'input.batch_size : 32\n' in first.out
-    assert second.out == first.out
+def test_inspected_params_read_back_from_a_file(command_line, inspected):
+    code, out, _ = inspected
+    assert code == 0 and "task.name : 'seven'\n" in out and 'train.max_steps : 7\n' in out
+    assert 'test.batch_size : 75\n' in out and 'input.batch_size : 32\n' in out
+    (command_line.folder / 'params.txt').write_text(out)
+    assert command_line.fork(TINY, '--mode=inspect_params', '--model_params_file_override=params.txt')[:2] == (0, out)
 
 
-def test_a_giant_is_inspected_without_being_allocated(outcomes):
-    code, out, _ = outcomes['inspect_model']()
+def test_a_giant_is_inspected_without_being_allocated(command_line):
+    code, out, _ = command_line.fork(
+        '--model=params.transformer_lm.Transformer1663', '--mode=inspect_model', '--device=cpu')
     assert code == 0 and '\n83,876,914,432 parameters, ' in out
 
 
-def test_a_run_records_the_params_of_the_user_and_nothing_else(outcomes, command_line):
+def test_a_run_records_the_params_of_the_user_and_nothing_else(command_line, first, inspected):
     """What this machine added, such as devices, is left out."""
-    outcomes['first']()
-    inspected, _ = outcomes['inspect_params']()
     written = (command_line.folder / 'first/control/params.txt').read_text()
     assert 'task.body.devices : NoneType\n' in written
     different = {line.split()[0] for line in {*written.splitlines()} ^ {*inspected.out.splitlines()}}
     assert different == {'task.name', 'test.batch_size', 'train.max_steps'}  # what the two commands overrode
 
 
-def test_a_report_is_one_file_in_the_folder_of_a_run(outcomes, command_line):
-    outcomes['first']()
-    assert outcomes['report']() == (0, 'first/report.html\n', '')
+def test_a_report_is_one_file_in_the_folder_of_a_run(command_line, first):
+    assert command_line.fork(TINY, '--mode=report', '--logdir=first') == (0, 'first/report.html\n', '')
     text = (command_line.folder / 'first/report.html').read_text('utf-8')
     assert all(f'<h2>{section}</h2>' in text for section in ('Curves', 'Partitions', 'Samples', 'Hardware and versions'))
 
 
-def test_a_trace_says_where_the_time_went_and_names_its_files(outcomes, command_line):
-    outcome = outcomes['trace']()
-    assert (outcome.code, outcome.err) == (0, '')
+def test_a_trace_says_where_the_time_went_and_names_its_files(command_line):
+    code, out, err = command_line.fork(
+        TINY, '--mode=trace', '--steps=2', '--logdir=traced', '--model_params_override=task.body.schedule=1f1b')
+    assert (code, err) == (0, '')
     assert re.search(
-        r'^2 steps of [\d.]+ ms on average: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', outcome.out, re.M)
-    assert outcome.out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
-    assert all((command_line.folder / path).stat().st_size for path in outcome.out.splitlines()[-2:])
+        r'^2 steps of [\d.]+ ms on average: 1f1b, 2 partitions on 2 devices, 2 micro-batches$', out, re.M)
+    assert out.splitlines()[-2:] == ['traced/trace/timeline.png', 'traced/trace/trace.json']
+    assert all((command_line.folder / path).stat().st_size for path in out.splitlines()[-2:])
