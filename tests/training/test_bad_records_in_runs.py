@@ -16,9 +16,9 @@ def data_dir(tmp_path_factory):
     return photographs.prepare('bad_photographs', tmp_path_factory.mktemp('data'))
 
 
-def photos(data_dir, **fields):
-    defaults = {'dataset': 'bad_photographs', 'augmentation': 'resnet', 'batch_size': 8, 'image_size': 8}
-    return image_input.ImageInput.Params().Set(data_dir=data_dir, **{**defaults, **fields})
+def photos(data_dir):
+    return image_input.ImageInput.Params().Set(
+        data_dir=data_dir, dataset='bad_photographs', augmentation='resnet', batch_size=8, image_size=8)
 
 
 class TinyPhotographs(base_model_params.SingleTaskModelParams):
@@ -36,14 +36,10 @@ class TinyPhotographs(base_model_params.SingleTaskModelParams):
         return p
 
 
-def train(logdir, train_input, **evaluation_inputs):
-    params = TinyPhotographs().Model()
-    params.Define('input', train_input, 'The input of Train.')
-    return trainer.Trainer(params, evaluation_inputs, str(logdir)).run()
-
-
 def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_path, capsys):
-    train(tmp_path, photos(data_dir), Test=photos(data_dir))
+    params = TinyPhotographs().Model()
+    params.Define('input', photos(data_dir), 'The input of Train.')
+    trainer.Trainer(params, {'Test': photos(data_dir)}, str(tmp_path)).run()
     printed = capsys.readouterr()
     begin = printed.out.index("Train: 6 bad records of 'bad_photographs'; 100 may be skipped\n")
     first, *named, rest, test = printed.out[begin:].splitlines()[:8]

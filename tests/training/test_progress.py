@@ -6,6 +6,7 @@ import re
 import select
 import struct
 import termios
+import types
 
 import pytest
 
@@ -14,15 +15,9 @@ from lingpipe.training import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Set the time, in seconds."""
-
-    class Clock:
-        now = 1000.0
-
-        def monotonic(self):
-            return self.now
-
-    fake = Clock()
+    """A clock whose attribute `now` is the time, in seconds."""
+    fake = types.SimpleNamespace(now=1000.0)
+    fake.monotonic = lambda: fake.now
     monkeypatch.setattr(progress, 'time', fake)
     return fake
 

@@ -199,18 +199,12 @@ def test_a_checkpoint_that_is_not_written_is_named(
     assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
 
 
-@pytest.fixture
-def unread(stall, monkeypatch):
-    """Checkpoints whose values cannot be read until the process would have ended."""
+def test_a_checkpoint_that_training_cannot_read_is_named(tiny, stall, monkeypatch, copied):
+    stall.expected = f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim'
     read = tf.train.Checkpoint.read
     monkeypatch.setattr(tf.train.Checkpoint, 'read', lambda *args, **kwargs: stall.block() or read(*args, **kwargs))
-    return stall
-
-
-def test_a_checkpoint_that_training_cannot_read_is_named(tiny, unread, copied):
-    unread.expected = f'Waited 1 s for checkpoint {copied}/train/ckpt-12 to be read (train.checkpoint_tim'
     tiny.only_train(copied, train__checkpoint_timeout_seconds=1.0)
-    assert unread.sentence()
+    assert stall.sentence()
 
 
 WORK = [
