@@ -146,22 +146,6 @@ def test_functions_of_layers_may_assign_and_draw():
     assert len(np.unique(np.round(drawn, 4))) > 60
 
 
-def test_custom_gradients_still_hand_nothing_to_captures():
-    """Once it does, `patches.checking_custom_gradients` is unnecessary."""
-    @tf.function(autograph=False)
-    def gradient_of(weight):
-        @tf.custom_gradient
-        def scaled(x):
-            return x * weight, lambda upstream: upstream * weight
-
-        with tf.GradientTape() as tape:
-            tape.watch(weight)
-            loss = scaled(tf.constant(2.0))
-        return tf.constant(tape.gradient(loss, weight) is None)
-
-    assert gradient_of(tf.constant(3.0))
-
-
 def test_tensorflow_still_traces_again_after_an_init_scope():
     """Once it does not, `patches.creating_outside_functions` is unnecessary."""
     def created(scope):

@@ -99,12 +99,9 @@ def test_a_balanced_step_with_a_small_bubble_needs_none():
     assert advice() == ['Nothing stands out: no part of the waiting is large.']
 
 
-def test_the_bubble_of_more_micro_batches_is_predicted():
+def test_the_bubble_of_no_more_micro_batches_than_examples_is_predicted():
     # K=2: (K - 1) / (M + K - 1) is 1/5 for M=4 and 1/17 for M=16.
     assert advice(schedules.make_schedule('gpipe', 2, 4)) == ['M=4 leaves 20 % bubble: M=16 leaves 6 %.']
-
-
-def test_no_more_micro_batches_than_examples_are_proposed():
     assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=8) == ['M=4 leaves 20 % bubble: M=8 leaves 11 %.']
     assert advice(schedules.make_schedule('gpipe', 2, 4), batch_size=16, num_replicas=2) == [
         'M=4 leaves 20 % bubble: M=8 leaves 11 %.']

@@ -39,16 +39,21 @@ def contents():
 
 
 @pytest.fixture
-def signal_at(monkeypatch):
-    """Function that lets a signal arrive when training has reached a step."""
+def after_update(monkeypatch):
+    """Function that has a function called with each step that training has reached."""
     update = progress.Progress.update
 
-    def arrange(step, number):
-        def signalling_update(self, current_step, *args):
-            update(self, current_step, *args)
-            if current_step == step:
-                os.kill(os.getpid(), number)
+    def arrange(function):
+        def calling_update(self, step, *args):
+            update(self, step, *args)
+            function(step)
 
-        monkeypatch.setattr(progress.Progress, 'update', signalling_update)
+        monkeypatch.setattr(progress.Progress, 'update', calling_update)
 
     return arrange
+
+
+@pytest.fixture
+def signal_at(after_update):
+    """Function that lets a signal arrive when training has reached a step."""
+    return lambda step, number: after_update(lambda current: current == step and os.kill(os.getpid(), number))

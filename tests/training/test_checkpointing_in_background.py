@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import checkpointing, checkpoints, errors, experiment, progress, train_program
+from lingpipe.training import checkpointing, checkpoints, errors, experiment, train_program
 
 
 @pytest.fixture
@@ -22,22 +22,7 @@ def held_writes(monkeypatch):
     return allowed
 
 
-@pytest.fixture
-def at_step_12(monkeypatch):
-    """Function that has a function called after steps 2 to 12, which are one call; step 1 has been saved by then."""
-    update = progress.Progress.update
-
-    def arrange(function):
-        def calling_update(self, step, *args):
-            update(self, step, *args)
-            assert step == 12
-            function()
-
-        monkeypatch.setattr(progress.Progress, 'update', calling_update)
-
-    return arrange
-
-
+# After step 1, steps 2 to 12 are one call, so that progress is told of once.
 SAVES_AT_1_AND_12 = {
     'train__save_interval_seconds': 0.0, 'train__steps_per_loop': 11, 'train__summary_interval_steps': 0}
 
@@ -79,22 +64,22 @@ def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
-        tiny, finished, tmp_path, held_writes, at_step_12, assert_same_checkpoint):
-    at_step_12(held_writes.set)
+        tiny, finished, tmp_path, held_writes, after_update, assert_same_checkpoint):
+    after_update(lambda step: held_writes.set())
     tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
     for name in ('ckpt-1', 'ckpt-12'):
         assert_same_checkpoint(tmp_path / 'train' / name, finished.logdir / 'train' / name)
 
 
-def test_where_saves_are_not_async_no_step_begins_before_the_end(tiny, tmp_path, at_step_12):
-    at_step_12(lambda: saved.append(checkpoints.complete(tmp_path / 'train')))
+def test_where_saves_are_not_async_no_step_begins_before_the_end(tiny, tmp_path, after_update):
+    after_update(lambda step: saved.append(checkpoints.complete(tmp_path / 'train')))
     saved = []
     tiny.only_train(tmp_path, train__save_async=False, **SAVES_AT_1_AND_12)
     assert saved == [[str(tmp_path / 'train/ckpt-1')]]
 
 
 def test_an_error_of_the_thread_ends_training_at_the_next_step(
-        tiny, tmp_path, monkeypatch, full_disk, at_step_12, finished, assert_same_checkpoint):
+        tiny, tmp_path, monkeypatch, full_disk, after_update, finished, assert_same_checkpoint):
     save, failed = tf.train.Checkpoint.write, threading.Event()
 
     def save_to_full_disk(*args, **kwargs):
@@ -106,7 +91,7 @@ def test_an_error_of_the_thread_ends_training_at_the_next_step(
 
     with monkeypatch.context() as patch:
         patch.setattr(tf.train.Checkpoint, 'write', save_to_full_disk)
-        at_step_12(lambda: failed.wait(60))
+        after_update(lambda step: failed.wait(60))
         with pytest.raises(errors.TrainingError, match=f'^The checkpoint of step 1 could not be written to {tmp_path}/'
                                                        'train .* There is no earlier one. Free some space or choose'):
             tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
@@ -116,12 +101,12 @@ def test_an_error_of_the_thread_ends_training_at_the_next_step(
 
 
 def test_another_error_leaves_the_checkpoint_under_way_whole(
-        tiny, tmp_path, held_writes, at_step_12, finished, assert_same_checkpoint):
-    def fail():
+        tiny, tmp_path, held_writes, after_update, finished, assert_same_checkpoint):
+    def fail(step):
         threading.Timer(0.1, held_writes.set).start()
         raise RuntimeError('broken')
 
-    at_step_12(fail)
+    after_update(fail)
     with pytest.raises(RuntimeError, match='^broken$'):
         tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
     assert checkpoints.complete(tmp_path / 'train') == [f'{tmp_path}/train/ckpt-1']
