@@ -100,16 +100,12 @@ def short_amoebanet(monkeypatch):
 def short_resnet(monkeypatch):
     """Of a ResNet only the stem, with its batch norm, and the head are trained."""
     whole = resnet.resnet_layers
-    monkeypatch.setattr(resnet, 'resnet_layers', _ends_of(whole))
 
+    def short(*arguments, **fields):
+        stem, *_, head = whole(*arguments, **fields)
+        return [stem, head]
 
-def _ends_of(layers):
-    """Return a function that gives the first and the last of what `layers` gives."""
-    def ends(*arguments, **fields):
-        first, *_, last = layers(*arguments, **fields)
-        return [first, last]
-
-    return ends
+    monkeypatch.setattr(resnet, 'resnet_layers', short)
 
 
 class _ProcessHere:
