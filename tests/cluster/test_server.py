@@ -30,17 +30,6 @@ def start_fixture():
         yield start
 
 
-def test_servers_compute_and_end_with_the_training(start):
-    workers = [start('worker', index) for index in range(2)]
-    for index, worker in enumerate(workers):
-        assert worker.stdout.readline() == f'worker:{index} serves at {start.jobs["worker"][index]} with 2 CPU devices.\n'
-    out, err = start('chief', 0).communicate(timeout=120)
-    assert out == '/job:worker/replica:0/task:1/device:CPU:1 computes 5.0\ntold all\n', err
-    for index, worker in enumerate(workers):
-        assert worker.wait(timeout=60) == 0
-        assert worker.stdout.read() == f'worker:{index} has ended.\n'
-
-
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, number):
     worker = start('worker', 1)
