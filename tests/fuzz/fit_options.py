@@ -47,7 +47,7 @@ def drawn(drawing, model, num_rows, nest, num_trained):
     source, more = _optimizer(drawing, num_trained > 0, model.policy, 'table' in model.traits)
     lines = [loss_sources.source_of(whole, name='whole_loss')] if whole else []
     loss = '\n'.join([*lines, f'loss = {nest_of_sources(nest, names, list(losses.values()))}'])
-    batch = Batch(num_rows, loss, source, 'padded' if whole in loss_sources.PADDED else 'float32', weight)
+    batch = Batch(num_rows, loss, source, 'float32', weight)
     batch_size = drawing.choose([num_rows, 3, max(1, num_rows - 1)])  # the last one leaves a batch of one row
     return batch, {'num_steps': 1, 'compiled': {**arguments, **compiled}, 'batch_size': batch_size, 'num_epochs': 2,
                    **more}

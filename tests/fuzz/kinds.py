@@ -12,7 +12,7 @@ class Kind(NamedTuple):
     Attributes:
         name: its name.
         accepts: function from a `Value` to whether the kind can read it.
-        add: function `(drawing, number of the value)` that adds one node or more to the drawing.
+        add: function `(drawing, number of a value, the value)` that adds one node or more to the drawing.
         weight: how often it is drawn, against the others.
     """
 
@@ -33,7 +33,7 @@ def kind(accepts, weight=2):
 
 def is_float(value):
     """Whether layers take it, which cast floats of other sizes."""
-    return value.dtype in ('float32', *OTHER_FLOATS) and value.rows > 0 and not value.is_optional
+    return value.dtype in ('float32', *OTHER_FLOATS) and value.rows > 0
 
 
 def is_vector(value):

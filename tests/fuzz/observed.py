@@ -76,7 +76,7 @@ def comparable(history, has_short_batch):
 def repeated(data):
     """Return the first row of `Data`, many times."""
     def repeat(nest):
-        return tf.nest.map_structure(lambda leaf: None if leaf is None else np.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.repeat(leaf[:1], _EQUAL_ROWS, 0), nest)
 
     return data._replace(x=repeat(data.x), y=repeat(data.y), sample_weight=repeat(data.sample_weight))
 
@@ -90,34 +90,9 @@ def are_different(run, num_micro_batches):
             any((leaf[other][:least] != leaf[one][:least]).any() for leaf in first for other in others))
 
 
-def for_keras(nest):
-    """Return a nest of arrays as Keras takes it, which refuses arrays of strings."""
-    return tf.nest.map_structure(
-        lambda leaf: tf.constant(leaf) if leaf is not None and leaf.dtype.kind == 'U' else leaf, nest)
-
-
 def predicted(model, data):
     """Return what a plain model predicts of a batch."""
-    return as_arrays(model.predict(for_keras(data.x), batch_size=len(tf.nest.flatten(data.x)[0]), verbose=0))
-
-
-def fitted(model, data):
-    """Train a plain model for a step by a loss of its own; return its weights."""
-    zeros = tf.nest.map_structure(lambda symbol: np.zeros([len(tf.nest.flatten(data.x)[0]), *symbol.shape[1:]]), model.output)
-    model.compile(keras.optimizers.SGD(0.05), 'mse')
-    model.fit(for_keras(data.x), zeros, batch_size=len(tf.nest.flatten(data.x)[0]), shuffle=False, verbose=0)
-    return model.get_weights()
-
-
-def pair_of(model, names):
-    """Return the model whose outputs are those of two layers."""
-    return keras.Model(model.input, [model.get_layer(name).output for name in names])
-
-
-def differ(outputs):
-    """Return whether two tensors differ."""
-    first, second = map(np.asarray, outputs)
-    return bool((first != second).any())
+    return as_arrays(model.predict(data.x, batch_size=len(tf.nest.flatten(data.x)[0]), verbose=0))
 
 
 def as_arrays(nest):
@@ -137,7 +112,7 @@ def as_tensors(nest):
 
 def floats_of(nest):
     """Return the list of the floating-point tensors of a nest."""
-    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None and leaf.dtype.is_floating]
+    return [leaf for leaf in tf.nest.flatten(nest) if leaf.dtype.is_floating]
 
 
 def zeros_for_none(gradients, tensors):

@@ -9,36 +9,33 @@ _SPLIT = ('zb_h1', 'zb_v', 'v_half')
 _MOST_PARTITIONS = 4  # two replicas of which have eight devices
 _STATE_OF_A_REPLICA = {'counts', 'ordered', 'assigns_weights'}  # that of the first replica counts
 _POLICIES = ['float32'] * 9 + ['mixed_bfloat16', 'mixed_float16', 'float64']
-_STRATEGIES = ["tf.distribute.OneDeviceStrategy('CPU:0')", "tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])"]
 
 
 def with_options(drawing, model):
     """Draw the rest of a program."""
     traits = model.traits
-    way = drawing.choose(['value_and_grad', 'in_function', 'under_tape'] + ([] if 'optional' in traits else ['fit']))
+    way = drawing.choose(['value_and_grad', 'in_function', 'under_tape', 'fit'])
     policy = drawing.choose(_POLICIES)
     model = model._replace(policy=policy, frozen=_frozen(drawing, model))
     num_units, num_trained = trial.sizes_of(model)
     num_rows, nest = drawing.choose([4, 2, 1, 3, 5, 7]), drawing.choose(['list', 'dict'])
     run = {'way': way, 'predicts': drawing.flag()}
     if way == 'in_function':
-        run['has_open_rows'] = not {'counts', 'ordered', 'optional', 'assigns_weights'} & traits and drawing.flag()
-    if way == 'under_tape':
-        run['is_persistent'] = drawing.choose([False, False, False, True])
+        run['has_open_rows'] = not _STATE_OF_A_REPLICA & traits and drawing.flag()
     if 'random' in traits:
         # Outputs of layers that change in inference differ from call to call without random numbers.
         in_both = 'random_in_inference' in traits and 'ordered' not in traits
         run['random_in'] = ['training', 'inference'] if in_both else ['training']
     if '16_bits' in traits or policy.startswith('mixed'):
-        run['has_16_bits'] = True
+        run['num_bits'] = 16
     elif policy == 'float64' and not any(map(_is_equal_to_32_bits_only, model.nodes)):
-        run['has_64_bits'] = True
+        run['num_bits'] = 64
     if way == 'fit':
         batch, more = fit_options.drawn(drawing, model, num_rows, nest, num_trained)
     else:
         batch, more = _loss_batch(drawing, model, num_rows, nest, way == 'under_tape'), {}
-    if 'keras.losses.' in batch.loss:
-        run.pop('has_64_bits', None)  # the source makes them while floatx is still float32
+    if 'keras.losses.' in batch.loss and run.get('num_bits') == 64:
+        del run['num_bits']  # the source makes them while floatx is still float32
     fields = _fields(drawing, num_units, traits)
     run = {**run, **more, **_uses(drawing, model, fields, num_units, 'amplifies_noise' in more)}
     return model._replace(nest=nest, batch=batch, fields=fields, run=run)
@@ -56,19 +53,11 @@ def _uses(drawing, model, fields, num_units, amplifies_noise):
     uses, traits = {}, model.traits
     if 'couples_rows' in traits and 'random_in_inference' not in traits:
         uses['couples_rows'] = True
-    if 'twins' in traits:
-        uses['twins'] = [f'layer_{number}' for number, node in enumerate(model.nodes) if 'twins' in node.traits][:2]
-    if drawing.choose([True] + [False] * 24):
-        uses['made_under'] = drawing.choose(_STRATEGIES)
-        return uses
-    if {'optional', 'random_in_inference'} & traits:
+    if 'random_in_inference' in traits:
         return uses
     # A copy computes on the whole batch.
-    uses['copies'] = not {'by_reference', 'twins', 'couples_rows'} & traits and drawing.choose([True] + [False] * 4)
+    uses['copies'] = not {'by_reference', 'shares_a_generator', 'couples_rows'} & traits and drawing.choose([True] + [False] * 4)
     possible = ['predict_source']
-    if not {'counts', 'ordered', 'random', 'batch_norm', 'assigns_weights', 'adds_loss', '16_bits'} & traits and (
-            model.policy == 'float32'):
-        possible.append('fit_source')
     if fields.get('num_replicas', 1) == 1:
         possible.append('second_pipeline')
         uses['second'] = {'num_partitions': _num_partitions(drawing, num_units),
@@ -137,12 +126,11 @@ def _loss_batch(drawing, model, num_rows, nest, is_outside):
     some = drawing.choose(['', '', '[:1]']) if len(shapes) > 1 else ''
     is_one = len(shapes) == 1 and nest == 'list'
     has_labels = is_one and len(shapes[0]) > 0 and shapes[0][-1] > 1
-    whole = [*loss_sources.WHOLE, *['labels'] * has_labels]
-    kind = drawing.choose(['scalar', 'examples', *['keras'] * is_one] * (2 if is_outside else 8) + whole)
+    kind = drawing.choose(
+        ['scalar', 'examples', *['keras'] * is_one] * (2 if is_outside else 8) + loss_sources.WHOLE)
     weight = drawing.choose([None, ()]) if kind == 'examples' else None
     if kind != 'keras':
-        dtype = 'int32' if kind == 'labels' else 'padded' if kind in loss_sources.PADDED else 'float32'
-        return Batch(num_rows, loss_sources.source_of(kind, some), '', dtype, weight)
+        return Batch(num_rows, loss_sources.source_of(kind, some), '', 'float32', weight)
     loss = drawing.choose(fit_options.KERAS_LOSSES if has_labels else fit_options.KERAS_LOSSES[:-2])
     weight = drawing.choose([None, shapes[0][:-1]])
     return Batch(num_rows, f'loss = keras.losses.{loss}', '', 'int32' if 'Sparse' in loss else 'float32', weight)

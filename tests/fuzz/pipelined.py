@@ -1,7 +1,6 @@
 """The pipeline under test, run in each way that a user can, and the places where its variables and actions are."""
 
 import functools
-import re
 
 import keras
 import tensorflow as tf
@@ -28,12 +27,10 @@ class PipelinedModel:
         self.model, self._optimizer, self._second_fields, self._second = model, optimizer, second, None
         self._pipe = lingpipe.GPipeLayer.from_keras(model, random_seed=7, **fields)
         self._function, self._fitted = None, None
-        self._looks_up = any(isinstance(layer, keras.layers.IntegerLookup) for layer in model._flatten_layers()) or any(
-            symbol.dtype == 'string' for symbol in model.inputs)  # Keras keeps tables and strings on CPUs
 
     def outputs(self, x):
         """Return the outputs of a batch in inference."""
-        return self._pipe(x) if self._fitted is None else self._fitted.predict(observed.for_keras(x), batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
+        return self._pipe(x) if self._fitted is None else self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
     def value_and_grad(self, data):
         """Return the `Step` of a batch, called eagerly."""
@@ -52,11 +49,11 @@ class PipelinedModel:
         loss, outputs, gradients = self._function(*tensors)
         return Step(float(loss), as_arrays(outputs), as_arrays(gradients), [])
 
-    def under_tape(self, data, is_persistent=False):
+    def under_tape(self, data):
         """Return the `Step` of a batch where the loss lies outside of the pipeline; what layers add is added there."""
         x = as_tensors(data.x)
         floats = floats_of(x)
-        with tf.GradientTape(persistent=is_persistent) as tape:
+        with tf.GradientTape() as tape:
             tape.watch(floats)
             outputs = self._pipe(x, training=True)
             parts = [data.total(data.y, outputs, data.sample_weight), *self._pipe.losses]
@@ -78,20 +75,11 @@ class PipelinedModel:
         """Return what the source predicts by itself."""
         return observed.predicted(self.model, data)
 
-    def fit_source(self, data):
-        """Train the source by itself."""
-        return observed.fitted(self.model, data)
-
     def second_pipeline(self, data):
         """Return the outputs of another pipeline over the same layers, in inference."""
         if self._second is None:
             self._second = lingpipe.GPipeLayer.from_keras(self.model, random_seed=7, **self._second_fields)
         return as_arrays(self._second(data.x))
-
-    def are_apart(self, data, names):
-        """Return whether two layers draw other numbers in training."""
-        pipe = lingpipe.GPipeLayer.from_keras(observed.pair_of(self.model, names), random_seed=7, num_partitions=1)
-        return observed.differ(pipe(repeated(data).x, training=True))
 
     def draws_anew(self, data, training):
         """Return whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
@@ -105,28 +93,18 @@ class PipelinedModel:
         if model is None:
             model = lingpipe.PipelineModel(self._pipe)
             model.compile(self._optimizer, data.loss, **compiled)
-        x = observed.for_keras(data.x)
-        history = model.fit(x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
+        history = model.fit(data.x, data.y, sample_weight=data.sample_weight, batch_size=batch_size, epochs=num_epochs,
                             shuffle=False, verbose=0).history
         evaluation = model.evaluate(
-            x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
+            data.x, data.y, batch_size, sample_weight=data.sample_weight, verbose=0, return_dict=True)
         self._fitted, has_short_batch = model, len(tf.nest.flatten(data.x)[0]) % batch_size
         return Fitted(comparable(history, has_short_batch), as_arrays(model.optimizer.variables),
                       comparable(evaluation, has_short_batch))
 
     def misplaced(self):
-        """Return a sentence about a variable or a call that is on a wrong device; None where there is none."""
+        """Return a sentence about a variable that is on a wrong device; None where there is none."""
         if self._second is not None:  # its variables are where the other pipeline has them
             return None
-        return self._misplaced_variable() or self._misplaced_action()
-
-    def _call_in_function(self, loss, nest, *tensors):
-        remaining = iter(tensors)
-        x, y, sample_weight = tf.nest.map_structure(lambda leaf: None if leaf is None else next(remaining), nest)
-        out = self._pipe.value_and_grad(loss, x, y, sample_weight, return_outputs=True)
-        return out.loss, out.outputs, out.gradients
-
-    def _misplaced_variable(self):
         wanted = {}
         for stage in self._pipe.stages:
             for variable in (variable for layer in stage.layers for variable in layer.variables):
@@ -137,21 +115,11 @@ class PipelinedModel:
                 return f'variable {variable.path} is on {variable.value.device}, its partition on {self._devices(index)}'
         return None
 
-    def _misplaced_action(self):
-        if self._function is None:
-            return None
-        graph = self._function.get_concrete_function().graph
-        for operation in graph.get_operations():
-            found = re.search(r'stage_(\d+)_',
-                              str(operation.get_attr('f'))) if 'PartitionedCall' in operation.type else None
-            if found and not _is_on(operation.device, self._devices(int(found[1]))):
-                return f'{operation.name} is on {operation.device!r}, its partition on {self._devices(int(found[1]))}'
-        for function in graph.as_graph_def().library.function:
-            devices = {node.device
-                       for node in function.node_def} - {''} if 'stage_' in function.signature.name else set()
-            if devices and not self._looks_up:
-                return f'{function.signature.name} has operations on devices of their own: {sorted(devices)}'
-        return None
+    def _call_in_function(self, loss, nest, *tensors):
+        remaining = iter(tensors)
+        x, y, sample_weight = tf.nest.map_structure(lambda leaf: None if leaf is None else next(remaining), nest)
+        out = self._pipe.value_and_grad(loss, x, y, sample_weight, return_outputs=True)
+        return out.loss, out.outputs, out.gradients
 
     def _devices(self, index):
         """Return the devices of a stage, one a replica."""

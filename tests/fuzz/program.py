@@ -1,10 +1,11 @@
 """A drawn model as data, and the Python source that it stands for: what is printed is what was run."""
 
 import inspect
+import re
 import textwrap
 from typing import Any, NamedTuple
 
-from tests.fuzz import adapted_layers, user_layers
+from tests.fuzz import user_layers
 
 
 class Value(NamedTuple):
@@ -13,10 +14,9 @@ class Value(NamedTuple):
     Attributes:
         shape: tuple of its sizes without the batch.
         dtype: name of its data type, or 'string'.
-        rows: how many rows it has for each example; 0: the batch is not its first dimension.
+        rows: how many rows it has for each example; 0: it is one number of all examples.
         limit: for integers, the number that all are below.
         is_masked: whether it has a Keras mask.
-        is_optional: whether it is an input that is None.
     """
 
     shape: tuple
@@ -24,12 +24,11 @@ class Value(NamedTuple):
     rows: int = 1
     limit: int = 0
     is_masked: bool = False
-    is_optional: bool = False
 
     @property
     def is_float(self):
         """Whether layers and functions take it as it is."""
-        return self.dtype == 'float32' and self.rows > 0 and not self.is_optional
+        return self.dtype == 'float32' and self.rows > 0
 
 
 class Node(NamedTuple):
@@ -42,7 +41,6 @@ class Node(NamedTuple):
         inputs: tuple of numbers of values.
         outputs: tuple of `Value`s.
         shared_with: number of the node that makes the layer, or that makes the layer whose weight is read; else None.
-        user_layers: tuple of names of classes of `user_layers` that the source needs.
         traits: frozenset of what options and the comparison have to know, such as 'random', 'counts' or 'couples_rows'.
         reads: number of the node whose layer's weight it reads, or None.
     """
@@ -53,7 +51,6 @@ class Node(NamedTuple):
     inputs: tuple
     outputs: tuple
     shared_with: Any = None
-    user_layers: tuple = ()
     traits: frozenset = frozenset()
     reads: Any = None
 
@@ -101,8 +98,7 @@ class Batch(NamedTuple):
         num_rows: rows of the batch; of all batches together in `fit`.
         loss: source of the loss.
         optimizer: source of `make_optimizer`, or ''.
-        target_dtype: 'float32'; 'padded' for floats of which many are 0; or 'int32' for labels below the last size of an
-            output.
+        target_dtype: 'float32', or 'int32' for labels below the last size of an output.
         sample_weight: None, or the shape of the weights of one example.
     """
 
@@ -179,9 +175,8 @@ if __name__ == '__main__':
 
 
 def _user_layers(program):
-    names = sorted({name for node in program.nodes for name in node.user_layers})
-    found = [getattr(adapted_layers, name, None) or getattr(user_layers, name) for name in names]
-    return '\n'.join(f'\n{inspect.getsource(each)}' for each in found)
+    called = {name for node in program.nodes for name in re.findall(r'(?<![.\w])\w+(?=\()', node.layer or '')}
+    return '\n'.join(f'\n{inspect.getsource(getattr(user_layers, name))}' for name in sorted(called))
 
 
 def _make(program):
@@ -191,9 +186,7 @@ def _make(program):
     lines += ["if policy == 'float64':", "    keras.config.set_floatx('float64')", 'keras.config.set_dtype_policy(policy)']
     names = [f'x{number}' for number in range(len(program.inputs))]
     for name, value in zip(names, program.inputs):
-        optional = ', optional=True' if value.is_optional else ''
-        dtype = _dtype_of(value, program)
-        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={dtype!r}, name={name!r}{optional})')
+        lines.append(f'{name} = keras.Input({list(value.shape)}, dtype={_dtype_of(value, program)!r}, name={name!r})')
     for number, node in enumerate(program.nodes):
         new = [f'h{len(names) + place}' for place in range(len(node.outputs))]
         layer = f'layer_{number if node.shared_with is None else node.shared_with}'
@@ -237,13 +230,10 @@ def _dtype_of(value, program):
 
 
 def _target(value, program):
-    num_rows, dtype = program.batch.num_rows, _dtype_of(Value(()), program)
+    num_rows = program.batch.num_rows
     if program.batch.target_dtype == 'int32':
         return _random(Value(value.shape[:-1], 'int32', limit=value.shape[-1]), num_rows, 'int32')
-    target = _random(Value(value.shape), num_rows, dtype)
-    if program.batch.target_dtype == 'padded':
-        return f'{target} * (rng.uniform(size={[num_rows, *value.shape]}) < 0.5).astype({dtype!r})'
-    return target
+    return _random(Value(value.shape), num_rows, _dtype_of(Value(()), program))
 
 
 def nest_of_sources(kind, names, sources):
@@ -255,12 +245,10 @@ def nest_of_sources(kind, names, sources):
 
 def _random(value, num_rows, dtype):
     shape = [num_rows, *value.shape]
-    if value.is_optional:
-        return 'None'
     if value.dtype == 'bool':
         return f'rng.uniform(size={shape}) < 0.5'
     if value.dtype == 'int32':
         return f"rng.integers(0, {value.limit}, {shape}).astype('int32')"
     if value.dtype == 'string':
-        return f"rng.choice(['a', 'b', 'c', 'd'], {shape})"
+        return f"tf.constant(rng.choice(['a', 'b', 'c', 'd'], {shape}))"
     return f'rng.normal(size={shape}).astype({dtype!r})'

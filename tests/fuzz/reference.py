@@ -22,8 +22,6 @@ from tests.fuzz.observed import (
 )
 from tests.plain_stack import micro_batch_rows
 
-_ADDING_SUMS = ('AddedSum',)
-
 
 class PlainModel:
     """A Keras model on one device that takes a batch micro-batch by micro-batch.
@@ -56,9 +54,8 @@ class PlainModel:
         del has_open_rows
         return self.value_and_grad(data)
 
-    def under_tape(self, data, is_persistent=False):
+    def under_tape(self, data):
         """Return the same, with zeros for what no loss reaches."""
-        del is_persistent
         step = self._step(data, data.total)
         return step._replace(outputs=as_arrays(step.outputs),
                              gradients=zeros_for_none(step.gradients, self.model.trainable_variables))
@@ -75,18 +72,9 @@ class PlainModel:
         """Return what the model predicts by itself."""
         return observed.predicted(self.model, data)
 
-    def fit_source(self, data):
-        """Train the model by itself."""
-        return observed.fitted(self.model, data)
-
     def second_pipeline(self, data):
         """Return the outputs in inference."""
         return as_arrays(self.outputs(data.x))
-
-    def are_apart(self, data, names):
-        """Return whether two layers draw other numbers in training."""
-        outputs = observed.pair_of(self.model, names)(as_tensors(repeated(data).x), training=True)
-        return observed.differ(outputs)
 
     def draws_anew(self, data, training):
         """Return whether calls, and micro-batches, of equal rows come out different: a pair of booleans."""
@@ -167,7 +155,7 @@ class PlainModel:
 
     def _added_losses(self, share):
         """Return what layers added for a micro-batch: sums add up, of means each has its share of the rows."""
-        return [(1.0 if type(layer).__name__ in _ADDING_SUMS else share) * tf.reduce_sum(loss)
+        return [(1.0 if type(layer).__name__ == 'AddedSum' else share) * tf.reduce_sum(loss)
                 for layer in self.model._flatten_layers() for loss in layer._get_own_losses()]
 
 

@@ -8,8 +8,7 @@ def _is_long(value):
 
 
 @kind(_is_long)
-def convolution_1d(d, x):
-    value = d.values[x]
+def convolution_1d(d, x, value):
     source = d.choose(["layers.Conv1D(3, 2, padding='same', activation='tanh', name={name!r})",
                        "layers.Conv1D(3, 2, padding='causal', dilation_rate=2, name={name!r})",
                        "layers.SeparableConv1D(3, 2, padding='same', name={name!r})",
@@ -18,8 +17,7 @@ def convolution_1d(d, x):
 
 
 @kind(is_image, weight=4)
-def convolution_2d(d, x):
-    value = d.values[x]
+def convolution_2d(d, x, value):
     source, channels = d.choose([
         ("layers.Conv2D(3, 3, padding='same', activation='tanh', name={name!r})", 3),
         ("layers.DepthwiseConv2D(2, padding='same', name={name!r})", value.shape[-1]),
@@ -29,8 +27,7 @@ def convolution_2d(d, x):
 
 
 @kind(lambda value: is_image(value) and min(value.shape[:2]) >= 2)
-def pooling_2d(d, x):
-    value = d.values[x]
+def pooling_2d(d, x, value):
     height, width, channels = value.shape
     source = d.choose(['layers.MaxPooling2D(2, name={name!r})', 'layers.AveragePooling2D(2, name={name!r})',
                        'layers.Cropping2D(((0, 1), (1, 0)), name={name!r})'])
@@ -39,27 +36,24 @@ def pooling_2d(d, x):
 
 
 @kind(lambda value: is_image(value) and value.shape[0] <= 4)
-def up_sampling_2d(d, x):
-    value = d.values[x]
+def up_sampling_2d(d, x, value):
     height, width, channels = value.shape
     d.add_layer('layers.UpSampling2D(name={name!r})', x, value._replace(shape=(2 * height, 2 * width, channels)))
 
 
 @kind(lambda value: is_sequence(value) or is_image(value))
-def global_pooling(d, x):
-    value = d.values[x]
+def global_pooling(d, x, value):
     name = f"Global{d.choose(['Average', 'Max'])}Pooling{len(value.shape) - 1}D"
     d.add_layer(f'layers.{name}(name={{name!r}})', x, value._replace(shape=value.shape[-1:], is_masked=False))
 
 
 @kind(is_image)
-def spatial_dropout(d, x):
-    d.add_layer('layers.SpatialDropout2D(0.4, name={name!r})', x, d.values[x], traits=['random'])
+def spatial_dropout(d, x, value):
+    d.add_layer('layers.SpatialDropout2D(0.4, name={name!r})', x, value, traits=['random'])
 
 
 @kind(is_sequence, weight=4)
-def recurrent(d, x):
-    value = d.values[x]
+def recurrent(d, x, value):
     name, units = d.choose(['LSTM', 'GRU', 'SimpleRNN']), d.choose([2, 3])
     returns_sequences = d.flag()
     extra = d.choose(['', ', go_backwards=True', ', unroll=True', ", kernel_regularizer='l2'", ', dropout=0.3',
@@ -76,15 +70,13 @@ def recurrent(d, x):
 
 
 @kind(is_sequence)
-def recurrent_with_state(d, x):
-    value = d.values[x]
+def recurrent_with_state(d, x, value):
     outputs = [value._replace(shape=(value.shape[0], 2)), *[value._replace(shape=(2,), is_masked=False)] * 2]
     d.add_layer('layers.LSTM(2, return_sequences=True, return_state=True, name={name!r})', x, outputs)
 
 
 @kind(is_sequence, weight=4)
-def attention(d, x):
-    value = d.values[x]
+def attention(d, x, value):
     other = d.other(x,
                     lambda found: is_sequence(found) and found.shape[-1] == value.shape[-1] and found.rows == value.rows
                     and not found.is_masked)
@@ -99,8 +91,7 @@ def attention(d, x):
 
 
 @kind(lambda value: value.dtype == 'int32' and value.limit > 0 and value.rows > 0 and len(value.shape) <= 1)
-def embedding(d, x):
-    value = d.values[x]
+def embedding(d, x, value):
     is_masked = len(value.shape) == 1 and d.flag()
     extra = d.choose(['', ", embeddings_regularizer='l2'", ", embeddings_constraint='unit_norm'"])
     d.add_layer(f'layers.Embedding({value.limit}, 3, mask_zero={is_masked}{extra}, name={{name!r}})', x,
@@ -109,5 +100,5 @@ def embedding(d, x):
 
 
 @kind(is_sequence)
-def mask_by_value(d, x):
-    d.add_layer('MaskByValue(name={name!r})', x, d.values[x]._replace(is_masked=True), user_layers=['MaskByValue'])
+def mask_by_value(d, x, value):
+    d.add_layer('MaskByValue(name={name!r})', x, value._replace(is_masked=True))

@@ -2,22 +2,16 @@
 
 from tests.fuzz import options, program, trial
 
-_PLAIN_FIELDS = [('schedule', 'gpipe'), ('recompute', 'none'), ('num_partitions', 1), ('num_micro_batches', 1),
-                 ('num_partitions', 2), ('num_micro_batches', 2)]
-
 
 def shrunken(drawn, fails, most_trials=60):
     """Return the smallest program found."""
-    trials, found = 0, True
-    while found:
-        found = False
-        for candidate in _smaller(drawn):
-            if trials == most_trials:
-                return drawn
-            trials += 1
-            if fails(candidate):
-                drawn, found = candidate, True
-                break
+    candidates = _smaller(drawn)
+    for _ in range(most_trials):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        if fails(candidate):
+            drawn, candidates = candidate, _smaller(candidate)
     return drawn
 
 
@@ -91,26 +85,14 @@ def _remade(drawn, inputs, nodes, outputs):
 
 
 def _with_plainer_options(drawn):
-    run = {name: value for name, value in drawn.run.items() if name != 'predicts' or not value}
-    if run != drawn.run:
-        yield drawn._replace(run={**run, 'predicts': False})
-    if drawn.run.get('compiled'):
-        yield drawn._replace(run={**drawn.run, 'compiled': {}})
-    if drawn.policy != 'float32':
-        yield drawn._replace(policy='float32')
-    for plainer in [drawn._replace(nest='list'), drawn._replace(frozen=()),
-                    drawn._replace(batch=drawn.batch._replace(sample_weight=None)),
-                    drawn._replace(batch=drawn.batch._replace(num_rows=2))]:
-        if plainer != drawn:
-            yield plainer
-    if 'num_replicas' in drawn.fields:
-        yield drawn._replace(
-            fields={name: drawn.fields[name] for name in drawn.fields if name not in ('num_replicas', 'gradient_sum')})
-    if drawn.fields.get('schedule') == 'interleaved_1f1b':
-        return
-    for name, value in _PLAIN_FIELDS:
-        if drawn.fields[name] != value and not (name.startswith('num_') and drawn.fields[name] < value):
-            fields = {**drawn.fields, name: value}
-            if name == 'num_partitions':
-                fields.pop('partition_by', None)
-            yield drawn._replace(fields=fields)
+    run, batch, fields = drawn.run, drawn.batch, drawn.fields
+    of_one_replica = {name: fields[name] for name in fields if name not in ('num_replicas', 'gradient_sum')}
+    parts = [
+        {'run': {**run, 'predicts': False}}, {'run': {**run, 'compiled': {}} if 'compiled' in run else run},
+        {'policy': 'float32'}, {'nest': 'list'}, {'frozen': ()}, {'batch': batch._replace(sample_weight=None)},
+        {'batch': batch._replace(num_rows=2)}, {'fields': of_one_replica}, {'fields': {**fields, 'schedule': 'gpipe'}},
+        {'fields': {**fields, 'recompute': 'none'}},
+        {'fields': {**fields, 'num_micro_batches': max(1, fields['num_micro_batches'] - 1)}}]
+    if fields['num_partitions'] > 1:
+        parts.append({'fields': {**fields, 'num_partitions': fields['num_partitions'] - 1, 'partition_by': 'flops'}})
+    yield from (each for each in (drawn._replace(**part) for part in parts) if each != drawn)

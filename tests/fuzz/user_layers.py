@@ -2,21 +2,10 @@
 late."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 layers, ops = keras.layers, keras.ops
-
-
-class Counter(layers.Layer):
-    """Counts its calls in training."""
-
-    def build(self, shape):
-        self.count = self.add_weight(shape=(), initializer='zeros', trainable=False, name='count')
-
-    def call(self, inputs, training=False):
-        if training:
-            self.count.assign(self.count + 1.0)
-        return inputs * 1.0
 
 
 class IntegerCounter(layers.Layer):
@@ -78,14 +67,6 @@ class AddedSum(layers.Layer):
         self.add_loss(0.01 * ops.sum(ops.square(inputs)))
         self.add_loss(0.01 * self.energy(ops.tanh(inputs)))
         self.add_loss(0.01 * ops.mean(ops.square(inputs), axis=tuple(range(1, len(inputs.shape)))))
-        return inputs
-
-
-class AddedMaskedMean(layers.Layer):
-    """Adds the mean of the positive values, which is no mean over the rows."""
-
-    def call(self, inputs):
-        self.add_loss(0.1 * ops.sum(ops.relu(inputs)) / (1.0 + ops.sum(ops.cast(inputs > 0.0, inputs.dtype))))
         return inputs
 
 
@@ -153,13 +134,6 @@ class UnusedWeight(layers.Layer):
 
     def call(self, inputs):
         return inputs * self.scale
-
-
-class AddIfThere(layers.Layer):
-    """Takes an input that may be None."""
-
-    def call(self, inputs, other=None):
-        return inputs if other is None else inputs + other
 
 
 class MaskByValue(layers.Layer):
@@ -259,3 +233,12 @@ def two_towers(units, name):
     shared = layers.Dense(units, activation='tanh')
     both = layers.Add()([shared(left), layers.Dense(units)(shared(right))])
     return keras.Model([left, right], [both, layers.Dense(3)(both)], name=name)
+
+
+def adapted(layer, *size):
+    """Adapt a layer to random numbers of a size, or to the strings 'a' and 'b' where there is none."""
+    if size:
+        layer.adapt(np.random.default_rng(2).normal(1.0, 2.0, size=(16, *size)).astype('float32'))
+    else:
+        layer.adapt(np.array([['a'], ['b'], ['a']]))
+    return layer

@@ -113,3 +113,10 @@ def test_an_error_of_a_layer_is_raised_unchanged():
     inputs = keras.Input([4])
     with pytest.raises(TypeError, match="object of type 'int' has no len"):
         lingpipe.GPipeLayer.from_keras(keras.Model(inputs, Wrong()(inputs)))
+
+
+def test_a_layer_that_takes_the_batch_in_its_second_dimension_is_refused():
+    inputs = keras.Input([3, 5])
+    hidden = keras.layers.Dense(2, name='inner')(keras.ops.transpose(inputs, (1, 0, 2)))
+    with pytest.raises(ValueError, match="layer 'inner' has the batch in dimension 1, .*Transpose it first"):
+        lingpipe.GPipeLayer.from_keras(keras.Model(inputs, keras.ops.transpose(hidden, (1, 0, 2))), num_partitions=2)
