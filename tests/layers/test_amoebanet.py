@@ -1,31 +1,15 @@
-import math
-from typing import NamedTuple
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lingpipe.layers import amoebanet, base_layer
+from tests.layers import stacks
 
 
 @pytest.fixture(autouse=True)
 def fixed_seed():
     keras.utils.set_random_seed(0)
-
-
-def make_layers(**fields):
-    return [params.Instantiate() for params in amoebanet.amoebanet_layers(**fields)]
-
-
-def build(layers, shape):
-    """Build each layer on the output shape of the one before; return all output shapes."""
-    shapes = []
-    for layer in layers:
-        layer.build(shape)
-        shape = layer.compute_output_shape(shape)
-        shapes.append(shape)
-    return shapes
 
 
 def run(layers, x, training):
@@ -34,60 +18,16 @@ def run(layers, x, training):
     return x
 
 
-def count(layers):
-    return sum(math.prod(variable.shape) for layer in layers for variable in layer.trainable_variables)
-
-
-class Described(NamedTuple):
-    name: str
-    num_parameters: int
-    output_shape: tuple
-
-
-_DESCRIBED = {}  # layers that differ in nothing but their name and drop path are built once
-
-
-def describe(shape=(None, 224, 224, 3), **fields):
-    """Return the `Described` of each layer of a network, none of which is allocated."""
-    found = []
-    for params in amoebanet.amoebanet_layers(**fields):
-        key = _text_of_kind(params), str(shape)
-        if key not in _DESCRIBED:
-            _DESCRIBED[key] = describe_layer(params, shape)
-        num_parameters, shape = _DESCRIBED[key]
-        found.append(Described(params.name, num_parameters, shape))
-    return found
-
-
-def _text_of_kind(params):
-    kind = params.Copy().Set(name='')
-    if 'drop_path_final_keep_prob' in kind:
-        kind.drop_path_final_keep_prob = 1.0
-    return kind.ToText()
-
-
-def describe_layer(params, shape):
-    with base_layer.unallocated_variables():
-        layer = params.Instantiate()
-        (output_shape,) = build([layer], shape)
-    return count([layer]), output_shape
-
-
 @pytest.mark.parametrize('genotype, num_cells, reduction_size, num_parameters', [
-    ('D', 18, 208, 81_140_766),
-    ('D', 18, 544, 540_204_945),
-    ('D', 36, 544, 1_053_302_481),
-    ('D', 72, 512, 1_842_618_441),
-    ('D', 18, 256, 121_915_113),
-    ('B', 18, 512, 557_286_057),
-])
+    ('D', 18, 208, 81_140_766), ('D', 72, 512, 1_842_618_441), ('B', 18, 512, 557_286_057)])
 def test_parameter_count_of_published_networks(genotype, num_cells, reduction_size, num_parameters):
-    layers = describe(genotype=genotype, num_cells=num_cells, reduction_size=reduction_size, use_auxiliary_head=False)
-    assert sum(layer.num_parameters for layer in layers) == num_parameters
+    layers, _ = stacks.unallocated(amoebanet.amoebanet_layers(
+        genotype, num_cells=num_cells, reduction_size=reduction_size, use_auxiliary_head=False))
+    assert stacks.count(layers) == num_parameters
 
 
 def test_output_shapes_of_each_unit_of_d_18_256():
-    shapes = [layer.output_shape for layer in describe(use_auxiliary_head=False)]
+    _, shapes = stacks.unallocated(amoebanet.amoebanet_layers(use_auxiliary_head=False))
     units = ([(32, 111), (192, 56), (384, 28)] + [(1024, 28)] * 6 + [(1536, 14)] + [(2048, 14)] * 6 + [(3072, 7)]
              + [(4096, 7)] * 6)
     expected = [(None, size, size, channels) for channels, size in units]
@@ -109,14 +49,14 @@ def test_units_come_in_the_published_order(num_cells, names):
 @pytest.mark.parametrize('genotype', [pytest.param('B', marks=pytest.mark.slow), 'D'])
 def test_every_weight_has_a_finite_gradient_and_evaluation_has_one_head(genotype):
     images = tf.random.stateless_normal((4, 35, 32, 1), seed=(1, 2))
-    layers = make_layers(genotype=genotype, num_cells=2, reduction_size=8, num_classes=5,
-                         drop_path_final_keep_prob=0.9, drop_path_num_steps=10)
-    assert build(layers, (None, *images.shape[1:]))[-1] == (None, 5)
+    layers, shapes = stacks.built(amoebanet.amoebanet_layers(
+        genotype, num_cells=2, reduction_size=8, num_classes=5, drop_path_final_keep_prob=0.9,
+        drop_path_num_steps=10), (None, *images.shape[1:]))
+    assert shapes[-1] == (None, 5)
     with base_layer.training_step(5), tf.GradientTape() as tape:
         logits, auxiliary_logits = run(layers, images, training=True)
         loss = tf.reduce_mean(logits**2) + 0.4 * tf.reduce_mean(auxiliary_logits**2)
-    weights = [variable for layer in layers for variable in layer.trainable_variables]
-    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    gradients = tape.gradient(loss, [weight.value for weight in stacks.weights_of(layers)])
     assert all(gradient is not None and np.all(np.isfinite(gradient)) for gradient in gradients)
     assert logits.shape == auxiliary_logits.shape == run(layers, images, training=False).shape == (4, 5)
 
@@ -135,12 +75,11 @@ def test_auxiliary_head_shrinks_its_window_to_the_feature_map(size, full_kernel)
 
 
 def test_mixed_precision_gives_float32_logits():
-    layers = [params.Set(dtype_policy='mixed_bfloat16').Instantiate()
-              for params in amoebanet.amoebanet_layers(num_cells=2, reduction_size=8, num_classes=5)]
-    build(layers, (None, 32, 32, 1))
+    layers, _ = stacks.built([params.Set(dtype_policy='mixed_bfloat16') for params in amoebanet.amoebanet_layers(
+        num_cells=2, reduction_size=8, num_classes=5)], (None, 32, 32, 1))
     outputs = run(layers, tf.random.stateless_normal((4, 32, 32, 1), seed=(1, 2)), training=True)
     assert [x.dtype for x in outputs] == [tf.float32, tf.float32]
-    assert all(variable.dtype == 'float32' for layer in layers for variable in layer.trainable_variables)
+    assert all(variable.dtype == 'float32' for variable in stacks.weights_of(layers))
     assert {sub.compute_dtype for layer in layers for sub in layer._flatten_layers()} == {'bfloat16'}
 
 

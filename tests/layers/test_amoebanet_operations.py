@@ -43,28 +43,19 @@ def depthwise_as_full(kernel):
     return kernel * np.eye(kernel.shape[2])
 
 
+@pytest.mark.parametrize('operation, middle', [
+    ('1x7_7x1', {'conv_1x7': (1, 2), 'conv_7x1': (2, 1)}), ('1x7_7x1', {'conv_1x7': (1, 1), 'conv_7x1': (1, 1)}),
+    ('3x3', {'conv_3x3': (2, 2)})])
 @pytest.mark.parametrize('size', [7, 8])
-@pytest.mark.parametrize('strides', [1, 2])
-def test_1x7_7x1_strides_once_in_each_direction(size, strides):
+def test_a_bottleneck_strides_once_in_each_direction(size, operation, middle):
     x = random_images((2, size, size, 6))
-    layer = make_operation('1x7_7x1', x.shape, filters=8, strides=strides)
+    layer = make_operation(operation, x.shape, filters=8, strides=max(map(max, middle.values())))
     weights = weights_by_path(layer)
-    expected = relu_convolution_batch_norm(x, weights['reduce/kernel'])
-    expected = relu_convolution_batch_norm(expected, weights['conv_1x7/kernel'], (1, strides))
-    expected = relu_convolution_batch_norm(expected, weights['conv_7x1/kernel'], (strides, 1))
-    expected = relu_convolution_batch_norm(expected, weights['expand/kernel'])
+    expected = x
+    for name, strides in {'reduce': (1, 1), **middle, 'expand': (1, 1)}.items():
+        expected = relu_convolution_batch_norm(expected, weights[f'{name}/kernel'], strides)
     np.testing.assert_allclose(layer(x), expected, atol=1e-5)
     assert weights['reduce/kernel'].shape[-1] == 8 // 4
-
-
-def test_3x3_is_a_bottleneck():
-    x = random_images((2, 6, 5, 6))
-    layer = make_operation('3x3', x.shape, filters=9, strides=2)
-    weights = weights_by_path(layer)
-    expected = relu_convolution_batch_norm(x, weights['reduce/kernel'])
-    expected = relu_convolution_batch_norm(expected, weights['conv_3x3/kernel'], (2, 2))
-    expected = relu_convolution_batch_norm(expected, weights['expand/kernel'])
-    np.testing.assert_allclose(layer(x), expected, atol=1e-5)
 
 
 def test_separable_is_applied_twice_and_strides_once():

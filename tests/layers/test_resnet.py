@@ -1,44 +1,19 @@
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lingpipe import optimizers
-from lingpipe.layers import base_layer, resnet
+from lingpipe.layers import resnet
 from lingpipe.partition import layer_analysis
-
-
-def build(layers, shape):
-    """Build each layer on the output shape of the one before; return all output shapes."""
-    shapes = []
-    for layer in layers:
-        layer.build(shape)
-        shape = layer.compute_output_shape(shape)
-        shapes.append(tuple(shape))
-    return shapes
-
-
-def make(shape=(None, 32, 32, 3), **fields):
-    layers = [params.Instantiate() for params in resnet.resnet_layers(**fields)]
-    return layers, build(layers, shape)
-
-
-def make_unallocated(shape=(None, 224, 224, 3), **fields):
-    with base_layer.unallocated_variables():
-        return make(shape, **fields)
-
-
-def count(variables):
-    return sum(math.prod(variable.shape) for variable in variables)
+from tests.layers import stacks
 
 
 # The counts that torchvision prints for its models of these names.
 @pytest.mark.parametrize('depth, num_parameters', [
     (18, 11_689_512), (34, 21_797_672), (50, 25_557_032), (101, 44_549_160), (152, 60_192_808)])
 def test_parameter_counts_are_the_published_ones(depth, num_parameters):
-    layers, shapes = make_unallocated(depth=depth)
-    assert count(variable for layer in layers for variable in layer.trainable_variables) == num_parameters
+    layers, shapes = stacks.unallocated(resnet.resnet_layers(depth))
+    assert stacks.count(layers) == num_parameters
     assert shapes[-1] == (None, 1000)
 
 
@@ -58,8 +33,8 @@ def test_a_new_block_passes_what_is_positive_through(bottleneck):
 
 
 def test_only_the_last_scale_of_each_block_starts_at_zero():
-    layers, _ = make(depth=50, filters=4, num_classes=5)
-    gammas = {variable.path: np.unique(variable.numpy()) for layer in layers for variable in layer.trainable_variables
+    layers, _ = stacks.built(resnet.resnet_layers(50, filters=4, num_classes=5), (None, 32, 32, 3))
+    gammas = {variable.path: np.unique(variable.numpy()) for variable in stacks.weights_of(layers)
               if variable.name == 'gamma'}
     zero = {path for path, values in gammas.items() if values.tolist() == [0.0]}
     assert zero == {f'{layer.name}/convolution_2/batch_normalization/gamma' for layer in layers[1:-1]}
@@ -67,8 +42,7 @@ def test_only_the_last_scale_of_each_block_starts_at_zero():
 
 
 def test_lars_adapts_kernels_and_skips_scales_offsets_and_the_bias():
-    layers, _ = make_unallocated()
-    variables = [variable for layer in layers for variable in layer.trainable_variables]
+    variables = stacks.weights_of(stacks.unallocated(resnet.resnet_layers())[0])
     skipped = [any(text in variable.path for text in optimizers.LARS().skip_list) for variable in variables]
     assert skipped == [len(variable.shape) == 1 for variable in variables]
 
@@ -84,9 +58,8 @@ def test_a_strided_convolution_pads_both_sides_alike():
 
 
 def test_every_weight_receives_a_finite_gradient_and_logits_are_float32():
-    layers = [params.Set(dtype_policy='mixed_bfloat16').Instantiate()
-              for params in resnet.resnet_layers(10, num_classes=5, filters=4)]
-    build(layers, (None, 32, 32, 1))
+    layers, _ = stacks.built([params.Set(dtype_policy='mixed_bfloat16')
+                              for params in resnet.resnet_layers(10, num_classes=5, filters=4)], (None, 32, 32, 1))
     for layer in layers[1:-1]:
         layer.convolutions[-1].batch_norm.gamma.assign_add(tf.ones_like(layer.convolutions[-1].batch_norm.gamma))
     x = tf.random.stateless_normal((4, 32, 32, 1), seed=(1, 2))
@@ -94,7 +67,7 @@ def test_every_weight_receives_a_finite_gradient_and_logits_are_float32():
         for layer in layers:
             x = layer(x, training=True) if layer.name != 'head' else layer(x)
         loss = tf.reduce_mean(x**2)
-    weights = [variable for layer in layers for variable in layer.trainable_variables]
+    weights = stacks.weights_of(layers)
     gradients = tape.gradient(loss, [weight.value for weight in weights])
     assert all(gradient is not None and np.all(np.isfinite(gradient)) for gradient in gradients)
     assert x.dtype == tf.float32
@@ -106,4 +79,4 @@ def test_an_unknown_depth_and_images_of_unknown_size_are_refused():
     with pytest.raises(ValueError, match='depth=42 is none of .*such as 50'):
         resnet.resnet_layers(42)
     with pytest.raises(ValueError, match='ResNetStem received images of shape'):
-        make((None, None, 32, 3))
+        stacks.built(resnet.resnet_layers(), (None, None, 32, 3))

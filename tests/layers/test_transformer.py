@@ -6,6 +6,7 @@ import tensorflow as tf
 import lingpipe
 from lingpipe.layers import embeddings, transformer
 from lingpipe.partition import layer_analysis
+from tests.layers import stacks
 from tests.layers import transformer_reference as reference
 
 X = np.random.default_rng(1).normal(size=(2, 5, 8)).astype(np.float32)
@@ -32,23 +33,8 @@ def small_layers(num_layers=2, **fields):
         num_layers, vocab_size=11, model_dim=8, hidden_dim=16, num_heads=2, **fields)
 
 
-def make_pipe(num_partitions, **fields):
-    keras.utils.set_random_seed(0)
-    pipe = lingpipe.GPipeLayer.Params().Set(
-        name='pipe', layers=small_layers(**fields), num_partitions=num_partitions, num_micro_batches=2,
-        random_seed=5).Instantiate()
-    pipe.build_from_specs(tf.TensorSpec(TOKENS.shape, tf.int32))
-    return pipe
-
-
-def run(stack, x):
-    for layer in stack:
-        x = layer(x)
-    return x
-
-
-def loss(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+def make_pipe(layers, num_partitions):
+    return stacks.make_pipe(layers, tf.TensorSpec(TOKENS.shape, tf.int32), num_partitions)
 
 
 def test_a_block_is_that_of_the_formula():
@@ -104,7 +90,7 @@ def test_the_future_is_not_seen(kind):
     stack = [params.Instantiate() for params in small_layers(1, positions=kind, max_length=5)]
     changed = TOKENS.numpy()
     changed[:, 3] = 11 - changed[:, 3]
-    before, after = (run(stack, tokens).numpy() for tokens in (TOKENS, changed))
+    before, after = (stacks.run(stack, tokens).numpy() for tokens in (TOKENS, changed))
     np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
     assert not np.allclose(before[:, 3:], after[:, 3:], atol=1e-3)
 
@@ -114,27 +100,20 @@ def test_padding_is_masked_in_every_block_on_every_partition():
     layers[0].padding_id = 0
     for block in layers[2:-1]:
         block.attention.is_causal = False
-    pipe = lingpipe.GPipeLayer.Params().Set(name='pipe', layers=layers, num_partitions=2,
-                                            num_micro_batches=2).Instantiate()
+    pipe = make_pipe(layers, 2)
     padded = tf.pad(TOKENS[:, :3], [[0, 0], [0, 2]])
-    np.testing.assert_allclose(pipe(padded)[:, :3], run(pipe.stack, TOKENS[:, :3]), atol=1e-5)
+    np.testing.assert_allclose(pipe(padded)[:, :3], stacks.run(pipe.stack, TOKENS[:, :3]), atol=1e-5)
 
 
 def test_a_tied_table_gets_the_gradients_of_both_its_uses():
-    pipe = make_pipe(3, is_tied=True, num_layers=1)
-    out = pipe.value_and_grad(loss, TOKENS, TOKENS)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_mean(loss(TOKENS, run(pipe.stack, TOKENS)))
-    variables = pipe.trainable_variables
-    assert sum(variable.name == 'table' for variable in variables) == 1
-    expected = tape.gradient(value, [variable.value for variable in variables])
-    for gradient, other in zip(out.gradients, expected, strict=True):
-        np.testing.assert_allclose(gradient, tf.convert_to_tensor(other), atol=1e-6)
+    pipe = make_pipe(small_layers(1, is_tied=True), 3)
+    assert sum(variable.name == 'table' for variable in pipe.trainable_variables) == 1
+    stacks.assert_gradients_are_those_of_the_layers(pipe, TOKENS, TOKENS)
 
 
 @pytest.mark.parametrize('is_tied', [True, False])
 def test_a_tied_table_counts_once(is_tied):
-    pipe = make_pipe(2, is_tied=is_tied)
+    pipe = make_pipe(small_layers(is_tied=is_tied), 2)
     analyses = layer_analysis.analyse_layers(
         layer_analysis.named_layer_params(small_layers(is_tied=is_tied)), tf.TensorSpec([1, 5], tf.int32))
     count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)

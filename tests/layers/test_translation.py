@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lingpipe
 from lingpipe.layers import attention, embeddings, translation
+from tests.layers import stacks
 
 RNG = np.random.default_rng(0)
 BATCH = {'source': tf.constant(RNG.integers(1, 11, (4, 6)), tf.int32), 'target': tf.constant(
@@ -16,28 +16,13 @@ def small_layers(**fields):
         num_layers=1, vocab_size=11, model_dim=8, hidden_dim=16, num_heads=2, **fields)
 
 
-def make_pipe(num_partitions, **fields):
-    keras.utils.set_random_seed(0)
-    pipe = lingpipe.GPipeLayer.Params().Set(
-        name='pipe', layers=small_layers(**fields), num_partitions=num_partitions, num_micro_batches=2,
-        random_seed=5).Instantiate()
-    pipe.build_from_specs({name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()})
-    return pipe
+def make_pipe(layers):
+    return stacks.make_pipe(layers, {name: tf.TensorSpec(part.shape, tf.int32) for name, part in BATCH.items()}, 3)
 
 
 @pytest.fixture(scope='module')
 def pipe():
-    return make_pipe(3)
-
-
-def run(stack, x):
-    for layer in stack:
-        x = layer(x)
-    return x
-
-
-def loss(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return make_pipe(small_layers())
 
 
 def with_part(name, rows):
@@ -74,12 +59,12 @@ def test_a_target_sees_its_past_and_all_of_its_source(pipe):
 
 def test_padding_of_source_and_target_changes_nothing(pipe):
     padded = {name: tf.pad(part, [[0, 0], [0, 3]]) for name, part in BATCH.items()}
-    np.testing.assert_allclose(run(pipe.stack, padded)[:, :5], pipe(BATCH), atol=1e-5)
+    np.testing.assert_allclose(stacks.run(pipe.stack, padded)[:, :5], pipe(BATCH), atol=1e-5)
 
 
 @pytest.mark.parametrize('shared_tables', translation.SHARED_TABLES)
 def test_shared_tables_are_one_variable(shared_tables):
-    pipe = make_pipe(3, shared_tables=shared_tables)
+    pipe = make_pipe(small_layers(shared_tables=shared_tables))
     count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)
     assert sum(part.num_parameters for part in pipe.partitions) == count
     tables = [variable.name for variable in pipe.trainable_variables].count('table')
@@ -89,12 +74,7 @@ def test_shared_tables_are_one_variable(shared_tables):
 
 
 def test_gradients_are_those_of_the_plain_layers(pipe):
-    out = pipe.value_and_grad(loss, BATCH, BATCH['target'])
-    with tf.GradientTape() as tape:
-        value = tf.reduce_mean(loss(BATCH['target'], run(pipe.stack, BATCH)))
-    expected = tape.gradient(value, [variable.value for variable in pipe.trainable_variables])
-    for gradient, other in zip(out.gradients, expected, strict=True):
-        np.testing.assert_allclose(gradient, tf.convert_to_tensor(other), atol=1e-6)
+    stacks.assert_gradients_are_those_of_the_layers(pipe, BATCH, BATCH['target'])
 
 
 def test_feed_forward_networks_start_smaller_the_deeper_the_network():
@@ -117,7 +97,7 @@ def test_logits_keep_within_bounds():
 
 def test_mixed_bfloat16_passes_bfloat16_vectors_and_boolean_masks():
     layers = [p.Set(dtype_policy='mixed_bfloat16') for p in small_layers()]
-    outputs = run([p.Instantiate() for p in layers[:-1]], BATCH)
+    outputs = stacks.run([p.Instantiate() for p in layers[:-1]], BATCH)
     assert {name: part.dtype.name for name, part in outputs.items()} == {
         'source': 'bfloat16', 'source_mask': 'bool', 'target': 'bfloat16'}
     assert layers[-1].Instantiate()(outputs).dtype == tf.float32
