@@ -55,15 +55,6 @@ def test_gradients_of_a_convolution_take_twice_as_much(layer, forward):
     assert count(gradients, [2, 9, 8, 4]).contractions == 2 * 3 * forward
 
 
-def test_multi_head_attention():
-    """Projections of query, key and value and of the result; scores; weighted sum of the values."""
-    batch, length, width, heads, size = 2, 6, 8, 4, 3
-    result = count_layer(layers.MultiHeadAttention(heads, size), [batch, length, width], [batch, length, width])
-    projections = 4 * batch * length * width * heads * size
-    attention = 2 * batch * heads * length * length * size
-    assert result.contractions == 2 * (projections + attention)
-
-
 @pytest.mark.parametrize('transpose_a', [False, True])
 @pytest.mark.parametrize('transpose_b', [False, True])
 def test_matrix_products_by_any_transposition(transpose_a, transpose_b):
