@@ -8,11 +8,7 @@ from lingpipe.input import batch_share
 
 def columns(batches, count):
     """Return the first `count` rows of a dataset of batches, one array for each tensor."""
-    parts, seen = [], 0
-    while seen < count:
-        parts.append([part.numpy() for part in tf.nest.flatten(next(batches))])
-        seen += len(parts[-1][-1])
-    return [np.concatenate(column)[:count] for column in zip(*parts)]
+    return all_columns(batches.unbatch().take(count).batch(count))
 
 
 def all_columns(batches):
@@ -20,14 +16,19 @@ def all_columns(batches):
     return [np.concatenate(column) for column in zip(*[tf.nest.flatten(batch) for batch in batches])]
 
 
+def assert_equal_columns(actual, expected):
+    for column, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(column, other)
+
+
 def assert_training_is_exact(data, num_rows, positions, num_shares=2):
     """Compare a whole training run of `num_rows` with those that start at other positions, and with their shares."""
-    whole = columns(iter(data.training_dataset()), num_rows)
+    whole = columns(data.training_dataset(), num_rows)
     assert data.training_dataset().element_spec == data.batch_spec
     for position in positions:
         count = min(num_rows - position, 3 * data.params.batch_size)
-        for part, other in zip(columns(iter(data.training_dataset(position)), count), whole, strict=True):
-            np.testing.assert_array_equal(part, other[position:position + count])
+        assert_equal_columns(columns(data.training_dataset(position), count),
+                             [part[position:position + count] for part in whole])
     assert_shares_are_the_batch(data.training_dataset, num_rows // data.params.batch_size, positions[0], num_shares)
 
 

@@ -53,8 +53,7 @@ def test_good_examples_are_what_they_are_without_bad_ones_beside_them(data_dir, 
     found, expected = (exact_order.all_columns(make_input(folder, dataset=name, shuffle=False).training_dataset().take(5))
                        for folder, name in ((data_dir, 'bad_photographs'), (good_dir, 'good_photographs')))
     is_good = found[2] == 1
-    for column, expected_column in zip(found, expected):
-        np.testing.assert_array_equal(column[is_good], expected_column[is_good])
+    exact_order.assert_equal_columns([column[is_good] for column in found], [column[is_good] for column in expected])
 
 
 def test_evaluation_counts_no_bad_record(data_dir):

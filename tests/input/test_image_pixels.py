@@ -21,20 +21,13 @@ def test_decoding_a_part_gives_the_pixels_that_decoding_and_cutting_gives(mode, 
         np.testing.assert_array_equal(decode(box), whole[row:row_end, column:column_end])
 
 
-def test_parts_of_what_is_no_jpeg_are_exact():
-    image = photographs.photograph()
-    encoded = photographs.encoded(image, 'PNG')
-    part, _ = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]))
-    np.testing.assert_array_equal(part, image[5:25, 7:38])
-
-
-@pytest.mark.parametrize('file_format', ['JPEG', 'PNG', 'BMP', 'GIF'])
-def test_stored_channels_are_counted_and_converted(file_format):
+@pytest.mark.parametrize('file_format', ['PNG', 'BMP'])
+def test_parts_of_what_is_no_jpeg_are_exact(file_format):
     image = photographs.photograph()
     encoded = photographs.encoded(image, file_format)
-    colour, stored = image_pixels.decode_image(encoded, 3)
-    assert (colour.shape, int(stored)) == ((75, 100, 3), 3)
-    np.testing.assert_allclose(colour, image.astype(float), atol=0 if file_format in ('PNG', 'BMP') else 255)
+    part, stored = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]))
+    np.testing.assert_array_equal(part, image[5:25, 7:38])
+    assert int(stored) == 3
 
 
 @pytest.mark.parametrize('file_format', ['JPEG', 'PNG', 'BMP', 'GIF'])

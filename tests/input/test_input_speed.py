@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -29,20 +28,15 @@ def training_examples(data_dir, position=0, count=96, **fields):
     return exact_order.all_columns(make_input(data_dir, **fields).training_dataset(position).take(count // 6))
 
 
-def assert_equal_examples(actual, expected):
-    for left, right in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
 @pytest.mark.slow
 def test_batches_made_ahead_are_those_made_in_time(data_dir):
-    assert_equal_examples(training_examples(data_dir, prefetch=0), training_examples(data_dir))
+    exact_order.assert_equal_columns(training_examples(data_dir, prefetch=0), training_examples(data_dir))
 
 
 @pytest.mark.parametrize('augmentation', ['crop_flip', 'none'])
 def test_what_is_kept_in_memory_does_not_matter_where_nothing_is_shuffled(data_dir, augmentation):
-    assert_equal_examples(*(training_examples(data_dir, augmentation=augmentation, cache=cache, shuffle=False)
-                            for cache in (False, True)))
+    exact_order.assert_equal_columns(*(
+        training_examples(data_dir, augmentation=augmentation, cache=cache, shuffle=False) for cache in (False, True)))
 
 
 @pytest.mark.slow
@@ -57,7 +51,7 @@ def test_evaluation_is_alike_from_memory_and_from_files(data_dir):
     files, memory = (
         exact_order.all_columns(make_input(data_dir, augmentation='none', cache=cache).evaluation_dataset())
         for cache in (False, True))
-    assert_equal_examples(files, memory)
+    exact_order.assert_equal_columns(files, memory)
     assert files[2].sum() == 40 and len(files[2]) == 42
 
 

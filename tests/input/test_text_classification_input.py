@@ -48,11 +48,6 @@ def test_classes_are_the_sorted_labels(make_input, tmp_path):
     np.testing.assert_array_equal(exact_order.all_columns(data.evaluation_dataset())[-2][:5], [2, 0, 2, 1, 0])
 
 
-def test_a_field_of_records_has_a_name(make_input):
-    with pytest.raises(ValueError, match='^weight_field: 5 is not allowed. Set it to the name of a field.$'):
-        make_input(weight_field=5)
-
-
 def test_training_visits_all_texts_resumes_and_is_shared(make_input):
     data = make_input(shuffle=True, seed=1)
     order = [row.tobytes() for row in exact_order.all_columns(data.training_dataset().take(5))[2]]  # of token_ids
@@ -92,6 +87,7 @@ def test_a_bad_record_is_named_or_left_out(make_input, caplog, row, words):
 
 
 @pytest.mark.parametrize(('fields', 'words'), [
+    ({'weight_field': 5}, '^weight_field: 5 is not allowed. Set it to the name of a field.$'),
     ({'files': None}, 'neither was given'), ({'dataset': 'imdb'}, 'both were given'),
     ({'class_names': 'bad,good'}, "class_names: 'bad,good' is not a list of"),
     ({'bad_records': 'ignore'}, "bad_records: 'ignore' is not allowed"),
