@@ -27,14 +27,9 @@ def make_input(files, **fields):
         'shuffle': False, **fields}).Instantiate()
 
 
-def columns(batches):
-    """Concatenate token_ids, padding_mask, labels, weights and byte counts of some batches."""
-    rows = [(inputs['token_ids'], inputs['padding_mask'], *targets) for inputs, *targets in batches]
-    return [np.concatenate(column) for column in zip(*rows)]
-
-
 def test_only_responses_count_times_their_sample_weight(pairs):
-    tokens, mask, labels, weights, num_bytes = columns(make_input(pairs, weight_field='w').evaluation_dataset())
+    mask, tokens, labels, weights, num_bytes = exact_order.all_columns(
+        make_input(pairs, weight_field='w').evaluation_dataset())
     np.testing.assert_array_equal(tokens[0], [0, *b'abcde', 0, 0])
     np.testing.assert_array_equal(labels[0], [*b'abcde', 0, 0, 0])
     np.testing.assert_array_equal(mask[0], [1, 1, 1, 1, 1, 1, 1, 0])
@@ -45,7 +40,7 @@ def test_only_responses_count_times_their_sample_weight(pairs):
 
 
 def test_a_long_response_is_cut_and_said_so(pairs, caplog):
-    _, _, labels, weights, _ = columns(make_input(pairs).evaluation_dataset())
+    _, _, labels, weights, _ = exact_order.all_columns(make_input(pairs).evaluation_dataset())
     assert bytes(labels[2].tolist()) == b'hijklmno' and weights[2].tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
     assert '1 responses of' in caplog.text and 'sequence_length=8' in caplog.text
 
@@ -53,20 +48,20 @@ def test_a_long_response_is_cut_and_said_so(pairs, caplog):
 def test_a_long_text_goes_on_in_further_rows(tmp_path):
     texts = ['abcdefghijklmnopqrst', 'uvw']
     path = write(tmp_path / 'texts.jsonl', [{'body': text} for text in texts])
-    tokens, _, labels, weights, _ = columns(make_input(path, text_field='body').evaluation_dataset())
+    _, tokens, labels, weights, _ = exact_order.all_columns(make_input(path, text_field='body').evaluation_dataset())
     counted = [(before, after) for before, after, weight in zip(tokens.ravel(), labels.ravel(), weights.ravel()) if weight]
     assert counted == [pair for text in texts for pair in zip(b'\0' + text.encode(), text.encode() + b'\0')]
 
 
 def test_the_prompt_is_shown_in_its_template(pairs):
-    tokens, *_ = columns(make_input(pairs, prompt_template='>{prompt}:').evaluation_dataset())
+    _, tokens, *_ = exact_order.all_columns(make_input(pairs, prompt_template='>{prompt}:').evaluation_dataset())
     assert bytes(tokens[1].tolist()) == b'\0>f:g\0\0\0'
 
 
 def test_training_visits_all_rows_resumes_and_is_shared(pairs):
     data = make_input(pairs, shuffle=True, seed=3, sequence_length=12)
     num_rows = data.num_examples
-    tokens = columns(data.training_dataset().take(2 * num_rows))[0]
+    tokens = exact_order.all_columns(data.training_dataset().take(2 * num_rows))[1]
     epochs = tokens[:4 * num_rows].reshape(4, num_rows, -1).tolist()
     assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs) and epochs[0] != epochs[1]
     exact_order.assert_training_is_exact(data, 4 * num_rows, (3, num_rows))
@@ -88,7 +83,6 @@ def test_a_plain_text_is_what_kerashub_makes_of_it(tmp_path):
     hub = hub_tokenizer.KerasHubTokenizer.Params().Set(preset=str(tmp_path / 'preset'))
     data = make_input(path, text_field='text', batch_size=3, tokenizer=hub)
     expected, labels, weights = preprocessor(texts)
-    found = columns(data.evaluation_dataset())
-    for part, other in zip(found, (expected['token_ids'], expected['padding_mask'], labels, weights)):
-        np.testing.assert_array_equal(part, other)
+    exact_order.assert_equal_columns(exact_order.all_columns(data.evaluation_dataset())[:4], [
+        expected['padding_mask'], expected['token_ids'], labels, weights])
     assert data.tokenizer.vocab_size == 8 and data.tokenizer.decode([1, 2, 7, 0, 1]) == 'a a!'

@@ -5,6 +5,7 @@ import pytest
 
 from lingpipe.input import batch_share, byte_pair_tokenizer, hub_tokenizer, masked_lm_input, tokenization
 from tests import needs
+from tests.input import exact_order
 
 pytestmark = needs.keras_hub
 TEXTS = ['a b c a b', 'c', 'b b c a a c b a b c a', 'a c']
@@ -23,13 +24,6 @@ def make_input_fixture(preset, tmp_path):
     return make_input
 
 
-def columns(batches):
-    """Concatenate tokens, padding masks, mask positions, labels and weights of some batches."""
-    rows = [(inputs['token_ids'], inputs['padding_mask'], inputs['mask_positions'], *targets)
-            for inputs, *targets in batches]
-    return [np.concatenate(column) for column in zip(*rows)]
-
-
 def restored(tokens, positions, labels, weights):
     """Put what is to be guessed back to where it stood."""
     tokens = tokens.copy()
@@ -40,7 +34,7 @@ def restored(tokens, positions, labels, weights):
 
 def test_rows_are_those_of_kerashub_but_for_their_masks(make_input, preset):
     data = make_input(weight_field='w', mask_rate=0.5)
-    tokens, mask, positions, labels, weights = columns(data.evaluation_dataset())
+    positions, mask, _, tokens, labels, weights = exact_order.all_columns(data.evaluation_dataset())
     texts = ['a b c a b', 'c', 'b b c a a c', 'b a b c a', 'a c']  # a long one goes on in the next row
     expected = preset[1](texts)
     np.testing.assert_array_equal(restored(tokens, positions, labels, weights)[:5], expected['token_ids'])
@@ -53,7 +47,7 @@ def test_rows_are_those_of_kerashub_but_for_their_masks(make_input, preset):
 def test_masks_have_the_shares_of_bert(make_input):
     """Bounds are at four standard deviations, of 6,000 draws."""
     data = make_input(['a b c ' * 2000], sequence_length=602, mask_rate=0.5, batch_size=10)
-    tokens, _, positions, labels, weights = columns(data.training_dataset().take(2))
+    positions, _, _, tokens, labels, weights = exact_order.all_columns(data.training_dataset().take(2))
     assert weights.all() and weights.shape == (20, 300)
     found = np.take_along_axis(tokens, positions, 1)
     assert np.mean(found == MASK) == pytest.approx(0.8 + 0.1 / 8, abs=0.021)
@@ -67,11 +61,11 @@ def test_masks_change_by_visit_and_not_by_run(make_input):
     whole, share = data.training_dataset(), make_input(shuffle=True, seed=2, batch_size=4).training_dataset(
         4, batch_share.Share(1, 2))
     assert whole.element_spec == (data.input_spec, *data.TargetSpec(data.params))
-    whole, share = columns(whole.take(5)), columns(share.take(4))
+    whole, share = exact_order.all_columns(whole.take(5)), exact_order.all_columns(share.take(4))
     for part, other in zip(whole, share):  # another run, which resumes after a batch and reads two rows of four
         np.testing.assert_array_equal(part[4:].reshape(4, 4, -1)[:, 2:], other.reshape(4, 2, -1))
-    originals = [row.tobytes() for row in restored(whole[0], *whole[2:])]
-    visits = [places for places, original in zip(whole[2].tolist(), originals) if original == originals[0]]
+    originals = [row.tobytes() for row in restored(whole[3], whole[0], *whole[4:])]
+    visits = [places for places, original in zip(whole[0].tolist(), originals) if original == originals[0]]
     assert len(visits) == 4 and len(set(map(str, visits))) > 1
 
 

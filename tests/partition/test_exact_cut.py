@@ -76,34 +76,25 @@ def assert_best(allowed, costs, *arguments, message):
             exact_cut.balanced_partition_ends(costs, *arguments)
 
 
-@hypothesis.given(strategies.data(), strategies.lists(
-    strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 9)), min_size=1, max_size=8))
-@hypothesis.settings(deadline=None, max_examples=200)
-def test_no_cut_within_the_memory_limit_is_better_balanced(data, layers):
-    costs, memory = [cost for cost, _ in layers], [size for _, size in layers]
-    num_partitions = data.draw(strategies.integers(1, len(costs)))
-    limit = data.draw(strategies.integers(1, 30))
-    allowed = [cut for cut in every_cut(len(costs), num_partitions) if max(part_costs(memory, cut)) <= limit]
-    assert_best(allowed, costs, num_partitions, memory, limit, message=f'memory_limit={limit} bytes is too little')
-
-
 def fewer_later(memory, num_partitions):
     """1F1B's memory: partition k of K holds K - k micro-batches."""
     prefix = np.concatenate([[0], np.cumsum(memory)])
     return lambda partitions, starts, ends: (num_partitions - partitions) * (prefix[ends] - prefix[starts])
 
 
+@pytest.mark.parametrize('keeps_more_early', [False, True])
 @hypothesis.given(strategies.data(), strategies.lists(
-    strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 5)), min_size=2, max_size=8))
+    strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 9)), min_size=1, max_size=8))
 @hypothesis.settings(deadline=None, max_examples=200)
-def test_no_cut_is_better_balanced_where_early_partitions_keep_more(data, layers):
+def test_no_cut_within_the_memory_limit_is_better_balanced(keeps_more_early, data, layers):
     costs, memory = [cost for cost, _ in layers], [size for _, size in layers]
-    num_partitions = data.draw(strategies.integers(1, min(4, len(costs))))
+    num_partitions = data.draw(strategies.integers(1, len(costs)))
     limit = data.draw(strategies.integers(1, 40))
-    allowed = [cut for cut in every_cut(len(costs), num_partitions) if all(
-        (num_partitions - k) * size <= limit for k, size in enumerate(part_costs(memory, cut)))]
-    assert_best(allowed, costs, num_partitions, fewer_later(memory, num_partitions), limit,
-                message=r'memory_limit=.*alone needs|memory_limit=.*at least \d+ partitions')
+    kept = range(num_partitions, 0, -1) if keeps_more_early else [1] * num_partitions
+    allowed = [cut for cut in every_cut(len(costs), num_partitions)
+               if all(count * size <= limit for count, size in zip(kept, part_costs(memory, cut)))]
+    assert_best(allowed, costs, num_partitions, fewer_later(memory, num_partitions) if keeps_more_early else memory,
+                limit, message=f'memory_limit={limit} bytes .*(alone needs|at least [0-9]+ partitions)')
 
 
 @hypothesis.given(strategies.data(), strategies.lists(strategies.integers(0, 20), min_size=3, max_size=8))
