@@ -1,5 +1,3 @@
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,12 +35,6 @@ def make_input(data_dir, **fields):
     return params.Set(**fields).Instantiate()
 
 
-@functools.cache
-def shared_input(data_dir, **fields):
-    """Input that several tests ask for, as what it keeps in memory is loaded once."""
-    return make_input(data_dir, **fields)
-
-
 def make_sharded_input(sharded_dir, **fields):
     defaults = {'dataset': 'good_photographs', 'augmentation': 'inception', 'batch_size': 7, 'image_size': 16}
     return make_input(sharded_dir, **{**defaults, 'shuffle_buffer_size': 10, **fields})
@@ -60,7 +52,7 @@ def test_digits_are_prepared_and_described_without_reading_them(data_dir):
 
 def test_training_resumes_bit_for_bit_from_any_position(data_dir):
     exact_order.assert_training_is_exact(  # shares of 25 rows: the last bits of a cosine depend on the place in a vector
-        shared_input(data_dir), 3 * NUM_DIGITS, (NUM_DIGITS - 20, 1, NUM_DIGITS, 2 * NUM_DIGITS + 123), num_shares=1)
+        make_input(data_dir), 3 * NUM_DIGITS, (NUM_DIGITS - 20, 1, NUM_DIGITS, 2 * NUM_DIGITS + 123), num_shares=1)
 
 
 @pytest.mark.parametrize('cache', [True, False])
