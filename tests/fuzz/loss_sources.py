@@ -10,9 +10,11 @@ _BODIES = {
     'examples': 'tf.add_n([tf.reduce_mean(error, list(range(1, error.shape.rank)))\n'
                 '                     for error in [tf.square(output - y) for y, output in pairs]])',
     'masked': 'tf.add_n([tf.reduce_sum(tf.square(output - y) * mask) / tf.maximum(tf.reduce_sum(mask), 1.0)\n'
-              '                     for y, output, mask in [(y, output, tf.cast(y > 0.0, y.dtype)) for y, output in pairs]])',
+              '                     for y, output, mask in [\n'
+              '                         (y, output, tf.cast(y > 0.0, y.dtype)) for y, output in pairs]])',
     'of_pairs': 'tf.add_n([tf.reduce_mean(tf.reduce_logsumexp(tf.matmul(rows, rows, transpose_b=True), -1))\n'
-                '                     for rows in [tf.reshape(output - y, [tf.shape(y)[0], -1]) for y, output in pairs]])'}
+                '                     for rows in [\n'
+                '                         tf.reshape(output - y, [tf.shape(y)[0], -1]) for y, output in pairs]])'}
 WHOLE = ['masked', 'of_pairs']  # that need all examples at once
 
 

@@ -30,7 +30,9 @@ class PipelinedModel:
 
     def outputs(self, x):
         """Return the outputs of a batch in inference."""
-        return self._pipe(x) if self._fitted is None else self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
+        if self._fitted is None:
+            return self._pipe(x)
+        return self._fitted.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
     def value_and_grad(self, data):
         """Return the `Step` of a batch, called eagerly."""

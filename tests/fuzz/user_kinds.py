@@ -26,7 +26,8 @@ _keeps_shapes('own_weight', 3, ('InFunction(name={name!r})', []), ('UnusedWeight
 def shared_noise(d, x, value):
     """Two layers that draw from one generator."""
     value = value._replace(is_masked=False)
-    one, other = [d.add_layer('SharedNoise(SHARED, name={name!r})', x, value, traits=['random', 'shares_a_generator']) for _ in range(2)]
+    one, other = [d.add_layer('SharedNoise(SHARED, name={name!r})', x, value, traits=['random', 'shares_a_generator'])
+                  for _ in range(2)]
     d.add_call('{0} - 0.5 * {1}', [one, other], value)
 
 
@@ -39,7 +40,8 @@ def late_child(d, x, value):
 def called_again(d, x, value):
     """An earlier layer with inputs of the same shape; where there is none, a layer is called twice at once."""
     found = d.find_node(lambda node, read: node.call == '{layer}({0})' and len(node.outputs) == 1
-                        and node.outputs[0].dtype != 'complex64' and node.reads is None  # the layer that it reads might be left out
+                        and node.outputs[0].dtype != 'complex64'
+                        and node.reads is None  # the layer that it reads might be left out
                         and not {'ordered', 'random'} & node.traits and read.shape == value.shape and read.is_float
                         and read.is_masked == value.is_masked)
     if found is None:
