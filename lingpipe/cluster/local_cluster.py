@@ -27,8 +27,7 @@ from collections.abc import Sequence
 from lingpipe.cluster import child_process, cluster_config
 
 _lock = threading.Lock()
-_POLL_SECONDS = .05
-_SECONDS_TO_STOP = 10
+_POLL_SECONDS, _SECONDS_TO_STOP = .05, 10
 _OWN_NETWORK = ['unshare', '--net', '--map-root-user']  # of util-linux
 _SET_FLAGS, _UP = 0x8914, 0x1  # SIOCSIFFLAGS and IFF_UP of netdevice(7)
 _ENVIRONMENT = {  # each process gets a share of this machine only
@@ -207,3 +206,7 @@ def _set_up_loopback():
     """Set up the loopback interface, which is down in a new network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP))
+
+
+if __name__ == '__main__':  # as `lingpipe local_cluster`
+    sys.exit(main(sys.argv[1:]))

@@ -17,10 +17,8 @@ from absl import logging
 from lingpipe.cluster import cluster_config
 
 _ENDED, _STOP = 'lingpipe_training_has_ended', 'lingpipe_stop_was_asked_for'  # names of queues
-_SECONDS_TO_TELL = 5
-_SECONDS_TO_LISTEN = 1
 _SECONDS_BETWEEN_LOOKS = 0.05
-_SECONDS_TO_CLOSE = 30
+_SECONDS_TO_TELL, _SECONDS_TO_LISTEN, _SECONDS_TO_CLOSE = 5, 1, 30
 _hearers: dict[str, Callable[[str], Any]] = {}  # address of a server -> whom to call
 _lock = threading.Lock()
 

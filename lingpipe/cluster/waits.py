@@ -98,7 +98,6 @@ class Wait:
                 if self._on_timeout is None:
                     return
                 self._since = None  # what was waited for has come meanwhile: the next wait begins
-                continue
             if waited >= next_warning and self._since is not None:
                 logging.warning('%s', self._warning(waited))
                 next_warning = 2 * waited
