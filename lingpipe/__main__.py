@@ -2,14 +2,12 @@
 
 import os
 import signal
-
-from lingpipe.command_line import startup
+import sys
 
 
 def run() -> None:
     """Run the command of `sys.argv`, and exit."""
-    startup.open_missing()
-    startup.allow_all_characters()
+    sys.stdout.reconfigure(errors='backslashreplace')  # as standard error: its encoding may lack a character
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if not is_ignored and os.getpid() != 1:  # the system ignores signals to process 1 that have no handler
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends imports and calls of TensorFlow too, without a traceback

@@ -11,7 +11,6 @@ The exit code is 0 if nothing is wrong, else 1.
 
 import argparse
 import glob
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -38,7 +37,6 @@ _BUILDS = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _TPU_FILES = ('/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
 _ANSWER = 'lingpipe.doctor: '
-_ONE_DNN_LINE = 'oneDNN custom operations are on'
 _GIB = 2**30
 
 
@@ -47,14 +45,12 @@ class Machine(NamedTuple):
 
     system: str  # operating system and kind of processor, such as 'linux x86_64'
     processor: str  # its name
-    instructions: Sequence[str]  # its instruction sets that matter to TensorFlow, of 'avx2', 'avx512f' and 'amx_bf16'
     num_cores: int  # cores that this process may use
     memory: int  # bytes of the machine's memory
     packages: dict[str, str]  # dictionary from the name of each installed package to its version
     nvidia_driver: str | None  # version of NVIDIA's driver, None without one
     tpu_files: Sequence[str]  # names of the device files of TPUs
-    # what TensorFlow reported: 'version', 'keras', 'backend', 'one_dnn', 'cuda', 'gpus' and 'tpus'; only 'error' if it
-    # could not be queried
+    # what TensorFlow reported: 'version', 'keras', 'cuda', 'gpus' and 'tpus'; only 'error' if it could not be queried
     tensorflow: dict[str, Any]
 
 
@@ -75,16 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def examine(timeout_seconds: float = 120) -> Machine:
     """Look at this machine; TensorFlow may take `timeout_seconds` to import and to find its devices."""
-    flags = re.search(r'^flags\s*: (.*)', host_processor.cpu_information(), re.MULTILINE)
-    known = (flags.group(1) if flags else '').split()
     driver = re.search(r'Kernel Module.*?\s(\d+\.[\d.]+)', _read(_NVIDIA_DRIVER))
     return Machine(
         system=f'{sys.platform} {platform.machine()}',
         processor=host_processor.name(),
-        instructions=[flag for flag in ('avx2', 'avx512f', 'amx_bf16') if flag in known],
         num_cores=host_processor.num_cores(),
         memory=os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'),
-        packages=_installed(),
+        packages=host_processor.installed(_PACKAGES),
         nvidia_driver=driver.group(1) if driver else None,
         tpu_files=sorted(file for pattern in _TPU_FILES for file in glob.glob(pattern)),
         tensorflow=_ask_tensorflow(timeout_seconds))
@@ -144,9 +137,6 @@ def _tensorflow_problems(machine):
             yield f'{name} {version} was not tested; {tested}. Install what was, or run the tests first.'
     if said.get('settings'):
         yield said['settings']
-    if said['backend'] != 'tensorflow':
-        yield (f'Keras uses the backend {said["backend"]!r}; LingPipe needs \'tensorflow\'. Set '
-               'KERAS_BACKEND=tensorflow, or "backend" in ~/.keras/keras.json.')
 
 
 def _accelerator_problems(machine):
@@ -180,42 +170,23 @@ def _oldest_driver(cuda):
 def _rows(machine):
     said, packages = machine.tensorflow, machine.packages
     builds = [f'{name} {packages[name]}' for name in _BUILDS if name in packages]
-    compiler = [f'{name} {packages[name]}' for name in ('jaxlib', 'libtpu') if name in packages]
     return [
         ['system', machine.system],
         ['Python', platform.python_version()],
         ['LingPipe', packages.get('lingpipe', 'not installed; it runs from its folder')],
-        ['processor', f'{machine.processor} ({", ".join(machine.instructions) or "no AVX2"})'],
+        ['processor', machine.processor],
         ['cores', str(machine.num_cores)],
         ['memory', f'{machine.memory / _GIB:.1f} GiB'],
         ['TensorFlow', ', '.join(builds) or 'none'],
-        ['Keras', f'{said["keras"]} on {said["backend"]}' if 'keras' in said else packages.get('keras', 'none')],
-        ['oneDNN', {True: 'on', False: 'off'}.get(said.get('one_dnn'), 'unknown')],
+        ['Keras', packages.get('keras', 'none')],
         ['NVIDIA driver', machine.nvidia_driver or 'none'],
         ['CUDA that TensorFlow was built for', said.get('cuda') or 'none'],
         ['GPUs', '; '.join(said.get('gpus', [])) or 'none'],
         ['files of TPUs', ', '.join(machine.tpu_files) or 'none'],
         ['libtpu', packages.get('libtpu', 'none')],
         ['TPU devices', ', '.join(said.get('tpus', [])) or 'none'],
-        ['TPU compiler for --compile', ', '.join(compiler) if len(compiler) == 2 else _how_to_compile(packages)],
+        ['jaxlib', packages.get('jaxlib', 'none')],
     ]
-
-
-def _how_to_compile(packages):
-    """Return how to get the compiler, whose packages bring a second TensorFlow and a libtpu that aborts TPU builds."""
-    if 'tensorflow-tpu' in packages:
-        return 'none, since it does not go with tensorflow-tpu; compile on another machine or in another environment'
-    return "none; pip install -e '.[tpu-compile]' brings it"
-
-
-def _installed():
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _ask_tensorflow(timeout_seconds):
@@ -223,17 +194,16 @@ def _ask_tensorflow(timeout_seconds):
     backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
     if backend != 'tensorflow':  # without its package not even Keras could be imported
         return {'error': f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.'}
-    environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '0'}
     try:
-        child = subprocess.run([sys.executable, '-m', 'lingpipe.doctor', '--answer'], env=environment, text=True,
-                               capture_output=True, timeout=timeout_seconds, check=False)
+        child = subprocess.run([sys.executable, '-m', 'lingpipe.doctor', '--answer'], text=True, capture_output=True,
+                               timeout=timeout_seconds, check=False)
     except subprocess.TimeoutExpired:
         return {'error': f'Importing TensorFlow and finding its devices took longer than {timeout_seconds:g} s. On a '
                          'machine with no metadata server, such as a TPU VM\'s, libtpu waits for it: set '
                          'TPU_SKIP_MDS_QUERY=1. Else give more time with --timeout_seconds.'}
     answer = re.search(f'^{_ANSWER}(.*)', child.stdout, re.MULTILINE)
     if answer:
-        return {**json.loads(answer.group(1)), 'one_dnn': _ONE_DNN_LINE in child.stderr}
+        return json.loads(answer.group(1))
     last_line = (child.stderr.strip().splitlines() or ['it said nothing'])[-1]
     ended = f'was ended by signal {-child.returncode}' if child.returncode < 0 else 'failed'
     return {'error': f'Importing TensorFlow {ended}: {last_line}. Install it anew in a fresh virtual environment.'}
@@ -245,8 +215,8 @@ def _asked():
     import tensorflow as tf
 
     build = tf.sysconfig.get_build_info()
-    said = {'version': tf.__version__, 'keras': keras.__version__, 'backend': keras.backend.backend(),
-            'cuda': build.get('cuda_version'), 'tpus': [], 'gpus': []}
+    said = {'version': tf.__version__, 'keras': keras.__version__, 'cuda': build.get('cuda_version'), 'tpus': [],
+            'gpus': []}
     try:
         refuse_keras_settings()
     except ValueError as error:

@@ -1,25 +1,30 @@
-"""The processor of this machine."""
+"""The processor of this machine, and the packages that are installed."""
 
+import contextlib
+import importlib.metadata
 import os
 import platform
 import re
-
-
-def cpu_information() -> str:
-    """Return what Linux says about the processor; '' on other systems."""
-    try:
-        with open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
-            return file.read()
-    except OSError:
-        return ''
+from collections.abc import Sequence
 
 
 def name() -> str:
-    """Return the name of the processor."""
-    found = re.search(r'^model name\s*: (.*)', cpu_information(), re.MULTILINE)
+    """Return the name of the processor, as Linux says it."""
+    found = None
+    with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
+        found = re.search(r'^model name\s*: (.*)', file.read(), re.MULTILINE)
     return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def num_cores() -> int:
     """Return how many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Return {name: version} of some packages; those that are not installed are left out."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

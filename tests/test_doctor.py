@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from lingpipe import doctor
 
-SAID = {'version': '2.21.0', 'keras': '3.15.1', 'backend': 'tensorflow', 'one_dnn': True, 'cuda': None, 'gpus': [],
-        'tpus': []}
+SAID = {'version': '2.21.0', 'keras': '3.15.1', 'cuda': None, 'gpus': [], 'tpus': []}
 HEALTHY = doctor.Machine(
-    system='Linux x86_64', processor='Epyc', instructions=['avx2'], num_cores=2, memory=2**34,
+    system='Linux x86_64', processor='Epyc', num_cores=2, memory=2**34,
     packages={'tensorflow': '2.21.0', 'keras': '3.15.1'}, nvidia_driver=None, tpu_files=[], tensorflow=SAID)
 TPU_PACKAGES = {'tensorflow-tpu': '2.20.0', 'libtpu': '0.0.21.1', 'keras': '3.12.0'}
 
@@ -28,7 +27,6 @@ WRONG = {
     'an old TensorFlow': ({'tensorflow': {**SAID, 'version': '2.15.1'}}, ['TensorFlow 2.15.1', '2.18 to 2.21']),
     'a new Keras': ({'tensorflow': {**SAID, 'keras': '3.99.0'}}, ['Keras 3.99.0', '3.15 was']),
     'settings of Keras': ({'tensorflow': {**SAID, 'settings': "floatx='float16' in keras.json"}}, ["floatx='float16'"]),
-    'another backend': ({'tensorflow': {**SAID, 'backend': 'jax'}}, ["'jax'", 'KERAS_BACKEND=tensorflow']),
     'GPUs and a build without CUDA': (
         {'nvidia_driver': '550.54'}, ['driver 550.54', 'a build without CUDA', 'requirements/gpu.txt']),
     'GPUs that are not found': (
@@ -66,14 +64,6 @@ def test_a_healthy_machine_is_told_what_is_used(differences, words):
     machine = HEALTHY._replace(**differences)
     assert doctor.problems(machine) == []
     assert words in doctor.report(machine) and doctor.report(machine).endswith('Nothing is wrong.')
-
-
-def test_nothing_is_advised_that_would_break_the_build_for_tpus():
-    """The extra `tpu-compile` brings `tensorflow` and a libtpu that tensorflow-tpu does not go with."""
-    on_tpu_vm = HEALTHY._replace(packages=TPU_PACKAGES, tpu_files=['/dev/accel0'])
-    assert 'tpu-compile' in doctor.report(HEALTHY)
-    assert 'tpu-compile' not in doctor.report(on_tpu_vm)
-    assert 'it does not go with tensorflow-tpu' in doctor.report(on_tpu_vm)
 
 
 def test_a_backend_without_its_package_is_named(monkeypatch):

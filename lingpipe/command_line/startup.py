@@ -3,7 +3,6 @@
 import contextlib
 import faulthandler
 import gc
-import io
 import os
 import pathlib
 import re
@@ -30,23 +29,6 @@ _SECONDS_BETWEEN_SIGNS = 5
 _EXTRAS_OF_KERAS = ('matplotlib', 'sklearn')
 
 
-def open_missing() -> None:
-    """Open standard streams that the parent has closed: otherwise the next file opened would get TensorFlow's lines."""
-    for number, name in enumerate(('stdin', 'stdout', 'stderr')):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
-            mode, errors = ('w', 'backslashreplace') if number else ('r', 'strict')
-            setattr(sys, name, open(number, mode, encoding='utf-8', errors=errors, closefd=False))
-
-
-def allow_all_characters() -> None:
-    """Make standard output escape what its encoding lacks, as standard error does."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors='backslashreplace')
-
-
 def outlive_readers() -> None:
     """Let this process continue when nobody reads its output: the results of hours are written elsewhere."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
@@ -54,7 +36,7 @@ def outlive_readers() -> None:
 
 
 class _Unfailing:
-    """A stream that drops what cannot be written: its reader or terminal has gone, or the disk is full."""
+    """A stream that ends at the first error: its reader or terminal has gone, or the disk is full."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -75,21 +57,8 @@ class _Unfailing:
     def _dropping(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._discard_buffer()
-
-    def _discard_buffer(self):
-        """Flush to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
-        number = self._stream.fileno()
-        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, number)
-            self._stream.flush()
-        finally:
-            os.dup2(kept, number)
-            os.close(kept)
-            os.close(nowhere)
+        except OSError:  # what stays in the buffer would fail again, at the latest when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
@@ -143,7 +112,7 @@ def _log_lines_held_back():
     """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
-    with _unnamed_file() as file:
+    with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
         try:
@@ -156,11 +125,6 @@ def _log_lines_held_back():
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
             with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
                 os.write(2, b''.join(shown))
-
-
-def _unnamed_file():
-    """Return a file in memory if possible, as on Linux: disks for temporary files may be full or read-only."""
-    return open(os.memfd_create('log lines'), 'w+b') if hasattr(os, 'memfd_create') else tempfile.TemporaryFile()
 
 
 def show_life(path: str | None) -> None:

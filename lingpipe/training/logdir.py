@@ -21,7 +21,6 @@
 
 import contextlib
 import fcntl
-import importlib.metadata
 import json
 import os
 import platform
@@ -248,11 +247,7 @@ def versions() -> dict[str, str]:
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     if gpus:
         found['gpus'] = f'{len(gpus)} x {gpus[0].get("device_name", "unknown")}'
-    found['python'] = platform.python_version()
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+    return {**found, 'python': platform.python_version(), **host_processor.installed(_PACKAGES)}
 
 
 def changes(old: str, new: str) -> list[str]:
