@@ -11,8 +11,6 @@ from absl import logging
 from lingpipe.training import checkpoints
 from lingpipe.training import logdir as logdirs
 
-_NUM_SHOWN = 80
-
 
 class Record(NamedTuple):
     """The contents of best.json."""
@@ -46,30 +44,28 @@ class BestCheckpoint:
             TrainingError: best.json is corrupt.
         """
         self._sign = 1 if is_larger_better else -1
-        self._recorded = found = logdirs.parsed(self._file, _record_of)
-        self._best = found if found and self._can_be_compared(found, resumes) else None
-
-    def _can_be_compared(self, found: Record, resumes: bool) -> bool:
-        if not resumes:
-            logging.warning('%s is of an earlier training run, and this one starts from its first step: the next '
-                            'evaluation replaces it.', self._folder)
-            return False
-        if found.metric != self._metric:
-            if self._metric is not None:
-                logging.warning('%s is the best by %s, and eval.best_metric is %s now: the next evaluation replaces '
-                                'it.', self._folder, found.metric[:_NUM_SHOWN], self._metric)
-            return False
-        if found.step not in map(checkpoints.step_of, checkpoints.complete(self._folder)):
-            logging.warning('%s has no checkpoint of step %d, of which its best.json is: the next evaluation replaces '
-                            'it.', self._folder, found.step)
-            return False
+        self._recorded = self._best = found = logdirs.parsed(self._file, _record_of)
+        if not found or not self._metric:
+            return
+        reason = self._reason_to_replace(found, resumes)
         other = [change for change in logdirs.changes(found.input, self._input_text)
                  if not change.startswith('batch_size : ')]
-        if other:
+        if reason:
+            self._best = None
+            logging.warning('%s %s: the next evaluation replaces it.', self._folder, reason)
+        elif other:
             logging.warning('%s is the best by other examples (%s), and is replaced only by a better value. If the '
                             'values cannot be compared, delete best.json in it: the next evaluation replaces it then.',
                             self._folder, '; '.join(other))
-        return True
+
+    def _reason_to_replace(self, found: Record, resumes: bool) -> str | None:
+        if not resumes:
+            return 'is of an earlier training run, and this one starts from its first step'
+        if found.metric != self._metric:
+            return f'is the best by {found.metric}, and eval.best_metric is {self._metric} now'
+        if found.step not in map(checkpoints.step_of, checkpoints.complete(self._folder)):
+            return f'has no checkpoint of step {found.step}, of which its best.json is'
+        return None
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> Record | None:
         """Return the record of this step, to be written with its checkpoint, if it is better than all before.
@@ -94,7 +90,4 @@ class BestCheckpoint:
 
 def _record_of(text: str) -> Record:
     record = json.loads(text)
-    value = float(record['value'])
-    if not math.isfinite(value):
-        raise ValueError(f'{value} is not a value of a metric')
-    return Record(int(record['step']), str(record['metric']), value, str(record.get('input', '')))
+    return Record(int(record['step']), str(record['metric']), float(record['value']), str(record.get('input', '')))

@@ -92,7 +92,7 @@ class Checkpointer:
         self._wait = wait
         self._damaged = []
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
-        self._has_list = False
+        self._is_first = True
 
     def latest(self) -> str | None:
         """Return the path of the newest checkpoint that is not known to be corrupt, or None."""
@@ -112,8 +112,10 @@ class Checkpointer:
             TrainingError: this checkpoint or the previous one could not be written.
         """
         before = position()
-        copies = None if before is None else self._copied_state()
-        if copies is None or position() != before:
+        if before is None:
+            return None
+        copies = self._copied_state()
+        if position() != before:
             return None
         path = self._begin_write(copies)
         self._writer.wait()
@@ -152,10 +154,9 @@ class Checkpointer:
         self._damaged = [damaged for damaged in self._damaged if damaged != path]
 
     def _write_and_list(self, path: str, copies: dict[str, Any]) -> None:
-        if not self._has_list:
+        if self._is_first:
             checkpoints.remove_unfinished(self._directory)  # before a corrupt one, whose files stay, leaves the list
-            self._has_list = True
-        checkpoints.begin_list(self._directory)  # also instead of a folder that was deleted meanwhile
+            self._is_first = False
         checkpoints.leave_out(self._directory, [*self._damaged, path])
         checkpoints.mark_unfinished(path)
         state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}

@@ -21,12 +21,9 @@ from absl import logging
 
 from lingpipe.training import errors, logdir
 
-_NAME = re.compile(r'.*-[0-9]{1,18}|none_yet')
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
 _MARK = 'unfinished'
-_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
-_NONE_YET = 'none_yet'  # what the list names until the first checkpoint is complete
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
@@ -73,27 +70,28 @@ def complete(directory: Any) -> list[str]:
         TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt, or names other
             files.
     """
-    listed, names = _listed_with_names(directory)
+    listed, names, unfinished = _at_one_moment(directory)
     prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
-    present = sorted((name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)), key=step_of)
+    written = {name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)} - {unfinished}
     with_index = {position for position, path in enumerate(listed) if f'{os.path.basename(path)}.index' in names}
     newest = max(with_index, default=-1)
     found = [path for position, path in enumerate(listed) if os.path.basename(path) in prefixes
              and (position in with_index or position > newest)]
-    if present and not found and _NONE_YET not in map(os.path.basename, listed):
+    if written and not found:
+        latest = max(written, key=step_of)
         raise errors.TrainingError(
             f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To "
-            f'resume from {present[-1]} write model_checkpoint_path: "{present[-1]}" into it, or choose another '
+            f'resume from {latest} write model_checkpoint_path: "{latest}" into it, or choose another '
             '--logdir; nothing was changed.')
     return found[::-1]
 
 
-def _listed_with_names(directory: str | os.PathLike[str]) -> tuple[list[str], set[str]]:
-    """Return the list and the names of the files at one moment: training may replace a checkpoint meanwhile."""
-    listed, names = _listed(directory), set(_names_in(directory))
-    while (again := _listed(directory)) != listed:
-        listed, names = again, set(_names_in(directory))
-    return listed, names
+def _at_one_moment(directory: str | os.PathLike[str]) -> tuple[list[str], set[str], str]:
+    """Return the list, the names of the files, and the checkpoint being written: training may write meanwhile."""
+    while True:
+        listed, names, unfinished = _listed(directory), set(_names_in(directory)), _unfinished(directory)
+        if _listed(directory) == listed:
+            return listed, names, unfinished
 
 
 def _listed(directory: str | os.PathLike[str]) -> list[str]:
@@ -106,10 +104,6 @@ def _listed(directory: str | os.PathLike[str]) -> list[str]:
             raise errors.TrainingError(
                 f"The file 'checkpoint' in {directory} names {path}, which is in another folder: LingPipe never writes "
                 'that. Delete the line, or choose another --logdir; nothing was changed.')
-        if not _NAME.fullmatch(os.path.basename(path)):
-            raise errors.TrainingError(
-                f"The file 'checkpoint' in {directory} names {path[:100]}, which does not end in -STEP: LingPipe never "
-                'writes that. Delete the line, or choose another --logdir; nothing was changed.')
     return listed
 
 
@@ -119,13 +113,6 @@ def _state_in(directory: str | os.PathLike[str]) -> Any:
         return tf.train.get_checkpoint_state(str(directory))
     except (ValueError, tf.errors.OpError):
         return None
-
-
-def begin_list(directory: str) -> None:
-    """Write a list that names no checkpoint, unless a list exists: without one, checkpoints count as lost."""
-    if not _listed(directory):
-        tf.io.gfile.makedirs(directory)
-        _write_list(directory, [])
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
@@ -165,15 +152,16 @@ def _without(listed: list[str], paths: list[str]) -> list[str]:
 
 def _write_list(directory: str, paths: list[str]) -> None:
     """Write the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
-    names = [os.path.basename(path) for path in paths if os.path.basename(path) != _NONE_YET]
-    lines = [f'model_checkpoint_path: {json.dumps(names[-1] if names else _NONE_YET)}',
-             *(f'all_model_checkpoint_paths: {json.dumps(name)}' for name in names)]
-    logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), '\n'.join(lines) + '\n')
+    names = [json.dumps(os.path.basename(path)) for path in paths]
+    lines = [f'model_checkpoint_path: {name}\n' for name in names[-1:]]
+    lines += [f'all_model_checkpoint_paths: {name}\n' for name in names]
+    logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), ''.join(lines))
 
 
 def mark_unfinished(path: str) -> None:
-    """Note that a checkpoint is being written, for `remove_unfinished` of a later process."""
+    """Note that a checkpoint is being written: until it is in the list, its files do not count."""
     folder, name = os.path.split(path)
+    tf.io.gfile.makedirs(folder)
     with tf.io.gfile.GFile(tf.io.gfile.join(folder, _MARK), 'w') as file:
         file.write(f'{name}\n')
 
@@ -193,10 +181,9 @@ def remove_unfinished(directory: str) -> None:
     for name in _names_in(directory):
         if _UNFINISHED.fullmatch(name.rstrip('/')):
             _remove(tf.io.gfile.join(directory, name))
-    listed = _listed(directory)
-    path = _marked(directory)
-    if path and listed and os.path.basename(path) not in map(os.path.basename, listed):
-        delete(path)
+    name = _unfinished(directory)
+    if name and name not in map(os.path.basename, _listed(directory)):
+        delete(tf.io.gfile.join(directory, name))
     mark_finished(directory)
 
 
@@ -207,15 +194,13 @@ def _remove(path: str) -> None:
         tf.io.gfile.remove(path)
 
 
-def _marked(directory: str) -> str | None:
-    """Return the path of the checkpoint that a process has noted as being written, or None."""
-    mark = tf.io.gfile.join(directory, _MARK)
+def _unfinished(directory: str | os.PathLike[str]) -> str:
+    """Return the name of the checkpoint that a process has noted as being written, or ''."""
     try:
-        with tf.io.gfile.GFile(mark, 'rb') as file:
-            match = _MARKED.fullmatch(file.read())
-    except tf.errors.OpError:
-        return None
-    return match and tf.io.gfile.join(directory, match[1].decode())
+        with tf.io.gfile.GFile(tf.io.gfile.join(str(directory), _MARK)) as file:
+            return file.read().strip()
+    except tf.errors.NotFoundError:
+        return ''
 
 
 def files_of(path: str) -> list[str]:

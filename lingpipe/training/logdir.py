@@ -2,7 +2,7 @@
 
 ::
 
-    control/lock                 held by the training run that writes here
+    control/lock                 held by the training run that writes here, export_lock by an export
     control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
@@ -38,8 +38,6 @@ from lingpipe.training import errors
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
 _NUM_SHOWN = 80
 _OF_LAYERS = ('task.body.layers', 'task.body.model', 'task.body.dtype_policy')
-_WORKER = re.compile('worker:[0-9]{1,6}')
-_REMEDY = 'Delete it, or choose another --logdir; nothing was changed.'
 _REMOTE = re.compile('[A-Za-z][A-Za-z0-9.]*://')
 _OF_PATTERNS = re.compile(r'[*?\[\\]')
 _Record = TypeVar('_Record')
@@ -50,16 +48,20 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
     """Hold a lock in this scope, which nothing else can hold then; the lock ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
-    is created if needed, and not deleted; it may be a folder. `folder` is the locked folder, as the user named it.
+    is created if needed, and not deleted. `folder` is the locked folder, as the user named it.
 
     Raises:
-        TrainingError: another process holds the lock.
+        TrainingError: another process holds the lock, or the folder cannot be written to.
     """
     file = file.removeprefix('file://')
     if _REMOTE.match(file):
         yield
         return
-    descriptor = _opened(file, folder)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened '
+                                   f'({error.strerror}). Choose a folder of yours on a disk with space.') from error
     try:
         _lock(descriptor, folder)
         yield
@@ -67,24 +69,14 @@ def hold_lock(file: str, folder: str) -> Iterator[Any]:
         os.close(descriptor)
 
 
-def _opened(file: str, folder: str) -> int:
-    try:
-        return os.open(file, os.O_RDONLY if os.path.isdir(file) else os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened '
-                                   f'({error.strerror}). Delete it, or choose another --logdir.') from error
-
-
 def _lock(descriptor: int, folder: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = ''
-        with contextlib.suppress(OSError):  # a folder names nobody
-            holder = os.read(descriptor, _NUM_SHOWN).decode(errors='replace').strip()
+        holder = os.read(descriptor, _NUM_SHOWN).decode(errors='replace').strip()
         raise errors.TrainingError(
-            f'--logdir={folder} is in use by another process ({holder or "unknown"}). Wait for its end, stop it, or '
-            'choose another --logdir; nothing was changed.') from error
+            f'--logdir={folder} is in use by another process ({holder}). Wait for its end, stop it, or choose another '
+            '--logdir; nothing was changed.') from error
     except OSError:
         return  # this file system has no locks
     with contextlib.suppress(OSError):  # the name of the holder is optional: the disk may be full
@@ -101,25 +93,16 @@ class LogDir:
 
     def __init__(self, path: Any) -> None:
         refuse_patterns('--logdir', path)
-        path = os.path.expanduser(path)
-        is_roundabout = '..' in path.split('/') and not _REMOTE.match(path)  # by a folder that may not be there
-        self.path = os.path.realpath(path) if is_roundabout else path
+        self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
         self._left_out_file, self._evaluated_file = (tf.io.gfile.join(self._control, name)
                                                      for name in ('left_out.json', 'evaluated.txt'))
 
     def create(self) -> None:
-        """Create the folder for a training run, if needed.
-
-        Raises:
-            TrainingError: nothing can be written there.
-        """
+        """Create the folder for a training run, if needed; raise TrainingError as `create_folder`."""
         self.create_folder('train')
-        probe = tf.io.gfile.join(self.create_folder('control'), f'probe_{os.getpid()}')
-        with self._refuse_unwritable():
-            _write_text(probe, 'Can this folder be written to?')
-            tf.io.gfile.remove(probe)
+        self.create_folder('control')
 
     def create_folder(self, name: str) -> str:
         """Create a folder in this one, if needed, and return its path.
@@ -128,8 +111,12 @@ class LogDir:
             TrainingError: it cannot be created.
         """
         folder = tf.io.gfile.join(self.path, name)
-        with self._refuse_unwritable():
+        try:
             tf.io.gfile.makedirs(folder)
+        except tf.errors.OpError as error:
+            raise errors.TrainingError(
+                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
+                'disk with free space.') from error
         return folder
 
     @contextlib.contextmanager
@@ -140,7 +127,7 @@ class LogDir:
             TrainingError: the folder could not be written, or another process writes it.
         """
         folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
-        with hold_lock(folder, self.path):
+        with hold_lock(tf.io.gfile.join(self.create_folder('control'), f'{name}_lock'), self.path):
             yield from self._replaced(folder, new)
 
     def _replaced(self, folder: str, new: str) -> Iterator[str]:
@@ -166,15 +153,6 @@ class LogDir:
         for path, contents in zip(paths, files.values()):
             replace_text(path, contents)
         return paths
-
-    @contextlib.contextmanager
-    def _refuse_unwritable(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            raise errors.TrainingError(
-                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
-                'disk with free space.') from error
 
     def lock(self) -> Any:
         """Return the scope in which no other training can run here; see `hold_lock`."""
@@ -204,7 +182,7 @@ class LogDir:
 
     def read(self, *names: str) -> str | None:
         """Return the text of a file by its path below this folder, or None if there is no such file."""
-        return _read_text(tf.io.gfile.join(self.path, *names))
+        return parsed(tf.io.gfile.join(self.path, *names), str)
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
         """Write the params, the analysis of the model, and the versions of hardware and packages."""
@@ -294,15 +272,9 @@ def _remove_folder(folder: str) -> None:
         tf.io.gfile.rmtree(folder)
 
 
-def _left_out_of(text: str) -> tuple[list[str], int | None] | None:
-    if not text:
-        return None
+def _left_out_of(text: str) -> tuple[list[str], int | None]:
     record = json.loads(text)
-    names, count = record['left_out'], record['num_devices']
-    is_list = isinstance(names, list) and all(_WORKER.fullmatch(str(name)) for name in names)
-    if not is_list or not (count is None or type(count) is int and count > 0):
-        raise ValueError(f'{str(record)[:_NUM_SHOWN]} is not a list of workers')
-    return names, count
+    return list(record['left_out']), record['num_devices']
 
 
 def parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
@@ -311,35 +283,23 @@ def parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
     Raises:
         TrainingError: the function raises an error, or the file cannot be read.
     """
-    text = _read_text(file)
-    try:
-        return None if text is None else parse(text)
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
-        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
-        raise errors.TrainingError(f'{file} is corrupt ({reason}). {_REMEDY}') from error
-
-
-def _read_text(file: str) -> str | None:
     if not tf.io.gfile.exists(file):
         return None
     try:
         with tf.io.gfile.GFile(file, 'rb') as stream:
-            return stream.read().decode()
-    except (ValueError, tf.errors.OpError) as error:
-        reason = errors.reason(error) if isinstance(error, tf.errors.OpError) else error
-        raise errors.TrainingError(f'{file} cannot be read ({reason}). {_REMEDY}') from error
-
-
-def _write_text(file: str, text: str | bytes) -> None:
-    with tf.io.gfile.GFile(file, 'wb') as stream:
-        stream.write(text)
+            return parse(stream.read().decode())
+    except (tf.errors.OpError, ValueError, TypeError, LookupError, OverflowError) as error:
+        reason = f'{type(error).__name__}: {errors.cause(error)[:_NUM_SHOWN]}'
+        raise errors.TrainingError(f'{file} is corrupt ({reason}). Delete it, or choose another --logdir; nothing was '
+                                   'changed.') from error
 
 
 def replace_text(file: str, text: str | bytes) -> None:
     """Replace a file atomically, so that a full disk (a `TrainingError`) or a kill leaves the old one complete."""
     new = f'{file}.new'
     try:
-        _write_text(new, text)
+        with tf.io.gfile.GFile(new, 'wb') as stream:
+            stream.write(text)
         tf.io.gfile.rename(new, file, overwrite=True)
     except tf.errors.OpError as error:
         with contextlib.suppress(tf.errors.OpError):

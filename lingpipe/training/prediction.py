@@ -1,6 +1,5 @@
 """The mode `predict`: classes of files of images or texts by a trained model."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from lingpipe import hyperparams
 from lingpipe.input import base_input
 from lingpipe.models import image_classifier
 from lingpipe.training import errors, inference
-from lingpipe.training import logdir as logdirs
 
 _NUM_DIGITS = 6
 _NOT_FINITE = b'the model returns numbers that are not finite'
@@ -48,26 +46,19 @@ class Prediction(inference.TrainedTask):
 
         Raises:
             TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
-            ValueError: there are no such files, the input reads none, or the output is no file or would replace one of
-                the input.
+            ValueError: there are no such files, the input reads none, or the output would replace one of the input.
         """
         if output is not None:
-            _require_new_or_replaceable(output, files)
-            output = os.path.realpath(output) if os.path.islink(output) else output  # a link stays one
-            with _errors_in_words(output):
-                tf.io.gfile.makedirs(os.path.dirname(output) or '.')
-                logdirs.replace_text(f'{output}.new', '')  # so that a file that cannot be written costs no time
-                tf.io.gfile.remove(f'{output}.new')
+            _require_other_file(output, files)
+            _write(output, '', mode='a')  # so that a file that cannot be written costs no time
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
-        is_printed = output is None  # to a terminal that may lack characters
-        text = ''.join(f'{json.dumps(line, ensure_ascii=is_printed)}\n' for line in lines)
+        text = ''.join(f'{json.dumps(line, ensure_ascii=False)}\n' for line in lines)
         if output is None:
             print(text, end='', flush=True)
             return lines
-        with _errors_in_words(output):
-            logdirs.replace_text(output, text)
+        _write(output, text)
         num_bad = sum('problem' in line for line in lines)
         bad = f', {num_bad:,} of them not possible' if num_bad else ''
         print(f'step {step}: {count:,} predictions in {output}{bad}', flush=True)
@@ -85,29 +76,18 @@ class Prediction(inference.TrainedTask):
                 'probability': round(float(row[number]), _NUM_DIGITS)})
 
 
-def _require_new_or_replaceable(output: str, files: str) -> None:
-    for flag, path in (('input', files), ('output', output)):
-        if path.startswith('file://'):  # which hides whether both are one file
-            raise ValueError(f'--{flag}={path} begins with file://. Leave this beginning out.')
+def _require_other_file(output: str, files: str) -> None:
     target, inputs = os.path.realpath(output), list(map(os.path.realpath, base_input.paths_of(files)))
     if target in inputs or os.path.exists(target) and any(target.startswith(f'{path}/') for path in inputs):
         raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
-    if output.endswith('/') or tf.io.gfile.isdir(output):
-        raise ValueError(f'--output={output} is a folder. Give the path of a file.')
-    if os.path.exists(output) and not os.path.isfile(output):
-        raise ValueError(f'--output={output} is a device or a pipe, which a file would replace. Leave --output out, '
-                         'and send the standard output there.')
-    new = f'{target if os.path.islink(output) else output}.new'
-    if tf.io.gfile.exists(new):
-        raise ValueError(f'--output={output} is first written to {new}, and this file exists already. Move it away, '
-                         'or give another --output.')
 
 
-@contextlib.contextmanager
-def _errors_in_words(output: str) -> Iterator[None]:
+def _write(output: str, text: str, mode: str = 'w') -> None:
     try:
-        yield
-    except (tf.errors.OpError, errors.TrainingError) as error:
+        tf.io.gfile.makedirs(os.path.dirname(output) or '.')
+        with tf.io.gfile.GFile(output, mode) as file:
+            file.write(text)
+    except tf.errors.OpError as error:
         raise errors.TrainingError(
-            f'--output={output} cannot be written ({errors.reason(error.__cause__ or error)}). Give a file in a folder '
-            'of yours on a disk with free space.') from error
+            f'--output={output} cannot be written ({errors.reason(error)}). Give a file in a folder of yours on a disk '
+            'with free space.') from error

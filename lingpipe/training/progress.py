@@ -2,8 +2,8 @@
 
 In a terminal one line is updated. Elsewhere a line is printed at intervals, without the shares of time::
 
-    step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left, input 4 %, saving 1 %
-    step 5000/20000, loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left
+    step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left, input 4 %, saving 1 %
+    step 5000/20000, loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 import tensorflow as tf
 import tqdm
@@ -21,8 +21,8 @@ from lingpipe.training import errors
 
 STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluation')  # where time goes
 _NUM_NAMED = 5
+_CLOCK = tqdm.tqdm.format_interval
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
-_USUAL_WIDTH, _USUAL_HEIGHT = 80, 24
 _LEAST_SHARE = 0.01
 
 
@@ -134,18 +134,15 @@ class Progress:
         self._shown = time.monotonic()
         self._measured_from: tuple[float, int] | None = None  # a time, and the step then
         self._bar = None
-        if self._stream.isatty():
-            has_width = _has_width(self._stream)
-            self._bar = tqdm.tqdm(
-                total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
-                dynamic_ncols=has_width, ncols=None if has_width else _USUAL_WIDTH,
-                nrows=None if has_width else _USUAL_HEIGHT)  # tqdm hides the bar of a terminal without lines
+        if self._stream.isatty() and os.get_terminal_size(self._stream.fileno()).columns:
+            self._bar = tqdm.tqdm(total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
+                                  dynamic_ncols=True)
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
                shares: dict[str, float] | None = None) -> None:
         """Show the state at a step; the last `done_steps` took `seconds`, and `shares` are `TimeSpent`'s."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
-        left = f'{_clock(self._seconds_left(step, done_steps, seconds))} left'
+        left = f'{_CLOCK(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])
         if self._bar is not None:
             self._bar.bar_format = _BAR + ', '.join([text, *_in_percent(shares or {}, _LEAST_SHARE)])
@@ -186,23 +183,9 @@ def time_text(spent: TimeSpent) -> str:
     shares = spent.shares()
     if not shares.get(STEPS):
         return ''
-    return f'Time {_clock(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
+    return f'Time {_CLOCK(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
 
 
 def _in_percent(shares: dict[str, float], least: float, with_steps: bool = False) -> list[str]:
     return [f'{kind} {100 * share:.0f} %' for kind, share in shares.items()
             if share >= least and (with_steps or kind != STEPS)]
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{hours}:{minutes:02d}:{seconds:02d}' if hours else f'{minutes}:{seconds:02d}'
-
-
-def _has_width(stream: TextIO) -> bool:
-    """Return whether a terminal has columns; some pseudo-terminals report 0, and tqdm would draw nothing."""
-    try:
-        return os.get_terminal_size(stream.fileno()).columns > 0
-    except OSError:
-        return False

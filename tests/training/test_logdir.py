@@ -5,7 +5,6 @@ import platform
 
 import keras
 import pytest
-import tensorflow as tf
 
 from lingpipe import layers
 from lingpipe.training import best_checkpoint, checkpoint_contents, errors, logdir
@@ -47,12 +46,13 @@ def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, name):
 
 
 def test_a_folder_that_is_there_but_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
-    def refuse(path, mode):
-        raise tf.errors.PermissionDeniedError(None, None, f'{path}; Permission denied')
+    def refuse(path, *unused):
+        raise PermissionError(13, 'Permission denied', path)
 
-    monkeypatch.setattr(tf.io.gfile, 'GFile', refuse)
-    with pytest.raises(errors.TrainingError, match=r'cannot be written to \(Permission denied\). Choose a folder'):
-        logdir.LogDir(tmp_path).create()
+    monkeypatch.setattr(os, 'open', refuse)
+    with pytest.raises(errors.TrainingError, match=r'cannot be opened \(Permission denied\). Choose a folder'):
+        with logdir.LogDir(tmp_path).lock():
+            pytest.fail('The lock is held.')
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, contents):
@@ -72,8 +72,7 @@ DAMAGED = [
         'keras', 'keras 3.15.1\n\nnumpy 2.0', 'a' * 100_000)],
     *[('control/evaluated.txt', text, logdir.LogDir.read_evaluated) for text in ('', 'eight', '8 9', '9' * 5000)],
     *[('control/left_out.json', text, logdir.LogDir.read_left_out) for text in (
-        '[]', '{"left_out": 3, "num_devices": 1}', '{"left_out": ["ps:0"], "num_devices": 1}',
-        '{"left_out": [], "num_devices": -1}')]]
+        '', '[]', '{}', '{"left_out": 3, "num_devices": 1}')]]
 
 
 @pytest.mark.parametrize('name, text, read', DAMAGED)
@@ -125,9 +124,3 @@ def test_a_folder_of_this_machine_is_locked_by_either_name(tmp_path):
     with logdir.hold_lock(f'file://{tmp_path}/lock', 'logs'):
         with pytest.raises(errors.TrainingError, match='is in use'), logdir.hold_lock(str(tmp_path / 'lock'), 'logs'):
             pytest.fail('Both hold the lock.')
-
-
-def test_a_path_may_go_back_from_a_folder_that_is_not_there(tmp_path):
-    logdir.LogDir(f'{tmp_path}/nowhere/../run').create()
-    with logdir.LogDir(f'{tmp_path}/nowhere/../run').lock():
-        assert (tmp_path / 'run/control/lock').exists()

@@ -27,7 +27,7 @@ def test_without_a_terminal_a_plain_line_shows_everything(clock):
     shown = progress.Progress(1000, 0, 32, 'images', interval_seconds=5.0, stream=stream)
     clock.now += 6
     shown.update(100, {'loss': 1.23456, 'accuracy': 0.98765}, 100, 4.0)
-    assert stream.getvalue() == 'step 100/1000, loss 1.2346, accuracy 98.77 %, 800 images/s, 0:36 left\n'
+    assert stream.getvalue() == 'step 100/1000, loss 1.2346, accuracy 98.77 %, 800 images/s, 00:36 left\n'
 
 
 def test_plain_lines_come_at_an_interval_and_at_the_end(clock):
@@ -54,7 +54,7 @@ def test_time_left_ignores_earlier_runs_and_building_the_first_step(clock):
 def terminal(columns):
     """A stream that is a terminal, and a function that returns what was written to it."""
     reading, writing = os.openpty()
-    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack('HHHH', 25 if columns else 0, columns, 0, 0))
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack('HHHH', 25, columns, 0, 0))
     with os.fdopen(writing, 'w', encoding='utf-8') as stream:
         yield stream, lambda: read_all(reading)
     os.close(reading)
@@ -72,7 +72,7 @@ def frames(text):
     return [frame.rstrip() for frame in re.split(r'[\r\n]+', text) if frame.strip()]
 
 
-@pytest.mark.parametrize('columns', [80, 120, 0])  # 0: a terminal that does not say
+@pytest.mark.parametrize('columns', [80, 120])
 def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monkeypatch):
     monkeypatch.delenv('COLUMNS', raising=False)
     with terminal(columns) as (stream, written):
@@ -84,9 +84,16 @@ def test_a_terminal_gets_a_bar_with_everything_that_fits_its_width(columns, monk
         stream.flush()
         shown = frames(written())
     assert 'First step after 3.4 s' in shown
-    bar = r'step 5000/20000 \|█.* \| loss 1.2346, accuracy 98.77 %, 6,400 images/s, 5:00 left'
+    bar = r'step 5000/20000 \|[█▊].* \| loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left'
     assert re.fullmatch(bar, shown[-1])
-    assert all(len(frame) <= (columns or 80) for frame in shown)
+    assert all(len(frame) <= columns for frame in shown)
+
+
+def test_a_terminal_that_does_not_say_its_width_gets_plain_lines(clock):
+    with terminal(0) as (stream, written):
+        progress.Progress(20, 0, 32, 'images', interval_seconds=0., stream=stream).update(10, {}, 10, 1.)
+        stream.flush()
+        assert frames(written()) == ['step 10/20, 320 images/s, 00:01 left']
 
 
 def test_a_scope_inside_of_another_counts_once(clock):
