@@ -8,15 +8,12 @@ A class registers itself when its module is imported, which happens when the cla
 """
 
 import importlib
-import importlib.util
 import os
 import pathlib
 import pkgutil
 import re
 import sys
 from typing import NamedTuple, TypeVar
-
-from absl import logging
 
 from lingpipe import base_model_params, hyperparams, spelling
 
@@ -65,7 +62,6 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
 
     Raises:
         LookupError: there is no such experiment.
-        ValueError: the file of the experiment is not a text file.
         Exception: any other error in the import of the experiment's own module.
     """
     if name in _registered:
@@ -96,15 +92,10 @@ def _import_longest_prefix(name):
             if error.name != prefix:  # the module exists, but a module that it imports does not
                 raise
             return module, '.'.join(parts[position:])
-        except SyntaxError as error:
-            if error.filename is not None:
-                raise
-            path = importlib.util.find_spec(prefix).origin  # Python does not name the file
-            raise ValueError(f'{path} is not a text ({error}). Write it again, or choose another --model.') from error
         except SystemExit as error:
             raise ValueError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
                              "below `if __name__ == '__main__':`.") from error
-        if prefix == _MODELS_PACKAGE:
+        if prefix == _MODELS_PACKAGE and hasattr(module, '__path__'):
             _join_models_packages(module)
     return module, ''
 
@@ -114,12 +105,8 @@ def _join_models_packages(package):
 
     Python alone would take only one of them: the one with an `__init__.py`, or the first one.
     """
-    if hasattr(package, '__path__'):
-        own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
-        package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
-    else:
-        logging.log_first_n(logging.WARNING, '%s hides the models of LingPipe, in its package %s. Rename it.',
-                            1, package.__file__, _MODELS_PACKAGE)
+    own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
+    package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
 
 
 def _attribute_of(module, rest, name):
@@ -158,12 +145,10 @@ def _default_of(module):
                  if _is_experiment(cls) and cls.__module__ == module.__name__]
     if forgotten:
         raise _unregistered_error(f'{module.__name__}.{forgotten[-1]}')
-    hidden = pathlib.Path(f'{module.__name__}.py')
-    if hidden.exists() and not hidden.samefile(getattr(module, '__file__', None) or '/'):
-        raise LookupError(f'{hidden} is hidden by the module {module.__name__} of Python or of a package. Rename it.')
     if module.__name__ != _MODELS_PACKAGE:
-        raise LookupError(f'{module.__name__} has no model: a class of base_model_params.SingleTaskModelParams under '
-                          '@model_registry.RegisterSingleTaskModel. `lingpipe new` writes one to start from.')
+        raise LookupError(f'{module.__name__} ({getattr(module, "__file__", None)}) has no model: a class of '
+                          'base_model_params.SingleTaskModelParams under @model_registry.RegisterSingleTaskModel. '
+                          '`lingpipe new` writes one to start from.')
     raise _unknown_error(module.__name__)
 
 

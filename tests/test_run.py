@@ -35,14 +35,13 @@ USAGE_ERRORS = {
         '<train|eval|trace|report|export|generate|predict|inspect_params|inspect_model|plan|list>'),
     'a checkpoint to evaluate in a training': (
         [TINY, '--logdir=x', '--checkpoint=logs/train/ckpt-5'],
-        '--checkpoint is for --mode=eval, export, generate and predict only. To train from the weights of a checkpoint, set '
+        '--checkpoint is for --mode=eval, export, generate, predict only. To train from the weights of a checkpoint, set '
         'train.init_from_checkpoint'),
-    'a folder whose name is not text': ([TINY, '--logdir=caf\udce9'], '--logdir=caf\\udce9 is not text in UTF-8, which'),
     'a TPU for another device': ([TINY, '--logdir=x', '--tpu=mine'], '--tpu=mine is for --device=tpu only. Add '
                                                                      '--device=tpu.'),
     'prompts that are not there': (
         [TINY, '--logdir=x', '--mode=generate', '--prompt_file=missing.txt'],
-        '--prompt_file=missing.txt is not a file. Give the path of a text with one prompt per line.'),
+        '--prompt_file=missing.txt cannot be read ([Errno 2] No such file or directory'),
     'temperature of a translation': (
         ['--model=params.transformer_nmt', '--logdir=x', '--mode=generate', '--prompt=Once', '--temperature=2'],
         '--temperature is for language models, and this model translates. Leave it out.'),

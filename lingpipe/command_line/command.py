@@ -40,7 +40,7 @@ def run() -> None:
     elif topics.is_asked_for(words):
         print(topics.text(words))
     elif words[0] == 'new':
-        sys.exit(_use(_new, words[1:]))
+        sys.exit(_use(lambda words: print(new_model.write(words)), words[1:]))
     else:
         app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
 
@@ -60,11 +60,6 @@ def _use(tool, words):
     except (ValueError, OSError) as error:
         print(f'Error: {error}', file=sys.stderr)
         return 1
-
-
-def _new(words):
-    print(new_model.write(words))
-    return 0
 
 
 def _with_mode(words):
@@ -164,25 +159,10 @@ def _run(params, datasets):
         raise errors.TrainingError(errors.in_words(error, params.task.body, FLAGS.mode == 'train')) from error
 
 
-def _show_life():
-    try:
-        startup.show_life(FLAGS.liveness_file)
-    except OSError as error:
-        raise app.UsageError(f'--liveness_file={FLAGS.liveness_file} cannot be written ({error.strerror}). Give a path '
-                             'in a folder that exists.') from error
-
-
-def _leave_tpu_to_server():
-    try:
-        launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
-    except ValueError as error:
-        sys.exit(f'Error: {error}')
-
-
 def _main(arguments):
     try:
         return _checked_main(arguments)
-    except app.UsageError as error:
+    except (app.UsageError, ValueError) as error:
         sys.exit(_usage_error(error))
     except KeyboardInterrupt:
         interruption.end_by(signal.SIGINT)
@@ -204,9 +184,9 @@ def _checked_main(arguments):
     if FLAGS.mode == 'train':
         if not FLAGS.dry_run:  # which a signal ends without advice to resume
             interruption.end_at_signals()
-        _show_life()
+        startup.show_life(FLAGS.liveness_file)
     if FLAGS.tpu == launchers.SLICE:
-        _leave_tpu_to_server()
+        launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),
                               shows_warnings=FLAGS.cluster == 'none' or logging.level_info())
     from lingpipe import patches

@@ -88,9 +88,8 @@ def _generate(params, unused_datasets, placement, given):
     from lingpipe.training import inference
     if issubclass(params.task.cls, translation_model.TranslationModel):
         run_flags.refuse_sampling(given)
-        prompts = run_flags.translation_prompts(given)
         translation = inference.CheckpointTranslation(params, given.logdir, placement.devices)
-        for prompt in prompts:
+        for prompt in run_flags.prompts(given):
             translation.run(prompt, given.checkpoint)
         return
     writer = inference.CheckpointGeneration(

@@ -76,16 +76,11 @@ def write(words: Sequence[str]) -> str:
 
 
 def _check_is_new(module, first, path):
-    """Refuse a file that exists already, that would hide an installed module, or that Python would not find."""
+    """Refuse a file that exists already, or that would hide an installed module."""
     if first == 'params' and (module == first or (_LINGPIPE / path).exists()):
         raise ValueError(f'{path} would hide models of LingPipe. Choose another name, such as params.my_model.')
     if path.exists():
         raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
-    hiding = [path.with_suffix('') / '__init__.py', *(
-        folder.with_suffix('.py') for folder in path.parents[:-1] if not (folder / '__init__.py').exists())]
-    for other in hiding:
-        if other.exists():
-            raise ValueError(f'{other} exists, and Python would find it instead of {path}. Choose another name.')
     is_ours = first == 'params' and module != first or os.path.exists(os.path.join(first, '__init__.py'))
     installed = None if is_ours else importlib.util.find_spec(first)
     if installed is not None and installed.origin is not None:

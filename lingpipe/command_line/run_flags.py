@@ -1,6 +1,5 @@
 """The flags of the command, and the checks of their values."""
 
-import math
 import os
 import pathlib
 
@@ -9,11 +8,12 @@ from absl import app, flags, logging
 from lingpipe.cluster import launchers
 from lingpipe.command_line import topics
 
-_MODES_OF_CHECKPOINT = ('eval', 'export', 'generate', 'predict')
 _FLAGS_OF_LANGUAGE_MODELS = ('num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')
-_MODES_OF_CLUSTERS = {'pipeline': ('train', 'trace'), 'multi_worker': ('train',), 'parameter_server': ('train',)}
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'trusted_network', 'task')
-_FLAGS_OF_SLICES = ('task',)
+_INSTEAD = {
+    'checkpoint': ' To train from the weights of a checkpoint, set train.init_from_checkpoint, as in '
+                  "--model_params_override='train.init_from_checkpoint=PATH'.",
+    'steps': " To train for some steps, set train.max_steps, as in --model_params_override='train.max_steps=100'."}
 
 flags.DEFINE_string(
     'model', None, "Model: a module of LingPipe ('params.amoebanet') or of the current folder ('my_model' for "
@@ -98,14 +98,14 @@ flags.DEFINE_enum(
 flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --mode=train: limit of a step; the first one may take ten times as long. After '
     'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
-    lower_bound=0.)
+    lower_bound=0., upper_bound=1e9)
 flags.DEFINE_string(
     'liveness_file', None, 'With --mode=train: file that the process touches every 5 seconds, for a livenessProbe of '
     'Kubernetes.')
 flags.DEFINE_float(
     'replace_after_seconds', 0., 'With --cluster=pipeline: training continues without a worker that has not answered '
     'for this time, and uses it again from the next checkpoint after it is back; 0: training ends, with exit code 75.',
-    lower_bound=0.)
+    lower_bound=0., upper_bound=1e9)
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
@@ -118,9 +118,6 @@ def prompts(given: flags.FlagValues) -> list[str]:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
-    if not os.path.isfile(os.path.expanduser(given.prompt_file)):
-        raise app.UsageError(f'--prompt_file={given.prompt_file} is not a file. Give the path of a text with one '
-                             'prompt per line.')
     try:
         text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig')
         lines = text.removesuffix('\n').split('\n') if text else []  # U+2028 and the like may occur in a prompt
@@ -130,15 +127,6 @@ def prompts(given: flags.FlagValues) -> list[str]:
     if not lines:
         raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write one prompt per line.')
     return lines
-
-
-def translation_prompts(given: flags.FlagValues) -> list[str]:
-    """Return the prompts of --prompt or --prompt_file; raise UsageError for a blank line of the file."""
-    found = prompts(given)
-    blank = next((number for number, prompt in enumerate(found, 1) if not prompt.strip()), None)
-    if given.prompt_file and blank:
-        raise app.UsageError(f'--prompt_file={given.prompt_file} has nothing to translate in line {blank}. Remove it.')
-    return found
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
@@ -154,26 +142,9 @@ def check(given: flags.FlagValues) -> None:
     Raises:
         UsageError: the first mistake, and how to correct it.
     """
-    _check_text(given)
-    _check_seconds(given)
     _check_mode(given)
     _check_devices(given)
     _check_cluster(given)
-
-
-def _check_text(given):
-    for name, value in given.flag_values_dict().items():
-        text = str(value).encode(errors='backslashreplace').decode()
-        if text != str(value):
-            raise app.UsageError(f'--{name}={text} is not text in UTF-8, which TensorFlow needs. Give another one, or '
-                                 'rename the file.')
-
-
-def _check_seconds(given):
-    for name in ('step_timeout_seconds', 'replace_after_seconds'):
-        if not math.isfinite(given[name].value):  # absl accepts it
-            raise app.UsageError(f'--{name}={given[name].value} is not possible: it must be a number of seconds, 0 '
-                                 'or more. Give 0 for none.')
 
 
 def _check_mode(given):
@@ -181,30 +152,20 @@ def _check_mode(given):
         raise app.UsageError('--log_dir is not a flag of LingPipe. Did you mean --logdir?')
     if not given.model:
         raise app.UsageError('--model is missing: give, for instance, --model=params.amoebanet, or see --mode=list.')
-    if given.follow and given.mode != 'eval' or given.checkpoint and given.mode not in _MODES_OF_CHECKPOINT:
-        modes_of_checkpoint = '--checkpoint is for --mode=eval, export, generate and predict'
-        misplaced = modes_of_checkpoint if given.checkpoint else '--follow is for --mode=eval'
-        raise app.UsageError(
-            f'{misplaced} only. To train from the weights of a checkpoint, set train.init_from_checkpoint, as in '
-            "--model_params_override='train.init_from_checkpoint=PATH'.")
+    for topic in topics.TOPICS:
+        for name in topic.names if topic.modes and given.mode not in topic.modes else ():
+            if given[name].present:
+                raise app.UsageError(
+                    f'--{name} is for --mode={", ".join(topic.modes)} only.{_INSTEAD.get(name, "")}')
     if given.checkpoint and given.follow:
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
-    if given['steps'].present and given.mode != 'trace':
-        raise app.UsageError('--steps is for --mode=trace only. To train for some steps, set train.max_steps, as in '
-                             "--model_params_override='train.max_steps=100'.")
-    for topic in topics.TOPICS:
-        for name in topic.names if len(topic.modes) == 1 else ():
-            if given[name].present and given.mode not in topic.modes:
-                raise app.UsageError(f'--{name} is for --mode={topic.modes[0]} only.')
     if given.mode == 'generate':
         prompts(given)
         _check_beams(given)
-    if given.output == '':
-        raise app.UsageError('--output is empty. Give the path of a file, or leave it out to have the lines printed.')
     if given.mode == 'predict' and not given.input:
         raise app.UsageError("--input is missing: --mode=predict needs files, such as --input='images/*.png'.")
-    needs_logdir = given.mode in ('train', 'trace', 'report', *_MODES_OF_CHECKPOINT) and not given.dry_run
-    if needs_logdir and not given.logdir:
+    needs_no_logdir = given.mode in ('inspect_params', 'inspect_model', 'plan') or given.dry_run
+    if not given.logdir and not needs_no_logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
 
 
@@ -234,18 +195,15 @@ def _check_devices(given):
 
 def _check_cluster(given):
     if given.cluster == 'none':
-        allowed = _FLAGS_OF_SLICES if given.tpu == launchers.SLICE else ()
         for name in _FLAGS_OF_CLUSTERS:
-            if given[name].present and name not in allowed:
+            if given[name].present and not (name == 'task' and given.tpu == launchers.SLICE):
                 raise app.UsageError(f'--{name} is for --cluster=pipeline, multi_worker and parameter_server only. Add '
                                      '--cluster.')
         if os.environ.get('TF_CONFIG') and given.mode == 'train':
             logging.warning('TF_CONFIG names a cluster, but --cluster=none trains on this machine only. Give --cluster '
                             'too, or unset it.')
-    elif given.mode not in _MODES_OF_CLUSTERS[given.cluster]:
-        modes = ' and '.join(_MODES_OF_CLUSTERS[given.cluster])
-        raise app.UsageError(f'--cluster={given.cluster} is for --mode={modes} only. For --mode={given.mode} leave it '
-                             'out.')
+    elif given.mode == 'trace' and given.cluster != 'pipeline':
+        raise app.UsageError(f'--cluster={given.cluster} is for --mode=train only. For --mode=trace leave it out.')
     elif given.dry_run:
         raise app.UsageError('--dry_run is for one machine. Leave --cluster out: the plan is the same.')
     elif given.device == 'tpu':
@@ -258,4 +216,3 @@ def _check_cluster(given):
         raise app.UsageError('--replace_after_seconds is for --mode=train --cluster=pipeline only: it says when '
                              'training continues without a lost worker. Other runs end with exit code 75, and resume '
                              'with the workers that they are started with.')
-

@@ -16,6 +16,8 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from absl import app
+
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _FATAL = '1', '3'
 # Absl's form, and that of TensorFlow before 2.20.
@@ -78,7 +80,6 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     """
     backend = os.environ['KERAS_BACKEND']
     if backend != 'tensorflow':
-        from absl import app  # not before `open_missing`: it logs to the standard error of its import
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     # Imports and traces create millions of objects that stay; by default a collection follows every 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -134,12 +135,16 @@ def show_life(path: str | None) -> None:
     Kubernetes. Steps, inputs and checkpoints have limits of their own.
 
     Raises:
-        OSError: the file cannot be written.
+        UsageError: the file cannot be written.
     """
     address = os.environ.get('NOTIFY_SOCKET')
     file = pathlib.Path(path).expanduser() if path else None
-    if file:
-        file.touch()
+    try:
+        if file:
+            file.touch()
+    except OSError as error:
+        raise app.UsageError(f'--liveness_file={path} cannot be written ({error.strerror}). Give a path in a folder '
+                             'that exists.') from error
     if file or address:
         threading.Thread(target=_show_life, args=(file, address), name='liveness', daemon=True).start()
 

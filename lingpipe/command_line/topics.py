@@ -39,7 +39,8 @@ class Topic(NamedTuple):
 TOPICS = (
     Topic('What to run', (), ('model', 'mode', 'logdir', 'model_params_override', 'model_params_file_override')),
     Topic('Where to run', (), ('device', 'tpu')),
-    Topic('Checkpoints', ('eval', 'export', 'generate', 'predict'), ('checkpoint', 'follow')),
+    Topic('Checkpoints', ('eval', 'export', 'generate', 'predict'), ('checkpoint',)),
+    Topic('Evaluating', ('eval',), ('follow',)),
     Topic('Faults', ('train',), ('step_timeout_seconds', 'liveness_file')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'batches_from',

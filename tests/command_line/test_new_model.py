@@ -24,14 +24,10 @@ def test_a_new_model_trains_as_it_was_written(tmp_path):
     (['class'], "'class' is not a name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
     (['true'], "'true' would have a class True"), (['_2'], "'_2' would have a class 2"),
     (['params'], 'would hide models of LingPipe'), (['params.amoebanet'], 'would hide models of LingPipe'),
-    (['there'], 'there.py exists already'), (['keras.mine'], 'keras is the name of an installed Python module'),
-    (['there.mine'], 'there.py exists, and Python would find it instead of there/mine.py'),
-    (['package'], 'package/__init__.py exists, and Python would find it instead of package.py')])
+    (['there'], 'there.py exists already'), (['keras.mine'], 'keras is the name of an installed Python module')])
 def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'there.py').write_text('x = 1\n')
-    (tmp_path / 'package').mkdir()
-    (tmp_path / 'package/__init__.py').write_text('')
     with pytest.raises(ValueError, match=sentence):
         new_model.write(words)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['package', 'there.py']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['there.py']

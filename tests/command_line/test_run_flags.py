@@ -1,7 +1,6 @@
 import copy
 
-import pytest
-from absl import app, flags
+from absl import flags
 
 from lingpipe.command_line import run_flags
 
@@ -12,11 +11,3 @@ def test_a_line_of_the_file_is_a_prompt(tmp_path):
     given = copy.deepcopy(flags.FLAGS)
     given(['lingpipe', f'--prompt_file={tmp_path}/prompts'])
     assert run_flags.prompts(given) == ['one\u2028more', 'two\x0c']
-
-
-def test_a_blank_line_is_not_translated(tmp_path):
-    (tmp_path / 'prompts').write_text('one\n \n')
-    given = copy.deepcopy(flags.FLAGS)
-    given(['lingpipe', f'--prompt_file={tmp_path}/prompts'])
-    with pytest.raises(app.UsageError, match='has nothing to translate in line 2. Remove it.'):
-        run_flags.translation_prompts(given)

@@ -92,7 +92,7 @@ def test_every_raise_of_the_source_is_on_the_page_of_errors(site):
     # a plain one, one behind a function, one with branches, one in a name, one of another function
     '--checkpoint and --follow were both given. Give one of them.',
     'There is no model {name}{did_you_mean} --mode=list shows the models of ',
-    '--follow is for --mode=eval only. To train from the weights of a checkpoint, set train.init_from_checkpoint',
+    'is not an int; write digits only.',
     '--tpu={given.tpu} is for --device=tpu only. Add --device=tpu.',
     'RegisterSingleTaskModel takes a subclass of SingleTaskModelParams, not {cls}.'])
 def test_a_sentence_shows_what_varies_in_braces(site, sentence):
