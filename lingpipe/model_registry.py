@@ -42,16 +42,7 @@ def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
 
 
 def _key(cls):
-    return f'{_module_name(cls.__module__)}.{cls.__qualname__}'
-
-
-def _module_name(name):
-    """Return a module's name; for `__main__`, the name under which the module or file was run."""
-    module = sys.modules.get(name)
-    if name != '__main__' or not getattr(module, '__file__', None):
-        return name
-    is_run_by_name = module.__spec__ is not None  # python -m NAME, not python FILE
-    return module.__spec__.name if is_run_by_name else pathlib.Path(module.__file__).stem
+    return f'{cls.__module__}.{cls.__qualname__}'
 
 
 def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:

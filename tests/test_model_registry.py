@@ -1,5 +1,4 @@
 import pathlib
-import subprocess
 import sys
 import textwrap
 
@@ -188,13 +187,3 @@ def test_own_params_stand_beside_the_bundled_ones_and_go_first(folder, is_packag
     assert model_registry.GetClass('params.vision').__name__ == 'MyNet'
     assert model_registry.GetClass('params.text').__name__ == 'Transformer'
     assert {'params.own.Own', 'params.text.Transformer'} <= set(model_registry.ListModels().models)
-
-
-@pytest.mark.parametrize(('path', 'arguments', 'key'), [
-    ('vision.py', ['vision.py'], 'vision.Net'), ('params/vision.py', ['-m', 'params.vision'], 'params.vision.Net')])
-def test_module_that_is_run_goes_by_its_own_name(folder, path, arguments, key):
-    write(folder, path, experiments('Net') + 'print(*model_registry.GetAllRegisteredClasses())\n')
-    root = pathlib.Path(model_registry.__file__).parents[1]
-    result = subprocess.run([sys.executable, *arguments], cwd=folder, env={'PYTHONPATH': str(root)},
-                            capture_output=True, text=True, check=True)
-    assert result.stdout == key + '\n'

@@ -113,15 +113,12 @@ def _suggestion(params, wrong_path, parent, parent_path):
     if children(parent) is None:
         return f': {parent_path} is {type(parent).__name__} and holds nothing.'
     paths, wrong = _paths(params), wrong_path[len(parent_path):]
-    name = wrong.rpartition('.')[2]
     suffixes = [item_suffix(parent, key) for key, _ in children(parent)]
     suffixes = suffixes if parent_path else [suffix.removeprefix('.') for suffix in suffixes]
-    named = {path.rpartition('.')[2]: path for path in reversed(paths)}
-    likely = ([path for path in paths if path.endswith(f'.{name}')]
-              or [parent_path + suffix for suffix in spelling.close(wrong, suffixes)]
-              or [named[other] for other in spelling.close(name, named)])
+    elsewhere = [path for path in paths if path.endswith(f'.{wrong_path.rpartition(".")[2]}')]
+    likely = elsewhere[:3] or [parent_path + suffix for suffix in spelling.close(wrong, suffixes)]
     if likely:
-        return f'; did you mean {" or ".join(likely[:3])}?'
+        return f'; did you mean {" or ".join(likely)}?'
     return f'; {spelling.what_there_is(wrong, suffixes, prefix=parent_path, see_all=_SEE_ALL)}.'
 
 

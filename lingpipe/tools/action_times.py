@@ -64,14 +64,9 @@ class Clocks:
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
                                   │                             wrong by half of answered - asked at most
         there                time there
-
-    Args:
-        ask: function from a device's name to the time of its machine, in seconds since 1970; None: ask
-            TensorFlow.
     """
 
-    def __init__(self, ask: Callable | None = None) -> None:
-        self._ask = ask or _time_of
+    def __init__(self) -> None:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
@@ -83,7 +78,7 @@ class Clocks:
 
     def _try(self, host):
         asked = time.time()
-        told = self._ask(host)
+        told = _time_of(host)
         answered = time.time()
         return answered - asked, told - (asked + answered) / 2
 

@@ -13,10 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zlib
 from typing import NamedTuple
-
-from absl import logging
 
 from lingpipe.tools.tpu_compile import stable_hlo, topologies
 
@@ -136,11 +133,14 @@ class TpuCompiler:
         if self._cache_dir is None:
             return self._ask('compile', request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
-        answer = _read(path)
-        if answer is None:
-            answer = self._ask('compile', request)
-            if 'error' not in answer or _OUT_OF_MEMORY.search(answer['error']):
-                _write(path, answer)
+        if path.exists():
+            return json.loads(gzip.decompress(path.read_bytes()))
+        answer = self._ask('compile', request)
+        if 'error' not in answer or _OUT_OF_MEMORY.search(answer['error']):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f'.{os.getpid()}')
+            partial.write_bytes(gzip.compress(json.dumps(answer).encode()))
+            partial.replace(path)
         return answer
 
     def _ask(self, action, request):
@@ -222,29 +222,6 @@ def _remedy(error):
 def _key(request):
     versions = [importlib.metadata.version(name) for name in _PACKAGES]
     return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
-
-
-def _read(path):
-    """Return the answer in a file; None if there is no file, or a corrupt one."""
-    try:
-        return json.loads(gzip.decompress(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        logging.warning('%s is corrupt (%s): the program is compiled again.', path, error)
-        return None
-
-
-def _write(path, answer):
-    """Write an answer atomically: the file is complete, or does not exist."""
-    partial = path.with_suffix(f'.{os.getpid()}')
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(gzip.compress(json.dumps(answer).encode()))
-        partial.replace(path)
-    except OSError as error:
-        logging.warning('%s could not be written (%s): the program will be compiled again.', path, error.strerror)
-        partial.unlink(missing_ok=True)
 
 
 def _bytes(number, unit):
