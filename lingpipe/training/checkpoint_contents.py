@@ -8,7 +8,6 @@ So training with two partitions can resume with three, and be evaluated with one
 """
 
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,7 +21,6 @@ from lingpipe.training import checkpoints, errors, logdir
 
 MODEL = 'model/'  # prefix of the names of a model's weights
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-_RESERVED = re.compile(r'\.ATTRIBUTES/')
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
 # Errors of a machine that has no such folder, or may not read it.
@@ -47,16 +45,9 @@ def model_variables(body: Any) -> dict:
 
 
 def nested(named: dict[str, Any]) -> dict[str, Any]:
-    """Turn names with slashes into nested dictionaries of `tf.Variable`, the form that TensorFlow's checkpoints track.
-
-    Raises:
-        ValueError: TensorFlow could not read a checkpoint with such a name.
-    """
+    """Turn names with slashes into nested dictionaries of `tf.Variable`, as TensorFlow's checkpoints track them."""
     tree = {}
     for name, variable in named.items():
-        if _RESERVED.search(name):
-            raise ValueError(f'The layer of the weight {name} has a name that ends in .ATTRIBUTES, a word of '
-                             'TensorFlow: no checkpoint of it could be read. Rename the layer.')
         *folders, leaf = name.split('/')
         node = tree
         for folder in folders:

@@ -4,8 +4,7 @@ import contextlib
 import functools
 import os
 import re
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
 _MAX_STEPS = re.compile(r'^train\.max_steps : ([0-9]{1,18})$', re.MULTILINE)
-_SECONDS_BETWEEN_LOOKS = 1.
 
 
 class Evaluator:
@@ -134,10 +132,8 @@ class CheckpointEvaluation:
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
                  devices: list[str] | None = None) -> None:
-        self._params = params
-        self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require()
-        self._logdir.warn_of_another_model(params.ToText())
+        self._params, self._logdir = params, logdirs.LogDir(logdir)
+        self._logdir.require_run(params.ToText())
         self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         if not self._inputs:
             raise errors.TrainingError(
@@ -191,7 +187,7 @@ class CheckpointEvaluation:
 
     def follow(self, timeout_seconds: float | None = None) -> None:
         """Evaluate each new checkpoint of a training run, until its last step, or until none comes for some seconds."""
-        for path in self._new_checkpoints(timeout_seconds):
+        for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)
             except errors.DamagedCheckpointError as error:
@@ -205,17 +201,6 @@ class CheckpointEvaluation:
                 continue  # training has deleted it for a newer one
             if checkpoints.step_of(path) >= self._last_step():
                 return
-
-    def _new_checkpoints(self, timeout_seconds: float | None) -> Iterator[str]:
-        """Yield the newest checkpoint whenever there is a new one."""
-        known, since = None, time.monotonic()
-        while timeout_seconds is None or time.monotonic() - since < timeout_seconds:
-            newest = next(iter(checkpoints.complete(self._logdir.train)), None)
-            if newest is None or newest == known:
-                time.sleep(min(_SECONDS_BETWEEN_LOOKS, timeout_seconds or _SECONDS_BETWEEN_LOOKS))
-                continue
-            yield newest
-            known, since = newest, time.monotonic()
 
     def _last_step(self) -> int:
         """Return the last step of the training run, which may have another train.max_steps than this command."""

@@ -32,25 +32,24 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
-    if not isinstance(evaluation.best_metric, (str, type(None))):
-        raise ValueError(f'eval.best_metric={evaluation.best_metric!r} is not possible: it must be the name of a '
-                         "metric, or None to keep no best checkpoint. Set it to 'loss', for instance.")
-    if not isinstance(evaluation.best_is_largest, (bool, type(None))):
-        raise ValueError(f'eval.best_is_largest={evaluation.best_is_largest!r} is not possible: it must be True, False '
-                         'or None. Set it to one of them.')
     for field, largest in _LARGEST.items():
-        if train.Get(field) > largest:
-            raise ValueError(f'train.{field}={train.Get(field)!r} is not possible: it must be {largest} at most. Set '
-                             'it to a smaller number.')
-    if not isinstance(train.save_async, bool):
-        raise ValueError(f'train.save_async={train.save_async!r} is not possible: it must be True or False. Set it to '
-                         'one of them.')
+        _require(train.Get(field) <= largest, f'train.{field}', train.Get(field), f'{largest} at most. Set it to less')
+    _require(isinstance(evaluation.best_metric, (str, type(None))), 'eval.best_metric', evaluation.best_metric,
+             "the name of a metric, or None to keep no best checkpoint. Set it to 'loss', for instance")
+    _require(isinstance(evaluation.best_is_largest, (bool, type(None))), 'eval.best_is_largest',
+             evaluation.best_is_largest, 'True, False or None. Set it to one of them')
+    _require(isinstance(train.save_async, bool), 'train.save_async', train.save_async,
+             'True or False. Set it to one of them')
+    _require(isinstance(train.ema_decay, (int, float)) and 0 <= train.ema_decay < 1, 'train.ema_decay',
+             train.ema_decay, 'in [0, 1). Set it to 0.999, for instance, or to 0 for no moving average')
     _check_learning_rate(train)
     initial_weights.validate(train)
     trackers.validate(train.trackers)
-    if not isinstance(train.ema_decay, (int, float)) or not 0 <= train.ema_decay < 1:
-        raise ValueError(f'train.ema_decay={train.ema_decay!r} is not possible: it must be in [0, 1). Set it to 0.999, '
-                         'for instance, or to 0 for no moving average.')
+
+
+def _require(is_possible: bool, field: str, value: Any, allowed: str) -> None:
+    if not is_possible:
+        raise ValueError(f'{field}={value!r} is not possible: it must be {allowed}.')
 
 
 def _check_learning_rate(train: hyperparams.Params) -> None:
@@ -99,10 +98,9 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
 
 def _check_at_least(field: str, value: Any, smallest: int,
                     kind: type[int] | tuple[type[int], type[float]]) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool) or not value >= smallest:
-        noun = 'an integer' if kind is int else 'a number'
-        raise ValueError(f'{field}={value!r} is not possible: it must be {noun} of {smallest} or more. '
-                         f'Set it to {smallest} at least.')
+    noun = 'an integer' if kind is int else 'a number'
+    _require(isinstance(value, kind) and not isinstance(value, bool) and value >= smallest, field, value,
+             f'{noun} of {smallest} or more. Set it to {smallest} at least')
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:

@@ -37,8 +37,7 @@ class Exporter:
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
         self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require()
-        self._logdir.warn_of_another_model(params.ToText())
+        self._logdir.require_run(params.ToText())
         self._params, self._input_spec = params, experiment.input_spec(params)
         body = experiment.body_params(params)
         self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
@@ -138,8 +137,7 @@ class TrainedTask:
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None) -> None:
         self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require()
-        self._logdir.warn_of_another_model(params.ToText())
+        self._logdir.require_run(params.ToText())
         self._input_spec = experiment.input_spec(params)
         self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
         self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)

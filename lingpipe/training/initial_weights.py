@@ -102,7 +102,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
     loaded = {name for names in sources.values() for name in names}
     tell = print if train.init_from_checkpoint_rules or len(loaded) == len(named) else logging.warning
     tell(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'
-         + (f'; these are newly initialised: {_by_layer(set(named) - loaded, named)}.'
+         + (f'; these are newly initialised: {", ".join(name for name in named if name not in loaded)}.'
             if len(loaded) < len(named) else '.'))
 
 
@@ -159,12 +159,3 @@ def _model_names(stored: dict[str, list[int]]) -> list[str]:
 
 def _layer_of(name: str) -> str:
     return name.rpartition('/')[0]
-
-
-def _by_layer(names: set[str], named: dict[str, keras.Variable]) -> str:
-    """Return the names; if all variables of a layer are among them, the name of the layer replaces theirs."""
-    layers = {}
-    for name in named:
-        layers.setdefault(_layer_of(name), []).append(name)
-    return ', '.join(text for layer, own in layers.items()
-                     for text in ([layer] if names.issuperset(own) else [name for name in own if name in names]))

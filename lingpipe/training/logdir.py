@@ -96,8 +96,6 @@ class LogDir:
         self.path = os.path.expanduser(path)
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
-        self._left_out_file, self._evaluated_file = (tf.io.gfile.join(self._control, name)
-                                                     for name in ('left_out.json', 'evaluated.txt'))
 
     def create(self) -> None:
         """Create the folder for a training run, if needed; raise TrainingError as `create_folder`."""
@@ -128,24 +126,19 @@ class LogDir:
         """
         folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
         with hold_lock(tf.io.gfile.join(self.create_folder('control'), f'{name}_lock'), self.path):
-            yield from self._replaced(folder, new)
-
-    def _replaced(self, folder: str, new: str) -> Iterator[str]:
-        _remove_folder(new)
-        state = ', and is as before'
-        try:
-            tf.io.gfile.makedirs(new)
-            yield new
-            state = ''
-            for file in tf.io.gfile.listdir(new):
-                old = tf.io.gfile.join(folder, file.rstrip('/'))
-                _remove_folder(old)
-                tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
-        except (OSError, tf.errors.OpError) as error:
-            raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}){state}. Free some '
-                                       'space, then run the same command again.') from error
-        finally:
             _remove_folder(new)
+            try:
+                tf.io.gfile.makedirs(new)
+                yield new
+                for file in tf.io.gfile.listdir(new):
+                    old = tf.io.gfile.join(folder, file.rstrip('/'))
+                    _remove_folder(old)
+                    tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
+            except (OSError, tf.errors.OpError) as error:
+                raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, '
+                                           'then run the same command again.') from error
+            finally:
+                _remove_folder(new)
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
         """Write or replace files of a folder in this one, {name: contents}, and return their paths."""
@@ -173,8 +166,9 @@ class LogDir:
         """Return the text of the params with which this run was started, or None."""
         return self.read('control', 'params.txt')
 
-    def warn_of_another_model(self, params_text: str) -> None:
-        """Warn if params describe another model than the training run's, because its weights may fit this model too."""
+    def require_run(self, params_text: str) -> None:
+        """Require this folder; warn if params describe another model than its run's, whose weights may fit it too."""
+        self.require()
         told = of_the_model(changes(self.read_params() or '', params_text))
         if told:
             logging.warning('This command has another model than the training run in %s: %s. Give it the same '
@@ -196,27 +190,29 @@ class LogDir:
 
     def read_versions(self) -> dict[str, str]:
         """Return the `versions` that `write_control` wrote; empty if there are none."""
-        return parsed(tf.io.gfile.join(self._control, 'versions.txt'),
-                       lambda text: dict(line.split(' ', 1) for line in text.splitlines())) or {}
+        return self._parsed('versions.txt', lambda text: dict(line.split(' ', 1) for line in text.splitlines())) or {}
+
+    def _parsed(self, name: str, parse: Callable[[str], _Record]) -> _Record | None:
+        return parsed(tf.io.gfile.join(self._control, name), parse)
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
-        return parsed(self._left_out_file, _left_out_of)
+        return self._parsed('left_out.json', _left_out_of)
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
 
         `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """
-        replace_text(self._left_out_file, json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
+        self.write_control_file('left_out.json', json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
     def read_evaluated(self) -> int:
         """Return the step of the newest evaluation that came to its end; 0 if there is none."""
-        return parsed(self._evaluated_file, int) or 0
+        return self._parsed('evaluated.txt', int) or 0
 
     def write_evaluated(self, step: int) -> None:
         """Record that the evaluation after a step came to its end."""
-        replace_text(self._evaluated_file, f'{step}\n')
+        self.write_control_file('evaluated.txt', f'{step}\n')
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -17,7 +16,7 @@ from lingpipe.planner import picture, plans, resolution, search
 from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, inspection
 
-_DEFAULT_SLOTS = 2
+_SLOTS_OF_ADAM = 2
 _MEASURED_ON = {'TPU': None, 'GPU': 'GPU:0', 'CPU': 'CPU:0'}  # measuring layers does not work on TPUs
 
 
@@ -96,7 +95,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     body, specs = subject.body, subject.specs
     if batch_size is not None:
         specs = micro_batches.specs_of(specs, batch_size)
-    num_slots = next(count for count in (num_optimizer_slots, body.num_optimizer_slots, subject.num_slots())
+    num_slots = next(count for count in (num_optimizer_slots, body.num_optimizer_slots, subject.num_slots)
                      if count is not None)
     resolution.validate(body, subject.source)
     if body.partition_by == 'time' and profile_device is None:
@@ -169,11 +168,7 @@ class _Subject(NamedTuple):
     body: hyperparams.Params
     specs: Any
     source: Any = None  # None: of the body
-    optimizer: Any = None  # function that returns the tensors that training keeps for each weight; None: Adam's
-
-    def num_slots(self) -> float:
-        """Return the tensors that training keeps for each weight."""
-        return self.optimizer() if self.optimizer else _DEFAULT_SLOTS
+    num_slots: float = _SLOTS_OF_ADAM  # tensors that training keeps for each weight
 
 
 @functools.singledispatch
@@ -186,8 +181,8 @@ def _subject(model: Any, input_specs: Any) -> _Subject:
 def _(params: hyperparams.Params, input_specs: Any) -> _Subject:
     if 'task' in params:
         specs = input_specs or experiment.input_spec(params)
-        count = functools.partial(training_optimizer.num_slots, params.train)
-        return _Subject(params, experiment.body_params(params), specs, optimizer=count)
+        return _Subject(
+            params, experiment.body_params(params), specs, num_slots=training_optimizer.num_slots(params.train))
     if input_specs is None:
         raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give '
                          'tf.TensorSpec([batch, ...]).')
@@ -214,10 +209,10 @@ def _(pipe: gpipe_layer.GPipeLayer, input_specs: Any) -> _Subject:
 
 @_subject.register
 def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
-    return _subject(model.pipe, input_specs)._replace(optimizer=_slots_of(model))
+    return _subject(model.pipe, input_specs)._replace(num_slots=_slots_of(model))
 
 
-def _slots_of(model: keras.Model) -> Callable[[], float] | None:
-    """Return a function that counts the slots of the optimizer of `compile`, if the model is compiled."""
+def _slots_of(model: keras.Model) -> float:
+    """Return the slots of the optimizer of `compile`; Adam's if the model is not compiled."""
     optimizer = getattr(model, 'optimizer', None)
-    return functools.partial(training_optimizer.count_slots, optimizer) if optimizer else None
+    return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

@@ -22,9 +22,3 @@ def test_a_checkpoint_of_a_layer_of_any_name_is_read_again(tmp_path, name):
     checkpoint_contents.require_match(path, state)
     checkpoint_contents.read_state(path, state)
     np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
-
-
-@pytest.mark.parametrize('name', ['.ATTRIBUTES', 'a.ATTRIBUTES'])
-def test_names_that_tensorflow_cannot_read_again_are_refused(name):
-    with pytest.raises(ValueError, match='Rename the layer'):
-        checkpoint_contents.nested({f'{name}/000_kernel': tf.Variable(1)})

@@ -46,7 +46,7 @@ def test_rules_map_names_and_what_they_leave_alone_starts_afresh(load, source, c
     fresh, found = load({1: 'body', 4: 'head'}, units=3, init_from_checkpoint_rules=rules)
     assert capsys.readouterr().out == (
         f'4 of 8 variables come from {path}; these are newly initialised: batch_normalization_2/000_gamma, '
-        'batch_normalization_2/001_beta, head.\n')
+        'batch_normalization_2/001_beta, head/000_kernel, head/001_bias.\n')
     norm = 'batch_normalization_2/'
     same(found, {**fresh, **{f'body/{name}': weights[f'dense_1/{name}'] for name in ('000_kernel', '001_bias')},
                  **{norm + name: weights[norm + name] for name in ('002_moving_mean', '003_moving_variance')}})
@@ -69,7 +69,8 @@ def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, caplog):
     fresh, found = load({4: 'head'}, units=3, init_from_checkpoint=path)
     same(found, {**{name: value for name, value in weights.items() if not name.startswith('dense_4')},
                  **{name: fresh[name] for name in ('head/000_kernel', 'head/001_bias')}})
-    assert caplog.messages == [f'6 of 8 variables come from {path}; these are newly initialised: head.']
+    assert caplog.messages == [f'6 of 8 variables come from {path}; these are newly initialised: '
+                               'head/000_kernel, head/001_bias.']
 
 
 @pytest.mark.parametrize('rules, error, message', [
