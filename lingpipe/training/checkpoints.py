@@ -14,7 +14,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -60,23 +59,19 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     return None, []
 
 
-def complete(directory: Any) -> list[str]:
+def complete(directory: str | os.PathLike[str]) -> list[str]:
     """Return the paths of the complete checkpoints of a folder, the newest first.
 
-    A listed checkpoint without files does not count. Nor does one without an index that is listed before one with
-    an index: TensorFlow deletes an old checkpoint, the index first, before it takes it off the list.
+    A listed checkpoint without files does not count, nor an older one without an index: its deletion has begun.
 
     Raises:
-        TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt, or names other
-            files.
+        TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt.
     """
     listed, names, unfinished = _at_one_moment(directory)
-    prefixes = {name[:dot.start()] for name in names for dot in re.finditer(r'\.', name)}
     written = {name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)} - {unfinished}
-    with_index = {position for position, path in enumerate(listed) if f'{os.path.basename(path)}.index' in names}
-    newest = max(with_index, default=-1)
-    found = [path for position, path in enumerate(listed) if os.path.basename(path) in prefixes
-             and (position in with_index or position > newest)]
+    found = [path for path in listed if f'{os.path.basename(path)}.index' in names]
+    if listed and listed[-1] not in found and files_of(listed[-1]):
+        found.append(listed[-1])  # corrupt, and named as such when it is read
     if written and not found:
         latest = max(written, key=step_of)
         raise errors.TrainingError(
@@ -95,24 +90,14 @@ def _at_one_moment(directory: str | os.PathLike[str]) -> tuple[list[str], set[st
 
 
 def _listed(directory: str | os.PathLike[str]) -> list[str]:
-    state = _state_in(directory)
-    names = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
-    listed = list(dict.fromkeys(reversed(names)))[::-1]  # the newest is named twice, and counts where it is last
-    for path in listed:
-        # Training would delete it as too old, as if it were in this folder.
-        if os.path.abspath(os.path.dirname(path)) != os.path.abspath(str(directory)):
-            raise errors.TrainingError(
-                f"The file 'checkpoint' in {directory} names {path}, which is in another folder: LingPipe never writes "
-                'that. Delete the line, or choose another --logdir; nothing was changed.')
-    return listed
-
-
-def _state_in(directory: str | os.PathLike[str]) -> Any:
-    """Return what TensorFlow reads from the list of checkpoints; None if the list is missing or corrupt."""
+    """Return the paths in the list of checkpoints; none if the list is missing or corrupt."""
     try:
-        return tf.train.get_checkpoint_state(str(directory))
+        state = tf.train.get_checkpoint_state(str(directory))
     except (ValueError, tf.errors.OpError):
-        return None
+        return []
+    paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    names = dict.fromkeys(map(os.path.basename, reversed(paths)))  # the newest is named twice, and counts as the last
+    return [tf.io.gfile.join(str(directory), name) for name in reversed(names)]
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
@@ -139,7 +124,7 @@ def delete_old(directory: str, max_to_keep: int) -> None:
 
 
 def delete(path: str) -> None:
-    """Delete the files of a checkpoint, the index first: without it the other files do not count."""
+    """Delete the files of a checkpoint, the index first."""
     for name in sorted(files_of(path), reverse=True):
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
