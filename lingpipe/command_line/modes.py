@@ -40,11 +40,11 @@ def run(command: Command, placement: Any) -> int:
 
 def _dry_run(params, datasets, placement, logdir_of_run=None):
     """Do what precedes the first step, in a temporary log directory, and show the plan."""
-    from lingpipe.training import logdir, planning, trackers, trainer
+    from lingpipe.training import logdir, planning, prepared_run, trackers
     with tempfile.TemporaryDirectory() as folder:
         trackers.validate(params.train.trackers)
         trackers.Trackers(params.train.trackers, logdir.LogDir(folder))  # fails without their libraries; begins no run
-        trainer.Trainer(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
+        prepared_run.PreparedRun(params.Copy().Set(**{'train.trackers': []}), datasets, folder, placement).check()
     unread = f' Checkpoints in {logdir_of_run} were not read.' if logdir_of_run else ''
     print(f'\n{planning.plan(params)}\n\nThe model is built and every input gives a batch: nothing is wrong.{unread}')
 
@@ -141,7 +141,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
     from lingpipe.tools import report
     tf.config.set_visible_devices([], 'GPU')  # a training run may use them
-    report.Report(params, report.Command(topics.program(), given.model, given.logdir)).write()
+    report.Report(params, topics.program(), given.model, given.logdir).write()
 
 
 def _accelerator(given):

@@ -16,48 +16,39 @@ import shlex
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools import curves, page, trace_picture
-from lingpipe.training import checkpoints, planning, progress
+from lingpipe.tools import page, trace_picture
+from lingpipe.training import checkpoints, errors, planning, progress
 from lingpipe.training import logdir as logdirs
 
 _NUM_SAMPLES = 5
-
-
-class Command(NamedTuple):
-    """The command line of the report, from which the page makes other commands."""
-
-    program: str
-    model: str
-    logdir: str
-    comment: str = ''
-
-    def of(self, mode: str, *flags: str) -> str:
-        """Return the same command in another mode, with more flags."""
-        model, logdir = map(shlex.quote, (self.model, self.logdir))
-        return ' '.join([self.program, mode, f'--model={model}', f'--logdir={logdir}', *flags]) + self.comment
+_NUM_SHOWN = 200
 
 
 class Report:
     """The report of a run.
 
+    Args:
+        program: the command `lingpipe` as it was typed, from which the page makes other commands.
+        model: name of the model.
+
     Raises:
-        TrainingError: there is no such log directory.
+        TrainingError: there is no such log directory, or a file of curves is corrupt.
     """
 
-    def __init__(self, params: hyperparams.Params, command: Command) -> None:
-        self._logdir = logdirs.LogDir(command.logdir)
+    def __init__(self, params: hyperparams.Params, program: str, model: str, logdir: str) -> None:
+        self._program, self._model, self._logdir = program, model, logdirs.LogDir(logdir)
         self._logdir.require()
         self._params_text = self._logdir.read_params()
-        is_overridden = bool(logdirs.changes(params.ToText(), self._params_text or params.ToText()))
-        self._command = command._replace(comment="  # with the run's --model_params_override" * is_overridden)
+        self._is_overridden = bool(logdirs.changes(params.ToText(), self._params_text or params.ToText()))
         self._params, self._unread = _params_of_run(params, self._params_text)
-        self._training = curves.read(self._logdir.train)
+        self._training = _read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))
-        self._evaluations = {name.removeprefix('eval_'): curves.read(tf.io.gfile.join(self._logdir.path, name))
+        self._evaluations = {name.removeprefix('eval_'): _read(tf.io.gfile.join(self._logdir.path, name))
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
@@ -77,14 +68,20 @@ class Report:
             'Curves': self._curves(), 'Partitions': self._partitions(), 'Memory': self._memory(),
             'Timeline of a step': self._timeline(), 'Samples': self._samples(), 'Configuration': self._configuration(),
             'Hardware and versions': self._versions()}
-        return page.text(f'{self._params.task.name or self._command.model} · LingPipe', self._introduction(), sections)
+        return page.text(f'{self._params.task.name or self._model} · LingPipe', self._introduction(), sections)
+
+    def _command(self, mode, *flags):
+        """Return the command of a mode for this run."""
+        model, logdir = map(shlex.quote, (self._model, self._logdir.path))
+        comment = "  # with the run's --model_params_override" if self._is_overridden else ''
+        return ' '.join([self._program, mode, f'--model={model}', f'--logdir={logdir}', *flags]) + comment
 
     def _introduction(self):
         newest = checkpoints.complete(self._logdir.train)
         max_steps = self._params.train.max_steps
         state = (f'{checkpoints.step_of(newest[0]):,} of {max_steps:,} steps' if newest
                  else f'no checkpoint yet, {max_steps:,} steps are planned')
-        facts = f'model {self._command.model}, log directory {self._logdir.path}, {state}{self._dates()}'
+        facts = f'model {self._model}, log directory {self._logdir.path}, {state}{self._dates()}'
         last = {name: {metric: points[-1] for metric, points in written.scalars.items()}
                 for name, written in self._evaluations.items() if written.scalars}
         rows = [[name, max(step for step, _ in metrics.values()),
@@ -96,15 +93,16 @@ class Report:
     def _dates(self):
         if not self._training.times:
             return ''
-        begin, end = (datetime.datetime.fromtimestamp(round(time)).astimezone() for time in self._training.times)
+        begin, end = (datetime.datetime.fromtimestamp(round(choose(self._training.times))).astimezone()
+                      for choose in (min, max))
         return f', trained from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M %Z} ({end - begin} h, pauses included)'
 
     def _curves(self):
-        train = self._command.of('train')
+        train = self._command('train')
         series: dict[str, dict] = {}
         for run, written in {'training': self._training, **self._evaluations}.items():
             for name, points in written.scalars.items():
-                if not name.startswith('partitions/') and any(value for _, value in points):  # not a line of zeros
+                if any(value for _, value in points):  # not a line of zeros
                     series.setdefault(name, {})[run] = points
         if not series:
             return [page.missing('This log directory has no curves.', train)]
@@ -112,13 +110,13 @@ class Report:
         if not self._training.scalars:
             drawn.append(page.missing('There are no curves of training.', train))
         if not any(written.scalars for written in self._evaluations.values()):
-            drawn.append(page.missing('Nothing was evaluated.', self._command.of('eval')))
+            drawn.append(page.missing('Nothing was evaluated.', self._command('eval')))
         return drawn
 
     def _partitions(self):
         analysis = self._logdir.read('control', 'model_analysis.txt')
         if analysis is None:
-            return [page.missing('Nothing was trained here yet.', self._command.of('train'))]
+            return [page.missing('Nothing was trained here yet.', self._command('train'))]
         layers, _, partitions = analysis.partition('\n\n')
         return [page.table(partitions), page.folded('Layers', page.table(layers))]
 
@@ -134,7 +132,7 @@ class Report:
         written = self._logdir.read('plan', 'plan.txt')
         told = page.folded('Output of `plan`', page.table(written)) if written is not None else page.missing(
             'This is for a device without a memory limit; nothing was planned for an accelerator.',
-            self._command.of('plan', '--accelerator=v5e'))
+            self._command('plan', '--accelerator=v5e'))
         if isinstance(self._plan, str):
             return [page.missing(f'No plan can be made: {self._plan}'), told]
         drawn = picture.figure(self._plan.plan, 'Memory of each device')
@@ -145,7 +143,7 @@ class Report:
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path, 'rb') as file:
                 return [page.image(file.read(), 'image/png', 'A measured step')]
-        advice = page.missing('No step was traced.', self._command.of('trace'))
+        advice = page.missing('No step was traced.', self._command('trace'))
         if isinstance(self._plan, str):
             return [page.missing(f'No step can be simulated: {self._plan}'), advice]
         return [page.figure(_simulated_step(self._plan.plan), 'A simulated step'), advice]
@@ -160,7 +158,7 @@ class Report:
 
     def _configuration(self):
         if self._params_text is None:
-            return [page.missing('Nothing was trained here yet.', self._command.of('train')),
+            return [page.missing('Nothing was trained here yet.', self._command('train')),
                     page.folded('Params of the model', page.element('pre', self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
         told = [page.missing(f'The model has changed since: {self._unread} The plan and the simulation above are for '
@@ -171,6 +169,47 @@ class Report:
         trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
         return [page.table(text_tables.table(['what', 'of the run', 'of this page'], rows))]
+
+
+class Written(NamedTuple):
+    """The contents of a folder's event files; if several runs have written a step, the last one counts."""
+
+    scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
+    texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
+    times: list[float]  # when each event was written, in seconds since 1970
+
+
+def _read(folder):
+    """Read all event files of a folder, which may be missing; a resumed run has several files."""
+    written = Written({}, {}, [])
+    if not tf.io.gfile.isdir(folder):
+        return written
+    try:
+        _add_events(folder, written)
+    except Exception as error:  # a corrupt event can raise any error in TensorBoard
+        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
+        raise errors.TrainingError(f'The curves in {folder} cannot be read ({reason}). Delete the event file that is '
+                                   'corrupt, or choose another --logdir.') from error
+    return written
+
+
+def _add_events(folder, written):
+    accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
+    accumulator.Reload()
+    for name in accumulator.Tags()['tensors']:
+        events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
+        written.times.extend(event.wall_time for event in events)
+        values = sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
+        kind = accumulator.SummaryMetadata(name).plugin_data.plugin_name
+        if kind == 'text':
+            written.texts[name] = [(step, _without_margin(text.decode('utf-8', 'replace'))) for step, text in values]
+        elif kind == 'scalars':
+            written.scalars[name] = [(step, float(value)) for step, value in values]
+
+
+def _without_margin(text):
+    """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
+    return '\n'.join(line.removeprefix('    ') for line in text.split('\n'))
 
 
 def _params_of_run(params, text):

@@ -17,6 +17,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
@@ -49,6 +50,13 @@ class BackgroundWriter:
         work, self._work = self._work, None
         if work:
             work.result()
+
+    def close(self) -> None:
+        """Wait for the function to end, and only warn of its error: another one has ended the training run."""
+        try:
+            self.wait()
+        except (errors.TrainingError, tf.errors.OpError) as error:
+            logging.warning('%s', error)
 
 
 def _let_others_go_first() -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -57,13 +57,13 @@ class SummaryWriter:
         with self._errors_in_words():
             self._writer = tf.summary.create_file_writer(str(directory))
 
-    def scalars(self, step: int, values: dict[str, Any]) -> None:
+    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write one point of several curves."""
         with self._errors_in_words(), self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
-    def text(self, name: str, text: str, step: int = 0) -> None:
+    def text(self, name: str, text: str, step: int) -> None:
         """Write a text of a step, shown in TensorBoard with its spaces kept."""
         with self._errors_in_words(), self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
@@ -84,37 +84,28 @@ class SummaryWriter:
 
 
 class TimeSpent:
-    """Seconds by kind, after the first step, which builds the graph. Time inside a nested scope counts only there::
-
-        │      evaluation      │ ─> evaluation 6 s
-             │ saving │          ─> saving 3 s
-        0    2        5        9
-    """
+    """Seconds by kind, after the first step, which builds the graph."""
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(KINDS, 0.0)
-
-    def add(self, kind: str, seconds: float) -> None:
-        """Count seconds of a kind."""
-        self._seconds[kind] += seconds
+        self.seconds = dict.fromkeys(KINDS, 0.0)
 
     @contextlib.contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Count the time inside this scope, minus the time that nested scopes count."""
-        begin, counted = time.monotonic(), self.total
+        """Count the time inside this scope."""
+        begin = time.monotonic()
         try:
             yield
         finally:
-            self.add(kind, max(time.monotonic() - begin - (self.total - counted), 0.0))
+            self.seconds[kind] += time.monotonic() - begin
 
     @property
     def total(self) -> float:
         """Seconds of all kinds."""
-        return sum(self._seconds.values())
+        return sum(self.seconds.values())
 
     def shares(self) -> dict[str, float]:
         """Return {kind: share of the total}; empty before any time was counted."""
-        return {kind: seconds / self.total for kind, seconds in self._seconds.items()} if self.total else {}
+        return {kind: seconds / self.total for kind, seconds in self.seconds.items()} if self.total else {}
 
 
 class Progress:

@@ -6,22 +6,22 @@
                                         │ control/mlflow_run.txt has the id of the run,
                                         └ so that a training run that resumes continues it
 
-A tracker gets what TensorBoard gets. A tracker that fails during training is left out with a warning.
+A tracker gets the curves that TensorBoard gets. If it fails during training, it is left out with a warning.
 """
 
 import importlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams, spelling
 from lingpipe.hyperparams_text import param_tree, value_text
-from lingpipe.training import errors
+from lingpipe.training import errors, progress
 from lingpipe.training import logdir as logdirs
 
 FINISHED, FAILED, KILLED = 'FINISHED', 'FAILED', 'KILLED'  # MLflow's words
@@ -59,7 +59,7 @@ class TensorBoardHyperparameters(Tracker):
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
         """See `Tracker.start`; a run that resumes writes its current params."""
-        run = run or _new_name()
+        run = run or uuid.uuid4().hex
         writer = tf.summary.create_file_writer(self._folder, filename_suffix='.hparams')
         with writer.as_default():
             self._api.hparams(config, trial_id=run)
@@ -77,7 +77,7 @@ class WeightsAndBiases:
     def start(self, config: dict[str, Value], run: str | None) -> str:
         """See `Tracker.start`."""
         self._run = self._wandb.init(
-            id=run or _new_name(), resume='allow', name=self._name, config=config)
+            id=run or uuid.uuid4().hex, resume='allow', name=self._name, config=config)
         if run is not None:
             self._run.config.update(config, allow_val_change=True)
         return self._run.id
@@ -128,7 +128,7 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
 
 
 class Trackers:
-    """The trackers of a training run, by names of `TRACKERS`.
+    """The curves of a training run, in event files for TensorBoard and for the trackers of some names of `TRACKERS`.
 
     Raises:
         ValueError: a tracker does not exist, or its library is not installed.
@@ -139,12 +139,14 @@ class Trackers:
         self._made: dict[str, Tracker] = {name: TRACKERS[name](logdir) for name in names}
         self._active: dict[str, Tracker] = {}
 
-    def start(self, params: hyperparams.Params) -> None:
-        """Begin a run of each tracker, or continue that of the log directory.
+    def start(self, params: hyperparams.Params, datasets: Iterable[str]) -> None:
+        """Open event files of 'train' and of datasets; begin a run of each tracker, or continue the log directory's.
 
         Raises:
             TrainingError: a tracker cannot begin a run.
         """
+        self._files = {'train': progress.SummaryWriter(self._logdir.train),
+                       **{name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in datasets}}
         config = flat(params)
         for name, tracker in self._made.items():
             file = f'{name}_run.txt'
@@ -158,9 +160,20 @@ class Trackers:
             self._active[name] = tracker
             self._logdir.write_control_file(file, f'{run}\n')
 
-    def log(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
-        """Add a point to several curves; the prefix of their names is 'train', or the name of a dataset."""
-        named = {f'{prefix}/{name}': float(value) for name, value in values.items()}
+    def text(self, name: str, text: str, step: int) -> None:
+        """Write a text beside the curves of training, for TensorBoard only."""
+        self._files['train'].text(name, text, step)
+
+    def flush(self) -> None:
+        """Make the curves of training so far visible to others."""
+        self._files['train'].flush()
+
+    def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
+        """Add a point to several curves of 'train', or of a dataset, whose points are visible to others at once."""
+        self._files[name].scalars(step, values)
+        if name != 'train':
+            self._files[name].flush()
+        named = {f'{name.lower()}/{curve}': value for curve, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
@@ -196,10 +209,6 @@ def flat(params: hyperparams.Params) -> dict[str, Value]:
             path, value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)),
         lambda path, value: param_tree.holds_params(value))
     return found
-
-
-def _new_name() -> str:
-    return uuid.uuid4().hex[:12]
 
 
 def _library(name: str, module: str) -> types.ModuleType:

@@ -46,7 +46,7 @@ class Page(parser.HTMLParser):
 
 
 def page_of(folder, params):
-    return Page(report.Report(params, report.Command('lingpipe', 'tiny_digits', str(folder))).text())
+    return Page(report.Report(params, 'lingpipe', 'tiny_digits', str(folder)).text())
 
 
 def with_test(tiny, **overrides):
@@ -83,7 +83,7 @@ def test_curves_of_a_resumed_run_have_all_its_points(page, resumed, tiny):
     names = ['loss', 'accuracy', 'learning_rate', 'gradient_norm', 'images_per_second', 'bad_records']
     assert page.images['Curves'] == names[:-1]  # a line of zeros is not drawn
     assert re.search(r', trained from 20\d\d-\d\d-\d\d \d\d:\d\d to .* \(0:\d\d:\d\d h, pauses', ' '.join(page.sections['']))
-    made = report.Report(with_test(tiny), report.Command('lingpipe', 'tiny_digits', str(resumed.logdir)))
+    made = report.Report(with_test(tiny), 'lingpipe', 'tiny_digits', str(resumed.logdir))
     assert all([step for step, _ in made._training.scalars[name]] == [4, 8, 12] for name in names)
     test = made._evaluations['test'].scalars
     assert {name: points[-1] for name, points in test.items()} == {

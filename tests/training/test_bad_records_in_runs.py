@@ -48,5 +48,4 @@ def test_training_names_bad_records_and_counts_them_in_a_curve(data_dir, tmp_pat
     assert named == [f'  {record}: {reason}' for record, reason in list(data.bad_records.items())[:5]]
     assert (rest, test) == ('  and 1 more, named in the log', "Test: 6 bad records of 'bad_photographs'; 100 may be "
                                                               "skipped")
-    assert 'step 5, bad records so far: 6' in printed.err
     assert curve(tmp_path / 'train', 'bad_records') == [(5, 6.0), (10, 6.0)]

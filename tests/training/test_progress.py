@@ -96,12 +96,10 @@ def test_a_terminal_that_does_not_say_its_width_gets_plain_lines(clock):
         assert frames(written()) == ['step 10/20, 320 images/s, 00:01 left']
 
 
-def test_a_scope_inside_of_another_counts_once(clock):
+def test_shares_of_time_add_up(clock):
     spent = progress.TimeSpent()
-    with spent.of(progress.EVALUATION):
-        clock.now += 2
-        with spent.of(progress.SAVING):
-            clock.now += 3
-        clock.now += 4
+    for kind, seconds in ((progress.EVALUATION, 2), (progress.SAVING, 3), (progress.EVALUATION, 4)):
+        with spent.of(kind):
+            clock.now += seconds
     assert spent.total == 9
     assert spent.shares() == pytest.approx({'steps': 0, 'input': 0, 'saving': 3 / 9, 'evaluation': 6 / 9})

@@ -17,10 +17,8 @@ def test_training_writes_every_curve_at_its_interval(finished):
     assert curves['loss'][0][1] > curves['loss'][-1][1]
 
 
-def test_training_writes_how_many_parameters_each_partition_has(finished):
+def test_training_writes_its_partitions(finished):
     curves = read(finished.logdir / 'train')
-    counts = [int(curves[f'partitions/{index}_parameters'][0][1]) for index in range(2)]
-    assert counts == [64 * 16 + 16, 2 * 16 + 16 * 10 + 10]
     table = curves['partitions'][0][1].item().decode()
     assert 'flatten_0 .. dense_1' in table and all(line.startswith('    ') for line in table.splitlines())
 

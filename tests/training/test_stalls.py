@@ -212,9 +212,9 @@ WORK = [
     (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
     (train_program.TrainProgram, 'state_restored', 'weights to reach all devices ('),
     (progress.SummaryWriter, 'text', 'first curves in {}'),
-    (trackers.Trackers, 'log', 'curves of {}/train to be written'),
+    (trackers.Trackers, 'log', 'curves of train to be written in {}'),
     (train_program.TrainProgram, 'before_save', 'the newest weights'),
-    (progress.SummaryWriter, 'flush', 'curves of {}/eval_test to be written'),
+    (progress.SummaryWriter, 'flush', 'curves of Test to be written in {}'),
     (image_classifier.ImageClassifier, 'sample', 'a sample of the model')]
 
 

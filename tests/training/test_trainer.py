@@ -14,8 +14,8 @@ import tensorflow as tf
 from lingpipe import layers
 from lingpipe.command_line import command, modes
 from lingpipe.input import image_input
-from lingpipe.tools import curves
 from lingpipe.training import best_checkpoint, checkpoints, errors, evaluation, train_program, trainer
+from tests import curves
 
 
 def test_training_resumes_before_a_truncated_checkpoint(
@@ -114,15 +114,14 @@ def test_a_checkpoint_that_leads_to_a_loss_that_is_not_finite_is_named(tiny, tmp
     tiny.only_train(tmp_path, train__max_steps=4, train__learning_rate=0.05, **overrides)
     with pytest.raises(errors.TrainingError) as caught:
         tiny.only_train(tmp_path, train__learning_rate=1e38, train__save_interval_seconds=0.0, **overrides)
-    assert (f'{tmp_path}/train/ckpt-5, has the weights of this very loss: they may have grown too large. If it happens '
-            f'again, delete the files {tmp_path}/train/ckpt-5.*, and training resumes from {tmp_path}/train/ckpt-4. '
+    assert (f'The newest checkpoint is {tmp_path}/train/ckpt-5; if training from there fails again, delete its files. '
             ) in str(caught.value)
 
 
 def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, monkeypatch):
     endless = image_input.ImageInput.training_dataset
     monkeypatch.setattr(image_input.ImageInput, 'training_dataset', lambda *args: endless(*args).take(3))
-    with pytest.raises(errors.TrainingError, match=r'^The input of training, ImageInput\(.*, has ended after step 3, and '
+    with pytest.raises(errors.TrainingError, match=r'^The input of training, ImageInput\(.*, has ended after step 3: '
                                                    'train.max_steps is 12.*repeat'):
         tiny.only_train(tmp_path)
     assert checkpoints.step_of(checkpoints.complete(tmp_path / 'train')[0]) == 3
@@ -316,14 +315,14 @@ def test_an_evaluation_that_was_cut_off_comes_first_on_resume(tiny, finished, tm
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == {}
     assert (tmp_path / 'control/evaluated.txt').read_text() == '4\n'
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == finished.results
-    found, expected = (curves.read(str(folder / 'eval_test')).scalars for folder in (tmp_path, finished.logdir))
-    assert found == expected and [step for step, _ in found['loss']] == [4, 8, 12]
+    found, expected = (curves.curve(folder / 'eval_test', 'loss') for folder in (tmp_path, finished.logdir))
+    assert found == expected and [step for step, _ in found] == [4, 8, 12]
     assert (tmp_path / 'best/best.json').read_text() == (finished.logdir / 'best/best.json').read_text()
 
 
 def test_an_evaluation_that_ended_is_not_repeated_on_resume(tiny, copied):
     tiny.train(copied, train__max_steps=16, eval__interval_steps=12)
-    assert [step for step, _ in curves.read(str(copied / 'eval_test')).scalars['loss']] == [4, 8, 12, 16]
+    assert [step for step, _ in curves.curve(copied / 'eval_test', 'loss')] == [4, 8, 12, 16]
 
 
 def test_an_error_between_steps_ends_a_run_that_is_saved(tiny, tmp_path, monkeypatch):
