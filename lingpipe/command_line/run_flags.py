@@ -161,19 +161,11 @@ def _check_mode(given):
         raise app.UsageError('--checkpoint and --follow were both given. Give one of them.')
     if given.mode == 'generate':
         prompts(given)
-        _check_beams(given)
     if given.mode == 'predict' and not given.input:
         raise app.UsageError("--input is missing: --mode=predict needs files, such as --input='images/*.png'.")
     needs_no_logdir = given.mode in ('inspect_params', 'inspect_model', 'plan') or given.dry_run
     if not given.logdir and not needs_no_logdir:
         raise app.UsageError(f'--logdir is missing: --mode={given.mode} needs a folder, such as --logdir=logs/my_run.')
-
-
-def _check_beams(given):
-    for name in ('temperature', 'top_k', 'top_p', 'seed'):
-        if given.num_beams > 1 and given[name].present:
-            raise app.UsageError(f'--num_beams={given.num_beams} searches for the likeliest text and draws nothing, so '
-                                 f'that --{name} would have no effect. Give one of them.')
 
 
 def _check_devices(given):
