@@ -3,18 +3,14 @@
 import json
 import os
 import re
-import types
 
 import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.keras_graph import lora
-from lingpipe.layers import base_layer
 from lingpipe.models import language_model, prompted_texts, translation_model
 from lingpipe.models.sampling import Sampling
-from lingpipe.partition import layer_analysis
-from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import checkpoint_contents, errors, experiment
 from lingpipe.training import logdir as logdirs
 
@@ -39,8 +35,10 @@ class Exporter:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.require_run(params.ToText())
         self._params, self._input_spec = params, experiment.input_spec(params)
-        body = experiment.body_params(params)
-        self._body = self._stack_of(body) if body.model is None else self._one_partition_of(body)
+        self._body = experiment.body_params(params).Set(
+            num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
+            partition_by='flops', memory_limit=None, devices=['CPU:0']).Instantiate()
+        self._body.build_from_specs(self._input_spec, load_weights=False)
         name = _model_name(params.task.name)
         self._model = self._body.model or self._build(name)
         self._preprocessing = params.input.cls.Preprocessing(params.input)
@@ -85,18 +83,6 @@ class Exporter:
             return []
         tokenizer = self._params.input.tokenizer if 'tokenizer' in self._params.input else None
         return source.Instantiate().export(self._model, folder, tokenizer and tokenizer.Instantiate())
-
-    def _stack_of(self, body: hyperparams.InstantiableParams) -> types.SimpleNamespace:
-        stack = [p.Instantiate() for p in layer_analysis.named_layer_params(body.layers, body.dtype_policy)]
-        base_layer.tie_layers(stack)
-        return types.SimpleNamespace(stack=stack, model=None)
-
-    def _one_partition_of(self, body: hyperparams.InstantiableParams) -> gpipe_layer.GPipeLayer:
-        pipe = body.Copy().Set(
-            num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
-            partition_by='flops', devices=['CPU:0']).Instantiate()
-        pipe.build_from_specs(self._input_spec, load_weights=False)
-        return pipe
 
     def _build(self, name: str) -> keras.Model:
         inputs = outputs = _keras_inputs(self._input_spec)
