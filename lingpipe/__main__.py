@@ -1,15 +1,15 @@
 """The command `lingpipe`, also as `python -m lingpipe` if it is not on the search path."""
 
-import io
 import os
 import signal
-import sys
+
+from lingpipe.command_line import startup
 
 
 def run() -> None:
     """Run the command of `sys.argv`, and exit."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors='backslashreplace')  # as standard error: its encoding may lack a character
+    startup.open_missing()
+    startup.allow_all_characters()
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if not is_ignored and os.getpid() != 1:  # the system ignores signals to process 1 that have no handler
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends imports and calls of TensorFlow too, without a traceback

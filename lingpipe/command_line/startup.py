@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import gc
+import io
 import os
 import pathlib
 import re
@@ -15,8 +16,6 @@ import time
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-from absl import app
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _FATAL = '1', '3'
@@ -31,6 +30,23 @@ _SECONDS_BETWEEN_SIGNS = 5
 _EXTRAS_OF_KERAS = ('matplotlib', 'sklearn')
 
 
+def open_missing() -> None:
+    """Open standard streams that the parent has closed: otherwise the next file opened would get TensorFlow's lines."""
+    for number, name in enumerate(('stdin', 'stdout', 'stderr')):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+            mode, errors = ('w', 'backslashreplace') if number else ('r', 'strict')
+            setattr(sys, name, open(number, mode, encoding='utf-8', errors=errors, closefd=False))
+
+
+def allow_all_characters() -> None:
+    """Make standard output escape what its encoding lacks, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors='backslashreplace')
+
+
 def outlive_readers() -> None:
     """Let this process continue when nobody reads its output: the results of hours are written elsewhere."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
@@ -38,7 +54,7 @@ def outlive_readers() -> None:
 
 
 class _Unfailing:
-    """A stream that ends at the first error: its reader or terminal has gone, or the disk is full."""
+    """A stream that drops what cannot be written: its reader or terminal has gone, or the disk is full."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -59,8 +75,21 @@ class _Unfailing:
     def _dropping(self) -> Iterator[None]:
         try:
             yield
-        except OSError:  # what stays in the buffer would fail again, at the latest when Python ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._discard_buffer()
+
+    def _discard_buffer(self):
+        """Flush to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
+        number = self._stream.fileno()
+        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, number)
+            self._stream.flush()
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
@@ -80,6 +109,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     """
     backend = os.environ['KERAS_BACKEND']
     if backend != 'tensorflow':
+        from absl import app  # not before `open_missing`: it logs to the standard error of its import
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     # Imports and traces create millions of objects that stay; by default a collection follows every 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -113,7 +143,7 @@ def _log_lines_held_back():
     """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    with _unnamed_file() as file:
         os.dup2(file.fileno(), 2)
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
         try:
@@ -126,6 +156,11 @@ def _log_lines_held_back():
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
             with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
                 os.write(2, b''.join(shown))
+
+
+def _unnamed_file():
+    """Return a file in memory if possible, as on Linux: disks for temporary files may be full or read-only."""
+    return open(os.memfd_create('log lines'), 'w+b') if hasattr(os, 'memfd_create') else tempfile.TemporaryFile()
 
 
 def show_life(path: str | None) -> None:
@@ -143,6 +178,7 @@ def show_life(path: str | None) -> None:
         if file:
             file.touch()
     except OSError as error:
+        from absl import app
         raise app.UsageError(f'--liveness_file={path} cannot be written ({error.strerror}). Give a path in a folder '
                              'that exists.') from error
     if file or address:

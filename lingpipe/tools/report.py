@@ -13,20 +13,17 @@ If a run has not written something, the page names the command that writes it.
 import datetime
 import functools
 import shlex
-from typing import NamedTuple
 
 import tensorflow as tf
-from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools import page, trace_picture
-from lingpipe.training import checkpoints, errors, planning, progress
+from lingpipe.tools import curves, page, trace_picture
+from lingpipe.training import checkpoints, planning, progress
 from lingpipe.training import logdir as logdirs
 
 _NUM_SAMPLES = 5
-_NUM_SHOWN = 200
 
 
 class Report:
@@ -46,9 +43,9 @@ class Report:
         self._params_text = self._logdir.read_params()
         self._is_overridden = bool(logdirs.changes(params.ToText(), self._params_text or params.ToText()))
         self._params, self._unread = _params_of_run(params, self._params_text)
-        self._training = _read(self._logdir.train)
+        self._training = curves.read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))
-        self._evaluations = {name.removeprefix('eval_'): _read(tf.io.gfile.join(self._logdir.path, name))
+        self._evaluations = {name.removeprefix('eval_'): curves.read(tf.io.gfile.join(self._logdir.path, name))
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
@@ -169,47 +166,6 @@ class Report:
         trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
         return [page.table(text_tables.table(['what', 'of the run', 'of this page'], rows))]
-
-
-class Written(NamedTuple):
-    """The contents of a folder's event files; if several runs have written a step, the last one counts."""
-
-    scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
-    texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
-    times: list[float]  # when each event was written, in seconds since 1970
-
-
-def _read(folder):
-    """Read all event files of a folder, which may be missing; a resumed run has several files."""
-    written = Written({}, {}, [])
-    if not tf.io.gfile.isdir(folder):
-        return written
-    try:
-        _add_events(folder, written)
-    except Exception as error:  # a corrupt event can raise any error in TensorBoard
-        reason = f'{type(error).__name__}: {str(error)[:_NUM_SHOWN]}'
-        raise errors.TrainingError(f'The curves in {folder} cannot be read ({reason}). Delete the event file that is '
-                                   'corrupt, or choose another --logdir.') from error
-    return written
-
-
-def _add_events(folder, written):
-    accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
-    accumulator.Reload()
-    for name in accumulator.Tags()['tensors']:
-        events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
-        written.times.extend(event.wall_time for event in events)
-        values = sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
-        kind = accumulator.SummaryMetadata(name).plugin_data.plugin_name
-        if kind == 'text':
-            written.texts[name] = [(step, _without_margin(text.decode('utf-8', 'replace'))) for step, text in values]
-        elif kind == 'scalars':
-            written.scalars[name] = [(step, float(value)) for step, value in values]
-
-
-def _without_margin(text):
-    """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
-    return '\n'.join(line.removeprefix('    ') for line in text.split('\n'))
 
 
 def _params_of_run(params, text):

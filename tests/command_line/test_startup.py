@@ -63,6 +63,13 @@ def test_a_cluster_shows_no_lines_of_connections_nor_of_traced_saves(start):
     assert (finished.stdout, finished.stderr) == ('3\n', OTHER + 'afterwardsWARNING:root:else\n')
 
 
+@pytest.mark.skipif(not hasattr(os, 'memfd_create'), reason='needs files in memory, which Linux has')
+def test_no_disk_is_needed_to_hold_lines_back(start):
+    """A full disk ends no command before it begins."""
+    finished = start(setup='import tempfile; tempfile.tempdir = "/nowhere"')
+    assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
+
+
 def test_packages_that_only_plots_of_keras_need_are_not_imported_with_it(start):
     finished = start(then="import sys; print(sys.modules['matplotlib'], sys.modules['sklearn'])",
                      setup="import atexit, sys; atexit.register(lambda: print({'matplotlib', 'sklearn'} & set(sys.modules)))")

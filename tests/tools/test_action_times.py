@@ -143,7 +143,8 @@ def test_the_fastest_answer_gives_the_offset(monkeypatch):
         return time.time() + 30
 
     monkeypatch.setattr(action_times, '_time_of', ask)
-    offset = action_times.Clocks().offset(f'{WORKER}GPU:3')
+    clocks = action_times.Clocks()
+    offset = clocks.offset(f'{WORKER}GPU:3')
     assert offset == pytest.approx(30, abs=0.05)  # half of what a slow answer is off, on a busy machine too
     assert set(asked) == {f'{WORKER}CPU:0'}
     clocks.offset(f'{WORKER}GPU:2')
