@@ -29,13 +29,12 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
     Units that differ only in their weights are measured once.
     """
-    values, keys, jobs = _known_values(graph, input_specs), [], []
+    values, jobs = _known_values(graph, input_specs), []
     for index, unit in enumerate(graph.units):
         inputs, outputs = _inputs(unit, values), [values[number][0] for number in unit.outputs]
         text = keras_model.describe(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
-        keys.append(layer_profile.key(text, inputs, device))
-        jobs.append(layer_profile.Job(functools.partial(_UnitAsLayer, unit), inputs, outputs))
-    return layer_profile.measure(keys, jobs, device, cache_dir)
+        jobs.append(layer_profile.Job(text, functools.partial(_UnitAsLayer, unit), inputs, outputs))
+    return layer_profile.measure(jobs, device, cache_dir)
 
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,

