@@ -139,7 +139,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     shares = {count: micro_batches.most_rows(batch_size, count) for count in counts}
     source = source or layer_sources.of_params(p)
     sizes = [micro_batches.most_rows(share, number) for share in shares.values()
-             for number in search.choices(p, len(source), share, 1).num_micro_batches]
+             for number in search.numbers_of_micro_batches(p, share)]
     accelerator = accelerator or accelerators.CPU
     share = shares[counts[0]]
     stack = LayerStack(source, micro_batches.specs_of(input_specs, share), sizes, accelerator.tensor_size)

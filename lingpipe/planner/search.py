@@ -29,14 +29,6 @@ _DEFAULT_MOST_PARTITIONS = 1024
 _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
 
 
-class Choices(NamedTuple):
-    """The values of K, M and `recompute` to choose among."""
-
-    num_partitions: list[int]
-    num_micro_batches: list[int]
-    recompute: list[str]
-
-
 class _Combination(NamedTuple):
     """The settings of one plan."""
 
@@ -47,21 +39,20 @@ class _Combination(NamedTuple):
     recompute: str
 
 
-def choices(p: hyperparams.Params, num_layers: int, batch_size: int, most_partitions: int) -> Choices:
-    """Return the `Choices` that params leave open.
+def numbers_of_micro_batches(p: hyperparams.Params, batch_size: int) -> list[int]:
+    """Return the numbers of micro-batches to choose among."""
+    return _divisors(batch_size) if p.num_micro_batches == AUTO else [p.num_micro_batches]
 
-    Raises:
-        ValueError: one device alone needs more stages than there are layers.
-    """
+
+def _numbers_of_partitions(p, num_layers, most):
+    """Return the numbers of partitions to choose among, if there are devices for at most so many."""
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
     if num_virtual_stages > num_layers:
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
                          f'needs a layer. Set num_virtual_stages to {num_layers} or less.')
-    most_partitions = min(most_partitions, num_layers // num_virtual_stages)
-    return Choices(
-        _doubling(most_partitions) if p.num_partitions == AUTO else [p.num_partitions],
-        _divisors(batch_size) if p.num_micro_batches == AUTO else [p.num_micro_batches],
-        list(RECOMPUTE) if p.recompute == AUTO else [p.recompute])
+    if p.num_partitions == AUTO:
+        return _doubling(min(most, num_layers // num_virtual_stages))
+    return [p.num_partitions] if p.num_replicas != AUTO or p.num_partitions <= most else []
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
@@ -103,9 +94,8 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
     """Return the fastest plan for the fewest devices on which the model fits, or None if these are too many."""
     p = p.Copy().Set(num_partitions=AUTO)
-    open_choices = choices(p, len(setting.stack), setting.stack.batch_size, most_partitions)
-    for num_partitions in open_choices.num_partitions:
-        found = _ranked(_combinations(setting, p, open_choices._replace(num_partitions=[num_partitions])), p)
+    for num_partitions in _numbers_of_partitions(p, len(setting.stack), most_partitions):
+        found = _ranked(_combinations(setting, p, [num_partitions]), p)
         if found and found[0].fits:
             return found[0]
     return None
@@ -129,21 +119,16 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
         fewest = fewest_devices(settings[0], p, _DEFAULT_MOST_PARTITIONS)
         if fewest:
             p, num_devices = p.Copy().Set(num_partitions=fewest.schedule.num_devices), fewest.schedule.num_devices
-    found = _ranked(itertools.chain.from_iterable(
-        _combinations(setting, p, _choices_of(setting, p, num_devices)) for setting in settings), p)
+    combinations: list[_Combination] = []
+    for setting in settings:
+        most = num_devices // setting.num_replicas if num_devices else _DEFAULT_MOST_PARTITIONS
+        combinations += _combinations(setting, p, _numbers_of_partitions(p, len(setting.stack), most))
+    found = _ranked(combinations, p)
     if not found:
         raise ValueError(
             f'schedule={p.schedule!r} with partition_by={p.partition_by!r} does not go with any of the numbers of '
             "partitions and micro-batches that 'auto' tries. Set num_partitions and num_micro_batches to numbers.")
     return found
-
-
-def _choices_of(setting, p, num_devices):
-    """Return the `Choices` of one of the replicas of `setting`, each of which has its own devices."""
-    most = num_devices // setting.num_replicas if num_devices else _DEFAULT_MOST_PARTITIONS
-    found = choices(p, len(setting.stack), setting.stack.batch_size, most)
-    is_fixed = p.num_replicas != AUTO and p.num_partitions != AUTO
-    return found._replace(num_partitions=[number for number in found.num_partitions if is_fixed or number <= most])
 
 
 def _ranked(combinations, p):
@@ -176,15 +161,15 @@ def _even(partition_by):
     return 'time' if partition_by == AUTO else partition_by
 
 
-def _combinations(setting, p, open_choices):
+def _combinations(setting, p, numbers_of_partitions):
     for num_partitions, num_micro_batches in itertools.product(
-            open_choices.num_partitions, open_choices.num_micro_batches):
+            numbers_of_partitions, numbers_of_micro_batches(p, setting.stack.batch_size)):
         size = micro_batches.most_rows(setting.stack.batch_size, num_micro_batches)
         bound = num_micro_batches * sum(time.seconds for time in setting.times(size)) / num_partitions
         for order, num_virtual_stages in _orders(p, num_partitions):
             sizes = num_partitions, num_micro_batches, num_virtual_stages
             if not _is_open(p) or 2 * math.prod(sizes) <= _MOST_ACTIONS:
-                for recompute in open_choices.recompute:
+                for recompute in RECOMPUTE if p.recompute == AUTO else [p.recompute]:
                     yield _Combination(bound, setting, order, sizes, recompute)
 
 

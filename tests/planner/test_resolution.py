@@ -19,9 +19,10 @@ def best(setting, p, num_devices=None):
     return search.find_plans([setting], p, num_devices)[0]
 
 
-def all_plans(setting, p, open_choices):
+def all_plans(setting, p, most_partitions):
     """Every plan that params allow, without a bound."""
-    return filter(None, (search._plan(each, p) for each in search._combinations(setting, p, open_choices)))
+    numbers = [number for number in range(1, most_partitions + 1) if number & (number - 1) == 0]
+    return filter(None, (search._plan(each, p) for each in search._combinations(setting, p, numbers)))
 
 
 def found(fields, most_partitions, **kwargs):
@@ -135,8 +136,7 @@ def every_plan(num_devices, memory_limit=None):
     """All settings one by one, without a bound."""
     p = stacks.body(**EVERYTHING)
     for setting in settings(num_devices, memory_limit):
-        most = num_devices // setting.num_replicas
-        yield from all_plans(setting, p, search.choices(p, 8, setting.stack.batch_size, most))
+        yield from all_plans(setting, p, num_devices // setting.num_replicas)
 
 
 @pytest.mark.parametrize('limit', [None, 2.2 * 10**5])
