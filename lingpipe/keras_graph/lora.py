@@ -195,30 +195,21 @@ def merged(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _merged_layer(low_rank):
-    layer, base = low_rank.layer, low_rank.base
-    before, settings = base.numpy(), {name: getattr(layer, name) for name in ('lora_rank', 'lora_alpha')}
+    layer, base, parts = low_rank.layer, low_rank.base, (low_rank.first, low_rank.second)
+    before, trained = base.numpy(), [part.trainable for part in parts]
+    settings = {name: getattr(layer, name) for name in ('lora_rank', 'lora_alpha')}
     base.assign(low_rank.merged())
     vars(layer).update(lora_enabled=False, lora_rank=None, lora_alpha=None)
-    try:
-        with _without_variables(layer, (low_rank.first, low_rank.second)):
-            yield
-    finally:
-        vars(layer).update(lora_enabled=True, **settings)
-        base.assign(before)
-
-
-@contextlib.contextmanager
-def _without_variables(layer, variables):
-    """Remove variables from a layer's own inside the `with` block, and restore them at its end."""
-    trained = [variable.trainable for variable in variables]
-    for variable in variables:
-        layer._untrack_variable(variable)
+    for part in parts:
+        layer._untrack_variable(part)
     try:
         yield
     finally:
         layer._tracker.unlock()
-        for variable, is_trained in zip(variables, trained):
-            variable.trainable = True  # Keras sorts variables by this
-            layer._track_variable(variable)
-            variable.trainable = is_trained
+        for part, is_trained in zip(parts, trained):
+            part.trainable = True  # Keras sorts variables by this
+            layer._track_variable(part)
+            part.trainable = is_trained
         layer._tracker.lock()
+        vars(layer).update(lora_enabled=True, **settings)
+        base.assign(before)

@@ -160,22 +160,11 @@ class NestedInputs(NamedTuple):
     functional: Any
 
 
-class _Nested(NamedTuple):
-    """A call of a model that its layers can replace."""
-
-    functional: Any  # its graph
-    inputs: list  # symbolic
-    masks: list  # a mask or None for each input
-    description: Any  # what is equal for equal graphs
-
-
 def _nested(node):
-    """Return the `_Nested` of a call; None if no model is called, or it takes more than inputs and masks."""
+    """Return the `CallGraph` of a call; None if no model is called, or it takes more than inputs and masks."""
     functional = _functional_of(node.operation)
     if functional is None:
-        graph = subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
-        return None if graph is None else _Nested(
-            graph.functional, graph.inputs, [None] * len(graph.inputs), graph.description)
+        return subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
     bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **node.arguments.kwargs).arguments
     inputs = flat_inputs(functional, bound.pop('inputs'))
     mask = bound.pop('mask', None)
@@ -184,7 +173,7 @@ def _nested(node):
     # In Keras the outermost `training` overrides one in the call, so the latter is ignored.
     if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
         return None
-    return _Nested(functional, inputs, masks, functional)
+    return subclassed_model.CallGraph(functional, inputs, masks, functional)
 
 
 def _functional_of(model):

@@ -10,11 +10,12 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """The layer calls in one call of a subclassed model."""
+    """The layer calls in one call of a model, which these can replace."""
 
     functional: Any  # a Functional model over the same layers
     inputs: list  # the symbolic tensors that the call receives, in the order of `functional.inputs`
-    description: list  # equal for equal calls
+    masks: list  # a mask or None for each input
+    description: Any  # equal for equal calls
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
@@ -63,7 +64,7 @@ def _trace(node, training):
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
     description = _description(functional, training)
-    return None if description is None else CallGraph(functional, inputs, description)
+    return None if description is None else CallGraph(functional, inputs, [None] * len(inputs), description)
 
 
 def _require_runnable(functional):
