@@ -126,7 +126,8 @@ def _from_csv(path, delimiter):
         row, error = _next_row(rows)
         first, number = number, rows.line_num + 1
         if error:
-            yield from _unreadable_lines(path, first, rows.line_num, error)
+            more = f'; a quote may be open, up to line {rows.line_num}' if rows.line_num > first else ''
+            yield Record(place, {}, f'is not valid CSV ({error}){more}.')
         elif row is None:
             return
         elif columns is None and row:
@@ -141,14 +142,6 @@ def _require_different(path, columns):
     if doubled:
         raise ValueError(f'files: {path!r} has more than one column {", ".join(map(repr, doubled))} in its first row. '
                          'Rename one.')
-
-
-def _unreadable_lines(path, first, last, error):
-    """Yield a record for each line of a row: if a quote is not closed, these lines are rows that go unseen."""
-    more = f'; a quote may be open, up to line {last}' if last > first else ''
-    yield Record(f'{path}, line {first}', {}, f'is not valid CSV ({error}){more}.')
-    for number in range(first + 1, last + 1):
-        yield Record(f'{path}, line {number}', {}, f'belongs to the row of line {first}, which is not valid CSV.')
 
 
 def _next_row(rows):
