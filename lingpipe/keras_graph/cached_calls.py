@@ -147,85 +147,109 @@ class CachedCall:
             lambda spec: next(wholes) if isinstance(spec, tf.TensorSpec) else spec, self._structures[name])
 
     def _trace(self, specs):
-        trace = _Trace(self._method, self._weights, specs, self.caches)
+        program = _Program(self._method, self._weights, specs, self.caches)
         if not self.splits:
-            self.splits = {name: trace.splits(name) for name in self.caches}
+            self.splits = program.splits()
             self._structures = {name: specs[name] for name in self.caches}
-        return _Program(trace, self._weights, self.splits, self._jit_compile)
+        program.make_pieces(self.splits, self._jit_compile)
+        return program
 
 
-class _Trace:
-    """The graph of a method: placeholders of the weights and of each parameter, results, and new tensors by cache."""
+class _Program:
+    """A traced method as one piece for each stage: placeholders, results, and old and new tensors of each cache."""
 
     def __init__(self, method, weights, specs, caches):
         self._weights = weights
-        self._stages: dict[tf.Operation, int] = {}
+        constants = {name: value for name, value in specs.items() if not _tensors(value)}
 
         def run(values, arguments):
-            self.values = values
-            self.arguments = {name: _tensors(value) for name, value in arguments.items()}
+            self._values = values
+            self._arguments = {name: _tensors(value) for name, value in arguments.items()}
             mapping = list(zip(weights.variables, values))
             with keras.StatelessScope(state_mapping=mapping, initialize_variables=False):
                 results = method(**arguments, **constants)
             results = list(results) if isinstance(results, (tuple, list)) else [results]
             num_others = len(results) - len(caches)
-            self.results = results[:num_others]
-            self.caches = {name: _tensors(value) for name, value in zip(caches, results[num_others:])}
+            self._results = results[:num_others]
+            self._new = {name: _tensors(value) for name, value in zip(caches, results[num_others:])}
 
-        constants = {name: value for name, value in specs.items() if not _tensors(value)}
         tensors = {name: value for name, value in specs.items() if name not in constants}
         variables = [tf.TensorSpec(variable.shape, variable.dtype) for variable in weights.variables]
-        function = tf.function(run, autograph=False)
-        self._concrete = function.get_concrete_function(variables, tensors)  # keeps the graph
-        self.graph = self._concrete.graph
-        self._find_stages()
+        self._concrete = tf.function(run, autograph=False).get_concrete_function(variables, tensors)  # keeps the graph
+        self._stages = self._stages_of_operations()
 
-    def _find_stages(self):
-        for placeholder, stage in zip(self.values, self._weights.stages):
-            self._stages[placeholder.op] = stage
-        for operation in self.graph.get_operations():
-            found = [self._stages[tensor.op] for tensor in operation.inputs if tensor.op in self._stages]
+    def _stages_of_operations(self):
+        stages = {placeholder.op: stage for placeholder, stage in zip(self._values, self._weights.stages)}
+        for operation in self._concrete.graph.get_operations():
+            found = [stages[tensor.op] for tensor in operation.inputs if tensor.op in stages]
             if found:
-                self._stages[operation] = max(found)
+                stages[operation] = max(found)
+        return stages
 
-    def stage(self, tensor):
+    def _stage(self, tensor):
         """Return the stage that computes a tensor; the last one if it depends on no weights."""
         return self._stages.get(tensor.op, len(self._weights.devices) - 1)
 
-    def is_of(self, operation, stage):
-        return self._stages.get(operation) == stage
-
-    def operations_of(self, stage):
-        placeholders = {placeholder.op for placeholder in self.values}
-        return [operation for operation, other in self._stages.items()
-                if other == stage and operation not in placeholders]
-
-    def splits(self, name):
-        """Return the `Split` of each tensor of a cache."""
-        return [self._split(old, new) for old, new in zip(self.arguments[name], self.caches[name], strict=True)]
+    def splits(self):
+        """Return for each cache the `Split` of each of its tensors."""
+        return {name: [self._split(old, new) for old, new in zip(self._arguments[name], tensors, strict=True)]
+                for name, tensors in self._new.items()}
 
     def _split(self, old, new):
-        axes = {axis for axis, _ in self.slices(old).values()}
-        if len(axes) == 1 and new.op.type == 'Pack' and axes == {new.op.get_attr('axis')}:
-            return Split(axes.pop(), [self._device(part) for part in new.op.inputs])
-        return Split(None, [self._device(new)])
+        axes = {axis for axis, _ in _slices(old).values()}
+        is_stack = len(axes) == 1 and new.op.type == 'Pack' and axes == {new.op.get_attr('axis')}
+        parts = new.op.inputs if is_stack else [new]
+        return Split(axes.pop() if is_stack else None, [self._weights.devices[self._stage(part)] for part in parts])
 
-    def _device(self, tensor):
-        return self._weights.devices[self.stage(tensor)]
+    def make_pieces(self, splits, jit_compile):
+        """Cut the graph at the stages; `splits` has a list of `Split`s for each cache."""
+        rows = {name: list(zip(self._arguments[name], self._new[name], splits[name])) for name in splits}
+        self._cache_feeds = {name: [_feeds(old, split) for old, _, split in rows[name]] for name in rows}
+        self._new_parts = {name: [_new_parts(*row) for row in rows[name]] for name in rows}
+        self._pieces = list(self._pieces_of_stages(jit_compile))
 
-    def slices(self, cache):
-        """Return the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
-        found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
-        return {} if None in found.values() else found
+    def _pieces_of_stages(self, jit_compile):
+        results = [*_tensors(self._results), *_flatten(_flatten(self._new_parts.values()))]
+        others = [self._arguments[name] for name in self._arguments if name not in self._cache_feeds]
+        feeds = [*self._values, *_flatten(others),
+                 *[ref.deref() for numbers in _flatten(self._cache_feeds.values()) for ref in numbers]]
+        given = {placeholder.op for placeholder in self._values}
+        for stage, device in enumerate(self._weights.devices):
+            outputs = [tensor for operation, own in self._stages.items() if own == stage and operation not in given
+                       for tensor in operation.outputs
+                       if any(self._stages.get(reader) != stage for reader in tensor.consumers())]
+            outputs += [tensor for tensor in results if self._stage(tensor) == stage]
+            yield graph_pieces.GraphPiece(
+                self._concrete.graph, feeds, outputs, name=f'decode_{stage}', jit_compile=jit_compile,
+                in_one_thread=tf.DeviceSpec.from_string(device).device_type == 'CPU' and not jit_compile)
+            feeds += outputs
 
-    def feeds(self, old, split):
-        """Return the dictionary from each tensor that the graph reads of a cache to the number of its part."""
-        if split.axis is None:
-            return {old.ref(): 0}
-        found = self.slices(old)
-        if not found and _readers(old) or any(axis != split.axis for axis, _ in found.values()):
-            raise NotImplementedError(_MIXED)
-        return {ref: index for ref, (_, index) in found.items()}
+    def run(self, weights, arguments, parts):
+        """Return the result of `CachedCall.__call__`."""
+        values = {placeholder.ref(): tensor for name, value in arguments.items() if name in self._arguments
+                  for placeholder, tensor in zip(self._arguments[name], _tensors(value))}
+        for name, tensors in self._cache_feeds.items():
+            for numbers, given in zip(tensors, parts[name]):
+                values.update({ref: given[number] for ref, number in numbers.items()})
+        for device, piece, brought in zip(self._weights.devices, self._pieces, weights):
+            values.update({placeholder.ref(): value for placeholder, value in zip(self._values, brought)})
+            with tf.device(device):
+                values, _ = piece(values)
+        results = keras.tree.map_structure(
+            lambda leaf: values[leaf.ref()] if isinstance(leaf, tf.Tensor) else leaf, self._results)
+        new = {name: [[values[tensor.ref()] for tensor in changed] or given
+                      for changed, given in zip(tensors, parts[name])] for name, tensors in self._new_parts.items()}
+        return results, new
+
+
+def _feeds(old, split):
+    """Return the dictionary from each tensor that the graph reads of a cache to the number of its part."""
+    if split.axis is None:
+        return {old.ref(): 0}
+    found = _slices(old)
+    if not found and _readers(old) or any(axis != split.axis for axis, _ in found.values()):
+        raise NotImplementedError(_MIXED)
+    return {ref: index for ref, (_, index) in found.items()}
 
 
 def _new_parts(old, new, split):
@@ -240,11 +264,15 @@ def _new_parts(old, new, split):
 
 
 def _readers(tensor):
-    return [operation for operation in tensor.consumers() if not _gives_known_shape(operation)]
+    """Return the operations that read a tensor, but not those that only read a shape that is known."""
+    return [operation for operation in tensor.consumers()
+            if operation.type != 'Shape' or not tensor.shape.is_fully_defined()]
 
 
-def _gives_known_shape(operation):
-    return operation.type == 'Shape' and operation.inputs[0].shape.is_fully_defined()
+def _slices(cache):
+    """Return the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
+    found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
+    return {} if None in found.values() else found
 
 
 def _slice_of(operation):
@@ -260,50 +288,6 @@ def _slice_of(operation):
         return None
     takes_all_else = operation.outputs[0].shape.as_list() == size[:axis] + size[axis + 1:]
     return (axis, int(begin[axis]) % size[axis]) if takes_all_else else None
-
-
-class _Program:
-    """A traced method as one piece for each stage; `splits` has a list of `Split`s for each cache."""
-
-    def __init__(self, trace, weights, splits, jit_compile):
-        self._trace, self._devices, self._splits = trace, weights.devices, splits
-        rows = {name: list(zip(trace.arguments[name], trace.caches[name], splits[name])) for name in splits}
-        self._cache_feeds = {name: [trace.feeds(old, split) for old, _, split in rows[name]] for name in rows}
-        self._new_parts = {name: [_new_parts(*row) for row in rows[name]] for name in rows}
-        self._pieces = list(self._make_pieces(jit_compile))
-
-    def _make_pieces(self, jit_compile):
-        trace = self._trace
-        results = [*_tensors(trace.results), *_flatten(_flatten(self._new_parts.values()))]
-        others = [trace.arguments[name] for name in trace.arguments if name not in self._splits]
-        feeds = [*trace.values, *_flatten(others),
-                 *[ref.deref() for numbers in _flatten(self._cache_feeds.values()) for ref in numbers]]
-        for stage, device in enumerate(self._devices):
-            outputs = [tensor for operation in trace.operations_of(stage) for tensor in operation.outputs
-                       if any(not trace.is_of(reader, stage) for reader in tensor.consumers())]
-            outputs += [tensor for tensor in results if trace.stage(tensor) == stage]
-            yield graph_pieces.GraphPiece(
-                trace.graph, feeds, outputs, name=f'decode_{stage}', jit_compile=jit_compile,
-                in_one_thread=tf.DeviceSpec.from_string(device).device_type == 'CPU' and not jit_compile)
-            feeds += outputs
-
-    def run(self, weights, arguments, parts):
-        """Return the result of `CachedCall.__call__`."""
-        trace = self._trace
-        values = {placeholder.ref(): tensor for name, value in arguments.items() if name in trace.arguments
-                  for placeholder, tensor in zip(trace.arguments[name], _tensors(value))}
-        for name, tensors in self._cache_feeds.items():
-            for numbers, given in zip(tensors, parts[name]):
-                values.update({ref: given[number] for ref, number in numbers.items()})
-        for device, piece, brought in zip(self._devices, self._pieces, weights):
-            values.update({placeholder.ref(): value for placeholder, value in zip(trace.values, brought)})
-            with tf.device(device):
-                values, _ = piece(values)
-        results = keras.tree.map_structure(
-            lambda leaf: values[leaf.ref()] if isinstance(leaf, tf.Tensor) else leaf, trace.results)
-        new = {name: [[values[tensor.ref()] for tensor in changed] or given
-                      for changed, given in zip(tensors, parts[name])] for name, tensors in self._new_parts.items()}
-        return results, new
 
 
 def _flatten(nests: Iterable) -> list:
