@@ -22,14 +22,6 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def matches(pattern: str) -> list[str]:
-    """Return the sorted paths that match a glob pattern."""
-    try:
-        return sorted(tf.io.gfile.glob(pattern))
-    except UnicodeDecodeError as error:
-        raise ValueError(f'files: {pattern!r} matches {error.object!r}, whose name is not UTF-8. Rename it.') from error
-
-
 def paths_of(files: str) -> list[str]:
     """Return the paths of a file, of a folder, or of what a glob pattern matches, sorted.
 
@@ -37,7 +29,7 @@ def paths_of(files: str) -> list[str]:
         ValueError: there are none.
     """
     files = os.path.expanduser(files)
-    paths = [files] if tf.io.gfile.exists(files) else matches(files)
+    paths = [files] if tf.io.gfile.exists(files) else sorted(tf.io.gfile.glob(files))
     if not paths:
         raise ValueError(f'files: {files!r} is not there. Give the path of a file or a folder, or a pattern such as '
                          "'data/*.jsonl'.")
@@ -57,8 +49,8 @@ def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
 class BaseInput:
     """Batches of a TFDS dataset.
 
-    A subclass extends `Params()`. It defines the static methods `InputSpec(params)` and `TargetSpec(params)`, which
-    prepare no data, and return the nest and the tuple of a batch's `tf.TensorSpec`s. It also defines two methods that
+    A subclass extends `Params()`. It defines the static method `InputSpec(params)`, which prepares no data and returns
+    the nest of a batch's `tf.TensorSpec`s, and `TargetSpec(params)` for other targets. It also defines two methods that
     return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
@@ -83,7 +75,6 @@ class BaseInput:
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
     bad_records_rule = ''
     InputSpec: Callable[[hyperparams.Params], Any]
-    TargetSpec: Callable[[hyperparams.Params], tuple]
     training_dataset: Callable[..., tf.data.Dataset]
     evaluation_dataset: Callable[..., tf.data.Dataset]
 
@@ -101,6 +92,11 @@ class BaseInput:
             'seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
         p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
+
+    @staticmethod
+    def TargetSpec(params: hyperparams.Params) -> tuple:
+        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; prepare no data."""
+        return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
@@ -183,8 +179,8 @@ class BaseInput:
 class MemoryInput(BaseInput):
     """Rows in memory; the row at a position of training is a pure function of (seed, position).
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, is_row, visits)`, which
-    makes a batch from the columns of some rows. Visits are the rows' positions over all epochs, negative in evaluation.
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, visits)`, which makes
+    a batch from the columns of some rows. Visits are the rows' positions over all epochs, negative in evaluation.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
@@ -197,13 +193,14 @@ class MemoryInput(BaseInput):
         p = self.params
         numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
         rows = share.of(tf.data.Dataset.zip((numbers, tf.data.Dataset.range(position, _LAST_POSITION))), p.batch_size)
-        return self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True))
+        return self._finish(self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True)))
 
     @without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Return every row once, in stored order; the last batch is padded with rows of weight 0."""
-        numbers = row_order.padded(self.num_examples, self.params.batch_size)
-        return self._batches(numbers.map(lambda numbers: (numbers, -1 - numbers)))
+        size = self.params.batch_size
+        rows = tf.data.Dataset.range(self.num_examples).batch(size).map(lambda numbers: (numbers, -1 - numbers))
+        return self._finish(filled_up(self._batches(rows), size))
 
     @property
     def num_examples(self) -> int:
@@ -211,13 +208,10 @@ class MemoryInput(BaseInput):
         return len(self._columns[0])
 
     def _batches(self, rows):
-        count = self.num_examples
-
         def batch(numbers, visits):
-            known = tf.minimum(numbers, count - 1)
-            return self._batch([tf.gather(column, known) for column in self._columns], numbers < count, visits)
+            return self._batch([tf.gather(column, numbers) for column in self._columns], visits)
 
-        return self._finish(parallel_map(rows, batch))
+        return parallel_map(rows, batch)
 
 
 def source_of(params: hyperparams.Params) -> str:

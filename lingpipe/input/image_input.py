@@ -1,7 +1,6 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
 import glob
-import os
 import re
 
 import keras
@@ -68,11 +67,6 @@ class ImageInput(base_input.BaseInput):
         """Return the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepare no data."""
         channels = params.num_channels or _described(params)[0][-1]
         return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
-
-    @staticmethod
-    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; prepare no data."""
-        return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
@@ -227,12 +221,8 @@ def _dataset_name(p):
 def _files(pattern):
     """Return the paths of the files that a pattern matches, and of those in folders that it matches."""
     found = [path for each in base_input.paths_of(pattern) for path in (
-        base_input.matches(f'{glob.escape(each)}/*') if tf.io.gfile.isdir(each) else [each])]
+        sorted(tf.io.gfile.glob(f'{glob.escape(each)}/*')) if tf.io.gfile.isdir(each) else [each])]
     paths = [path for path in found if not tf.io.gfile.isdir(path)]
-    special = [path for path in paths if '://' not in path and not os.path.isfile(path)]
-    if special:
-        raise ValueError(f'files: {special[0]!r} is a pipe, a device or a link to nothing. Remove it, or give a '
-                         'pattern of other files.')
     if not paths:
         raise ValueError(f'files: {pattern!r} holds no file. Give a file, a folder of files, or a pattern.')
     return paths

@@ -84,12 +84,11 @@ class InstructionInput(record_input.RecordInput):
         self._num_cut += len(tokens) > length + 1
         return [(tokens[:length + 1], len(shown), weight)]
 
-    def _batch(self, columns, is_row, visits):
+    def _batch(self, columns, visits):
         tokens, num_tokens, num_shown, weights = (column[:, tf.newaxis] for column in columns)
         inputs, labels = tokens[:, 0, :-1], tokens[:, 0, 1:]
         places = tf.range(self.params.sequence_length)
-        is_counted = (places + 1 >= num_shown) & (places + 1 < num_tokens) & is_row[:, tf.newaxis]
-        weights *= tf.cast(is_counted, tf.float32)
+        weights *= tf.cast((places + 1 >= num_shown) & (places + 1 < num_tokens), tf.float32)
         if self.params.has_padding_mask:
             inputs = {'token_ids': inputs, 'padding_mask': places < num_tokens}
         return inputs, labels, weights, self.tokenizer.num_bytes(labels)

@@ -54,8 +54,8 @@ class LinearInput(base_input.MemoryInput):
         with tf.device('CPU:0'):
             self._columns = tf.constant(features), tf.constant(targets)
 
-    def _batch(self, columns, is_row, visits):
-        return *columns, tf.cast(is_row, tf.float32)
+    def _batch(self, columns, visits):
+        return *columns, tf.ones([tf.size(visits)])
 
     def _check_params(self):
         super()._check_params()

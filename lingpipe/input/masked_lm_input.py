@@ -68,11 +68,11 @@ class MaskedLMInput(record_input.EncoderInput):
             raise record_fields.BadRecord(f'field {self.params.text_field!r}: the tokenizer makes nothing of it.')
         return tokens, weight
 
-    def _batch(self, columns, is_row, visits):
+    def _batch(self, columns, visits):
         tokens, lengths, sample_weights = columns
         shown, positions, labels, weights = self._masked(tokens, visits)
-        weights *= (sample_weights * tf.cast(is_row, tf.float32))[:, tf.newaxis]
-        return {**self._tensors(shown, lengths), 'mask_positions': positions}, labels, weights
+        tensors = {**self._tensors(shown, lengths), 'mask_positions': positions}
+        return tensors, labels, weights * sample_weights[:, tf.newaxis]
 
     def _masked(self, tokens, visits):
         """Return rows with masks drawn from (seed, visit), and positions, labels and weights `[batch, masks]`."""

@@ -59,8 +59,3 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
     tf.compat.v1.get_default_graph().seed = 1
     seed = tf.random.stateless_uniform([], order_seed, minval=None, maxval=None, dtype=tf.int64)
     return read(seed).shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
-
-
-def padded(count: int, batch_size: int) -> tf.data.Dataset:
-    """Return batches `[batch_size]` of all numbers in order; numbers from `count` on pad the last batch."""
-    return tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size, drop_remainder=True)

@@ -72,10 +72,9 @@ class SequenceToSequenceInput(record_input.RecordInput):
         weights = mask * np.array(weights, np.float32)[:, np.newaxis]
         return *(inputs[name] for name in self.input_spec), labels, weights
 
-    def _batch(self, columns, is_row, visits):
+    def _batch(self, columns, visits):
         *inputs, labels, weights = columns
         inputs = {name: tf.cast(part, spec.dtype) for (name, spec), part in zip(self.input_spec.items(), inputs)}
-        weights *= tf.cast(is_row, tf.float32)[:, tf.newaxis]
         return inputs, labels, weights, self.tokenizer.num_bytes(labels)
 
     def _check_params(self):

@@ -35,11 +35,6 @@ class TextClassificationInput(record_input.EncoderInput):
         return p
 
     @staticmethod
-    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; read no records."""
-        return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
-
-    @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
         """Return the names of the classes; see `BaseInput`.
 
@@ -90,9 +85,9 @@ class TextClassificationInput(record_input.EncoderInput):
         return (*(features[name].astype(spec.dtype.as_numpy_dtype) for name, spec in self.input_spec.items()),
                 np.array([numbers[label] for label in labels], np.int32), np.array(weights, np.float32))
 
-    def _batch(self, columns, is_row, visits):
+    def _batch(self, columns, visits):
         *features, labels, weights = columns
-        return dict(zip(self.input_spec, features)), labels, weights * tf.cast(is_row, tf.float32)
+        return dict(zip(self.input_spec, features)), labels, weights
 
 
 def _text_or_problem(record, field):

@@ -17,7 +17,3 @@ def test_every_epoch_visits_each_row_once_in_another_order():
 def test_a_late_start_goes_on_where_it_would_be():
     whole = numbers(7, 0, 30)
     assert all(numbers(7, position, 8) == whole[position:position + 8] for position in (1, 6, 7, 20))
-
-
-def test_the_last_batch_is_filled_up_with_further_numbers():
-    assert [batch.tolist() for batch in row_order.padded(5, 3).as_numpy_iterator()] == [[0, 1, 2], [3, 4, 5]]

@@ -39,18 +39,6 @@ def test_files_get_the_classes_of_the_exported_model(tiny, copied, files, tmp_pa
     assert lines[8]['problem'] == 'is cut off, damaged or no image of the right size'
 
 
-def test_only_regular_files_are_read(tiny, files):
-    (files[0] / 'gone.png').symlink_to('nowhere')
-    with pytest.raises(ValueError, match="gone.png' is a pipe, a device or a link to nothing. Remove it"):
-        tiny.params().input.cls.FileBatches(tiny.params().input, str(files[0]))
-
-
-def test_a_file_whose_name_is_not_utf_8_is_named(tiny, files):
-    (files[0] / 'a\udcff.png').write_bytes(b'')
-    with pytest.raises(ValueError, match=r"matches .*a\\xff.png', whose name is not UTF-8. Rename it."):
-        tiny.params().input.cls.FileBatches(tiny.params().input, str(files[0]))
-
-
 def test_lines_are_printed_where_no_file_is_named(tiny, copied, files, capsys):
     lines = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '[01].png'))
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines and len(lines) == 2
