@@ -76,7 +76,10 @@ class ImageSources:
             return examples.unbatch().batch(count, drop_remainder=True).get_single_element()
 
     def _pixels(self, images, labels, identifiers, seeds=None, training=False):
-        pixels, problems = self._reader(training).read(images, identifiers, seeds)
+        reader = image_pixels.PixelReader(
+            size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
+            training=training)
+        pixels, problems = reader.read(images, identifiers, seeds)
         return pixels, labels, problems
 
     @property
@@ -93,11 +96,6 @@ class ImageSources:
         """Height and width of the images between decoding and augmentation."""
         stored = self._data.image_shape[:2]
         return (self._params.image_size,) * 2 if self._cropping or None in stored else stored
-
-    def _reader(self, training):
-        return image_pixels.PixelReader(
-            size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
-            training=training)
 
 
 class BadRecords:

@@ -12,6 +12,12 @@ from lingpipe.layers import base_layer
 _LARGEST_WAVELENGTH = 10_000.0
 
 
+def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
+    """Return t / 10000^(i / n), float32 `[length, n]`, for `length` positions t from `start` on and n waves i."""
+    frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
+    return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
+
+
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
     """Rotate pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h); shape and dtype stay.
 
@@ -22,10 +28,9 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
         vectors: `[batch, length, num_heads, h]`, h even.
         start: position of the first vector.
     """
-    length, num_pairs = vectors.shape[1], vectors.shape[3] // 2
-    frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_pairs, dtype=np.float32) / num_pairs)
-    angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None, None] * frequencies
-    sine, cosine = (keras.ops.cast(wave, vectors.dtype) for wave in (keras.ops.sin(angles), keras.ops.cos(angles)))
+    num_pairs = vectors.shape[3] // 2
+    turns = angles(start, vectors.shape[1], num_pairs)[:, None]
+    sine, cosine = (keras.ops.cast(wave, vectors.dtype) for wave in (keras.ops.sin(turns), keras.ops.cos(turns)))
     first, second = vectors[..., :num_pairs], vectors[..., num_pairs:]
     return keras.ops.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 

@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.layers import base_layer
-
-_LARGEST_WAVELENGTH = 10_000.0
+from lingpipe.layers import attention, base_layer
 
 
 class _AddedPositions(base_layer.BaseLayer):
@@ -81,9 +78,7 @@ class SinusoidalPositions(_AddedPositions):
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         """Return the waves `[length, model_dim]` at the positions from `start` on; `model_dim` is even."""
-        num_waves = model_dim // 2
-        frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
-        angles = keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies[None, :]
+        angles = attention.angles(start, length, model_dim // 2)
         return keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
 
 
