@@ -24,9 +24,9 @@ flags.DEFINE_string(
     'logdir', None, 'Folder of checkpoints and curves, here or at gs://; training resumes from its newest checkpoint.')
 flags.DEFINE_multi_string(
     'model_params_override', [], "Changes, such as 'train.max_steps=100; task.body.num_partitions=4; "
-    "input.batch_size=64; test.batch_size=50'; may be given several times.")
+    "input.batch_size=64; test.batch_size=50'")
 flags.DEFINE_multi_string(
-    'model_params_file_override', [], 'File of changes, one per line; may be given several times.')
+    'model_params_file_override', [], 'File of changes, one per line')
 flags.DEFINE_enum(
     'device', 'auto', ['auto', 'cpu', 'gpu', 'tpu'], 'Devices of the partitions; auto: accelerators, else the CPU.')
 flags.DEFINE_string(

@@ -93,8 +93,8 @@ def _text_of(topic):
 
 
 def _help_of(flag):
-    default = f' Default: {flag.default}.' if flag.default not in (None, '', False) else ''
-    words = ' '.join(flag.help.split())
+    default = f' Default: {flag.default}.' if flag.default not in (None, '', False, []) else ''
+    words = ' '.join(flag.help.split()).removesuffix('.') + '.'
     if getattr(flag.parser, 'enum_values', None):  # absl joins them to one long word
         words = words.replace('|', ' | ', len(flag.parser.enum_values) - 1)
     return words + default
