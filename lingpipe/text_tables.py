@@ -4,6 +4,8 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
+_LEAST_TENTH = 0.05  # smaller numbers would be rounded to 0.0
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Format rows as columns: text aligned left; numbers aligned right, with thousands separators."""
@@ -33,7 +35,9 @@ def _is_right(header, rows):
 
 
 def _text(cell):
-    return f'{cell:,}' if isinstance(cell, int) else f'{cell:,.1f}' if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return f'{cell:.1g}' if 0 < abs(cell) < _LEAST_TENTH else f'{cell:,.1f}'
+    return f'{cell:,}' if isinstance(cell, int) else str(cell)
 
 
 def _line(cells, widths, right):

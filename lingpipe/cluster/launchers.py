@@ -66,8 +66,8 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     if launched is None:
         raise ValueError(
             f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or '
-            'SageMaker are set. Start all processes by srun, or give --cluster_spec=FILE, in a '
-            'script lingpipe.connect(FILE); see docs/many_machines.md.')
+            'SageMaker are set. Start all processes by srun, or on one machine by `lingpipe local_cluster`; or give '
+            '--cluster_spec=FILE, in a script lingpipe.connect(FILE); see docs/many_machines.md.')
     jobs = _jobs(launched, mode, num_parameter_servers)
     names = [f'{job}:{index}' for job, addresses in jobs.items() for index in range(len(addresses))]
     name = task or names[launched.rank]

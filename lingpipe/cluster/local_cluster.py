@@ -102,7 +102,7 @@ class LocalCluster:
             time.sleep(_POLL_SECONDS)
             for part in [part for part in self._parts if part.has_just_ended()]:
                 if part.has_failed():
-                    say(f'{part.name} failed: the cluster stops.')
+                    say('A process has failed: the cluster stops.')
                     return part.code
         return next((part.code for part in self._leaders if part.code), 0)
 

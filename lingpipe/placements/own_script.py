@@ -19,6 +19,7 @@ from lingpipe.placements import pipeline_hosts
 from lingpipe.training import errors
 
 _SECONDS_BETWEEN_QUESTIONS = 30.
+_AGAIN = 'Start the script again on all machines: with keras.callbacks.BackupAndRestore it resumes.'
 
 
 def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False, task: str | None = None,
@@ -32,9 +33,9 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         lingpipe.connect(trusted_network=True)           # srun -n3 python train.py
         pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=4)
 
-    SIGTERM ends the chief's script by `SystemExit`, so that the workers end too. If a worker is lost, the step fails
-    with an error that names the worker. If a worker hangs, the script ends with exit code 75. A script with
-    `keras.callbacks.BackupAndRestore` resumes when it is started again.
+    SIGTERM, also to a worker, ends the chief's script by `SystemExit`, so that the workers end too. If a worker is
+    lost, the step fails with an error that names it. In both cases, and if a worker hangs, the exit code is 75. A
+    script with `keras.callbacks.BackupAndRestore` resumes when it is started again.
 
     Args:
         cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm, a TPU slice or SageMaker; or the path of a file in
@@ -96,7 +97,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
     return end_watch
 
 
-def _end_workers_at_exit(config, end_watch):
+def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
     """Tell the workers to end when this script does: with 0, with 1 after an error, or with 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
@@ -106,19 +107,23 @@ def _end_workers_at_exit(config, end_watch):
         codes[0] = child_process.TRY_AGAIN if is_lost else 1
         excepthook(kind, error, traceback)
         if is_lost:
-            print(f'{errors.machine(error)} was lost. Start the script again on all machines: with '
-                  'keras.callbacks.BackupAndRestore it resumes.', file=sys.stderr)
+            print(f'{errors.machine(error)} was lost. {_AGAIN}', file=sys.stderr)
 
     def asked_to_stop(*unused: Any) -> None:
         codes[0] = child_process.TRY_AGAIN
+        print(f'Stopped by SIGTERM. {_AGAIN}', file=sys.stderr)
         sys.exit(child_process.TRY_AGAIN)
 
-    sys.excepthook = failed
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, asked_to_stop)
     def end() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started the processes may stop all after the first
         end_watch()
         messages.tell_end(config, codes[0])
+        if codes[0] == child_process.TRY_AGAIN:  # Python would end with 1 after an error
+            sys.stdout.flush()
+            os._exit(child_process.TRY_AGAIN)
 
+    sys.excepthook = failed
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, asked_to_stop)
+        messages.listen(config, 'worker', lambda task: os.kill(os.getpid(), signal.SIGTERM))
     atexit.register(end)

@@ -13,10 +13,10 @@ _RETRY_SECONDS = 0.1
 
 
 class _Calls:
-    """Calls that have been started, and their answers; `_check` raises the error of a cluster that is lost."""
+    """Calls that have been started, and their answers; `check` raises the error of a cluster that is lost."""
 
-    def __init__(self) -> None:
-        self.num_under_way = 0
+    def __init__(self, check: Callable[[], Any] = bool) -> None:
+        self.num_under_way, self._check = 0, check
         self._answers: queue.Queue = queue.Queue()
 
     def _start_thread(self, name, calls, run):
@@ -33,9 +33,6 @@ class _Calls:
         if error is not None:
             raise error
         return answer
-
-    def _check(self):
-        pass
 
 
 class RemoteCalls(_Calls):
@@ -54,7 +51,7 @@ class RemoteCalls(_Calls):
 
     def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
                  limit: int) -> None:
-        super().__init__()
+        super().__init__(coordinator.done)
         self._coordinator, self._function, self.limit = coordinator, function, limit
         self._values: queue.Queue = queue.Queue()
         for index in range(limit):
@@ -64,9 +61,6 @@ class RemoteCalls(_Calls):
         """Start a call with tensors; raise the error of an earlier call."""
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
-
-    def _check(self):
-        self._coordinator.done()
 
 
 class PinnedCalls(_Calls):

@@ -63,7 +63,7 @@ def test_tf_config_comes_first_and_a_file_before_all(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('environment, mode, sentence', [
-    ({}, 'pipeline', 'neither TF_CONFIG nor variables of Slurm.* Start all processes by srun, or give --cluster_spec'),
+    ({}, 'pipeline', 'neither TF_CONFIG nor variables of Slurm.* Start all processes by srun, or on one machine by .* --cluster_spec'),
     ({'SLURM_JOB_ID': '7'}, 'pipeline', 'in job 7 of Slurm, but in no step. Start it by srun'),
     (_slurm(3, 2), 'pipeline', 'Task 3 of Slurm is on node 2, .* Give srun --distribution=block or cyclic'),
     (_slurm(0, 0, SLURM_STEP_NODELIST='m1'), 'pipeline', 'scontrol show hostnames m1 failed .* or give --cluster_spec'),

@@ -113,7 +113,7 @@ def test_workers_without_a_chief_end_the_cluster_when_all_have_ended(start):
 
 def test_a_part_that_fails_by_itself_stops_the_cluster_with_its_code(start):
     code, out = start('--workers=2', arguments=['--worker1=.5:3']).end()
-    assert code == 3 and '[launcher] worker 1 failed: the cluster stops.' in out
+    assert code == 3 and '[launcher] A process has failed: the cluster stops.' in out
 
 
 def test_a_signal_goes_to_the_chief_and_the_others_serve_it_until_it_ends(start):

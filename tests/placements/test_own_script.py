@@ -60,7 +60,7 @@ def test_fit_over_processes_has_the_bits_of_one_machine(tmp_path, alone):
 
 def test_a_lost_worker_is_named_and_the_script_resumes(tmp_path, alone):
     output, code = strike(tmp_path, 'worker 1', signal.SIGKILL)
-    assert code and 'Worker 1 was lost. Start the script again' in output
+    assert code == 75 and 'Worker 1 was lost. Start the script again' in output
     assert not (tmp_path / 'found.npz').exists()
     assert_same_bits(result(start(tmp_path), tmp_path)[1], alone)
 
@@ -71,6 +71,8 @@ def test_a_worker_that_hangs_ends_the_script_which_names_it(tmp_path):
         r'\[chief\] Error: Waited 10 s for all workers to answer .*No answer from worker:1 \(127', output)
 
 
-def test_the_chief_passes_sigterm_on(tmp_path):
-    output, code = strike(tmp_path, 'chief', signal.SIGTERM)
+@pytest.mark.parametrize('name', ['chief', 'worker 1'])
+def test_sigterm_ends_all_processes(tmp_path, name):
+    output, code = strike(tmp_path, name, signal.SIGTERM)
     assert code == 75 and output.count('ended with exit code 75') == 3
+    assert '[chief] Stopped by SIGTERM. Start the script again' in output
