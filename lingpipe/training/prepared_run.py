@@ -111,7 +111,8 @@ class PreparedRun:
             self._program.state_restored()
         self._step = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
-        changes = logdirs.changes(self._logdir.read_params() or '', self._params.ToText()) if newest else []
+        earlier = self._logdir.read_params()
+        changes = logdirs.changes(earlier or '', self._params.ToText()) if newest else []
         initial_weights.require_unchanged(self._params.train, changes, self._step)
         if changes:
             print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
@@ -131,7 +132,8 @@ class PreparedRun:
         max_steps = self._params.train.max_steps
         print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
               'micro-batches, '
-              + (f'resuming from step {self._step} of {max_steps}' if newest else f'starting, {max_steps} steps')
+              + (f'resuming from step {self._step} of {max_steps}' if newest else
+                 f'starting{" again, without a checkpoint" if earlier else ""}, {max_steps} steps')
               + f', log directory {self._logdir.path}', flush=True)
         if self._step >= max_steps > 0:
             print(f'Nothing is left to train: step {self._step} has reached train.max_steps={max_steps}. To continue, '
