@@ -91,8 +91,9 @@ DEFECTS = [Defect(*each) for each in (
     ('a resumed run counts earlier examples in batches of the new size', 'training/train_program.py',
      '(batch_size or data.params.batch_size)', 'data.params.batch_size',
      'training/test_trainer.py'),
-    ('the last batch of an evaluation is dropped', 'input/row_order.py',
-     '-(-count // batch_size) * batch_size', 'count // batch_size * batch_size', 'input/test_row_order.py'),
+    ('the last batch of an evaluation is dropped', 'input/base_input.py',
+     'range(self.num_examples).batch(size)', 'range(self.num_examples // size * size).batch(size)',
+     'input/test_instruction_input.py'),
     # Several processes, and one program for all cores.
     ('a sum of changes over workers counts the state before for each', 'placements/multi_worker.py',
      'before + self.sum(device, after - before)', 'self.sum(device, after)', 'placements/test_multi_worker.py'),

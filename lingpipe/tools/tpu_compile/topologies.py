@@ -58,9 +58,12 @@ def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> Non
         num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.
     """
     check(topology)
-    room = math.prod(mesh(topology))
-    if num_partitions * num_replicas > room:
+    wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
+    if wanted > room:
+        larger = [name for name in _DEVICES
+                  if name.split(':')[0] == topology.split(':')[0] and math.prod(mesh(name)) >= wanted]
+        times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(
-            f'num_partitions={num_partitions} times num_replicas={num_replicas} is more than {room}, the number of '
-            f'devices that TensorFlow finds on tpu_topology={topology!r}. Set their product to {room} or less, or give '
-            'a larger topology.')
+            f'num_partitions={num_partitions}{times} is more than the {room} device{"s" if room > 1 else ""} that '
+            f'TensorFlow finds on tpu_topology={topology!r}. Set {"their product" if times else "it"} to {room} or less'
+            f'{f", or tpu_topology to {larger[0]!r}" if larger else ""}.')
