@@ -153,17 +153,18 @@ def _seconds(seconds: float) -> str:
 
 def comparison(found: Sequence[plans.Plan]) -> str:
     """Return a table of plans, best first, with the reason why each of the others was not chosen."""
-    header = [
-        'K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', 'step ms', 'bubble', 'fullest MiB', 'verdict']
+    step = 'step ms' if _has_times(found[0]) else 'relative step'
+    header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
 
 
 def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
     schedule = plan.schedule
+    step = f'{1e3 * plan.step_time:.4g}' if _has_times(plan) else f'{plan.step_time / first.step_time:.2f}'
     return [
         schedule.num_devices, plan.setting.num_replicas, schedule.num_micro_batches, schedule.name,
         f'{schedule.num_stages / schedule.num_devices:g}', plan.recompute,
-        ' '.join(str(len(part.layer_names)) for part in plan.partitions), f'{1e3 * plan.step_time:.4g}',
+        ' '.join(str(len(part.layer_names)) for part in plan.partitions), step,
         f'{plan.timeline.bubble_fraction:.1%}', max(plan.device_bytes) / _MIB,
         'chosen' if plan is first else reason(plan, first)]
 
@@ -178,7 +179,8 @@ def reason(plan: plans.Plan, first: plans.Plan) -> str:
     slower = plan.step_time / first.step_time - 1
     mine, its = _parts(plan), _parts(first)
     what = max(mine, key=lambda name: mine[name] - its[name])
-    return f'{slower:.1%} slower: {what} {1e3 * (mine[what] - its[what]):.3g} ms longer'
+    milliseconds = f' {1e3 * (mine[what] - its[what]):.3g} ms' if _has_times(plan) else ''
+    return f'{slower:.1%} slower: {what}{milliseconds} longer'
 
 
 def _num_devices(plan: plans.Plan) -> int:

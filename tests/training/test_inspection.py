@@ -31,10 +31,10 @@ def test_every_layer_has_a_row_with_cost_partition_and_device(body_params):
     # A multiplication and an addition are two operations, a bias one more each: 3*3*1*4 weights at 64 places.
     first = 64 * 4 * (2 * 9 + 1)
     dense = 10 * (2 * 256 + 1)
-    assert told[2] == ['first', 'Conv2D', '(8,', '8,', '4)', '40', f'{first / 1e6:.1f}', '0', 'GPU:0']
+    assert told[2] == ['first', 'Conv2D', '(8,', '8,', '4)', '40', f'{first / 1e6:.1g}', '0', 'GPU:0']
     assert told[3][:3] == ['flatten_1', 'Flatten', '(256,)']
     assert told[4] == [
-        'dense_2', 'Dense', '(10,)', '2,570', f'{dense / 1e6:.1f}', '1', 'worker:1/GPU:3']
+        'dense_2', 'Dense', '(10,)', '2,570', f'{dense / 1e6:.1g}', '1', 'worker:1/GPU:3']
     assert told[-1][:3] == ['2,610', 'parameters,', '0.000']
 
 
@@ -42,8 +42,8 @@ def test_every_partition_has_a_row_with_its_layers_and_share(body_params):
     text = inspection.model_analysis(body_params, tf.TensorSpec([32, 8, 8, 1]), DEVICES)
     told = rows(text.split('\n\n')[1])
     first, second = 64 * 4 * 19, 10 * 513
-    assert told[2] == ['0', 'GPU:0', 'first', '1', '40', '0.0', f'{2 * first / (first + second):.2f}']
-    assert told[3] == ['1', 'worker:1/GPU:3', 'flatten_1', '..', 'dense_2', '2', '2,570', '0.0',
+    assert told[2] == ['0', 'GPU:0', 'first', '1', '40', '0.005', f'{2 * first / (first + second):.2f}']
+    assert told[3] == ['1', 'worker:1/GPU:3', 'flatten_1', '..', 'dense_2', '2', '2,570', '0.005',
                        f'{2 * second / (first + second):.2f}']
 
 
