@@ -22,7 +22,9 @@ from lingpipe.training import errors, logdir
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
+_NAME = re.compile(r'.*-\d{1,18}')  # of a checkpoint in the list, which ends in its step
 _MARK = 'unfinished'
+_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
@@ -97,7 +99,7 @@ def _listed(directory: str | os.PathLike[str]) -> list[str]:
         return []
     paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     names = dict.fromkeys(map(os.path.basename, reversed(paths)))  # the newest is named twice, and counts as the last
-    return [tf.io.gfile.join(str(directory), name) for name in reversed(names)]
+    return [tf.io.gfile.join(str(directory), name) for name in reversed(names) if _NAME.fullmatch(name)]
 
 
 def leave_out(directory: str, paths: list[str]) -> None:
@@ -182,10 +184,11 @@ def _remove(path: str) -> None:
 def _unfinished(directory: str | os.PathLike[str]) -> str:
     """Return the name of the checkpoint that a process has noted as being written, or ''."""
     try:
-        with tf.io.gfile.GFile(tf.io.gfile.join(str(directory), _MARK)) as file:
-            return file.read().strip()
+        with tf.io.gfile.GFile(tf.io.gfile.join(str(directory), _MARK), 'rb') as file:
+            match = _MARKED.fullmatch(file.read())
     except tf.errors.NotFoundError:
         return ''
+    return match[1].decode() if match else ''
 
 
 def files_of(path: str) -> list[str]:

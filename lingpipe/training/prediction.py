@@ -50,7 +50,8 @@ class Prediction(inference.TrainedTask):
         """
         if output is not None:
             _require_other_file(output, files)
-            _write(output, '', mode='a')  # so that a file that cannot be written costs no time
+            # A file that cannot be written costs no time; an old one stays until then. gs:// appends to no new file.
+            _write(output, '', mode='a' if tf.io.gfile.exists(output) else 'w')
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]

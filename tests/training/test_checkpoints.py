@@ -53,9 +53,9 @@ def test_what_a_killed_process_was_writing_is_removed(folder):
     assert _names(folder) == whole
 
 
-@pytest.mark.parametrize('mark', [None, 'ckpt-1\n', 'ckpt-20\n', '\n'])
+@pytest.mark.parametrize('mark', [None, 'ckpt-1\n', 'ckpt-20\n', '\n', 'ckpt-2'])
 def test_files_that_no_process_was_writing_stay(folder, mark):
-    """They are damaged and were left out of the list, or somebody put them there."""
+    """They are damaged and were left out of the list, or somebody put them there; a mark without its end is half one."""
     before = _names(folder)
     if mark:
         (folder / 'unfinished').write_text(mark)
@@ -87,3 +87,14 @@ def test_a_checkpoint_that_is_deleted_before_it_is_read_is_passed_over(tmp_path)
 
     write('ckpt-1')
     assert checkpoints.read_newest(str(tmp_path), read) == (str(tmp_path / 'ckpt-2'), [])
+
+
+@pytest.mark.parametrize('name', ['none_yet', 'other/', 'notes'])
+def test_what_is_no_checkpoint_in_the_list_is_never_deleted(folder, name):
+    (folder / '.hidden').write_text('mine')
+    (folder / 'notes.txt').write_text('mine')
+    (folder / 'checkpoint').write_text(
+        ''.join(f'all_model_checkpoint_paths: "{path}"\n' for path in (name, 'ckpt-1')) + 'model_checkpoint_path: "ckpt-1"\n')
+    checkpoints.delete_old(str(folder), 1)
+    assert checkpoints.complete(str(folder)) == [str(folder / 'ckpt-1')]
+    assert (folder / '.hidden').exists() and (folder / 'notes.txt').exists()
