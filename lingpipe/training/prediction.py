@@ -50,12 +50,12 @@ class Prediction(inference.TrainedTask):
         """
         if output is not None:
             _require_other_file(output, files)
-            # A file that cannot be written costs no time; an old one stays until then. gs:// appends to no new file.
-            _write(output, '', mode='a' if tf.io.gfile.exists(output) else 'w')
+            _require_writable(output)  # so that a file that cannot be written costs no time
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
-        text = ''.join(f'{json.dumps(line, ensure_ascii=False)}\n' for line in lines)
+        is_printed = output is None  # to a terminal that may lack characters
+        text = ''.join(f'{json.dumps(line, ensure_ascii=is_printed)}\n' for line in lines)
         if output is None:
             print(text, end='', flush=True)
             return lines
@@ -81,6 +81,15 @@ def _require_other_file(output: str, files: str) -> None:
     target, inputs = os.path.realpath(output), list(map(os.path.realpath, base_input.paths_of(files)))
     if target in inputs or os.path.exists(target) and any(target.startswith(f'{path}/') for path in inputs):
         raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
+
+
+def _require_writable(output: str) -> None:
+    """Open the output, and leave what is there as it is; gs:// appends to no new file."""
+    output = os.path.realpath(output) if os.path.islink(output) else output  # a link to nothing stays one
+    is_new = not tf.io.gfile.exists(output)
+    _write(output, '', mode='w' if is_new else 'a')
+    if is_new:
+        tf.io.gfile.remove(output)
 
 
 def _write(output: str, text: str, mode: str = 'w') -> None:

@@ -70,6 +70,13 @@ def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     assert (files[0] / '0.png').read_bytes() == before
 
 
+def test_a_prediction_that_fails_leaves_no_output(tiny, copied, files, tmp_path):
+    with pytest.raises(errors.TrainingError):
+        prediction.Prediction(tiny.params(), str(copied)).run(
+            str(files[0]), str(tmp_path / 'out.jsonl'), path=str(tmp_path / 'ckpt-9'))
+    assert not (tmp_path / 'out.jsonl').exists()
+
+
 def test_an_output_may_be_a_link(tiny, copied, files, tmp_path):
     (tmp_path / 'link').symlink_to(tmp_path / 'target')
     prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'), str(tmp_path / 'link'))
