@@ -335,10 +335,13 @@ class Execution:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Return zeros that are not constants: TensorFlow would keep constants as a second copy of the weights."""
+        """Return zeros that are not constants: TensorFlow would keep constants as a second copy of the weights.
+
+        They take no memory before the stage's first backward action: they wait for the action before it.
+        """
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
-        with tf.device(stage.device):
+        with tf.device(stage.device), tf.control_dependencies(self._previous.get(stage.device, [])):
             zeros = stage.zeros(self.share.ids.zero, [program.trace.weights[position] for position in added_up])
         found = dict(zip(added_up, zeros))
         return [found.get(position, ()) for position in positions]
