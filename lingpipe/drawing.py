@@ -106,7 +106,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file, 1,210 pixels wide for `rows`."""
+    """Return a figure as the bytes of a PNG file, 1,210 pixels wide if it is from `rows`."""
     return _saved(figure, 'png')
 
 

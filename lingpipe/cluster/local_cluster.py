@@ -82,7 +82,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until the leaders end or a process fails; return its exit code, else the leaders' first nonzero one."""
+        """Run until the leaders end or a process fails; return the first exit code that is not 0, or 0."""
         for number in child_process.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)

@@ -93,14 +93,14 @@ def current() -> Group:
 class GradientSum:
     """Sums lists of tensors over replicas.
 
-    Every weight has an owner, its device. The owners of a stage's weights are the stage's devices in all replicas. Each
-    method sends the sum of a weight to its owner; the chains of different owners run at the same time, so that all
-    links are busy::
+    Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
+    replicas. Each method sends the sum of a weight to its owner; the chains of different owners run at the same time,
+    so that all links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
-        two_dimensional   half of each tensor:  along the owner's row last     0 ─> 1      the other half with the axes
-                          (chains in all columns, then one in the row)         |    |      swapped: both directions of
+        two_dimensional   half of each tensor goes down every column, then     0 ─> 1      the other half with the axes
+                          along the owner's row                                |    |      swapped: both directions of
                                                                                v    v      a torus are busy
                                                                                2 ─> 3
         nccl              NVIDIA's all-reduce, by tf.distribute

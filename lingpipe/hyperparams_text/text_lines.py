@@ -127,7 +127,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace Params, or None, by Params of the class that `text` names; return whether it did."""
+        """Replace the Params or the None at `steps` by Params of the class `text`; return whether that was possible."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):

@@ -40,8 +40,9 @@ class TokenizedInput(base_input.BaseInput):
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
     A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If the
-    tokens are in memory, `_numbers(position)` returns the numbers of rows, and `_row_in_memory(number)` a row. If they
-    are read from files, `_cut(tokens)` makes the tokens of rows, and `_row(*tokens)` a row.
+    tokens are in memory, `_numbers(position)` returns a number for each row from the position on, and
+    `_row_in_memory(number)` the row of a number. If they are read from files, `_cut(tokens)` groups the tokens by row,
+    and `_row(*tokens)` makes a row of such a group.
     """
 
     _tokens: Callable[[dict], Any]
@@ -112,7 +113,7 @@ class TextInput(TokenizedInput):
         epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on,
         epoch 1   --|----1----|----2----|----0----|----3----|    and visited in an order drawn from it
 
-    Documents in files are cut when a sequence is full, in their shuffled order.
+    Documents in files follow each other in shuffled order, and are cut wherever a sequence is full.
     """
 
     example_name = 'sequences'

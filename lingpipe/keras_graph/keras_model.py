@@ -191,7 +191,7 @@ class ModelGraph:
         """Return the specs of the tensors between units, for inputs whose sizes are all known.
 
         Returns:
-            Dictionary from the number of a value to the pair of its `tf.TensorSpec` and its Keras mask's, or None.
+            Dictionary from the number of a value to a pair: its `tf.TensorSpec`, and that of its Keras mask or None.
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
@@ -206,7 +206,7 @@ class ModelGraph:
         return [weight for weight in frozen if self._is_own(weight, index)]
 
     def _is_own(self, weight, index):
-        """Return whether no earlier unit uses a weight; layers that only training calls get weights in the analysis."""
+        """Return whether no earlier unit uses a weight."""
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:

@@ -223,7 +223,7 @@ class CrossAttention(MultiHeadAttention):
 
 
 def _with_part(cache, part, start):
-    """Return `[batch, length, ...]` with `[batch, n, ...]` at `start`.
+    """Return a copy of `cache`, `[batch, length, ...]`, with `part`, `[batch, n, ...]`, at `start`.
 
     `keras.ops.slice_update` would be an operation of XLA. Builds of TensorFlow for TPUs lack it on CPUs.
     """

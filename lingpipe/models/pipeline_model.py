@@ -115,7 +115,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Refuse overridden methods of a source even without `compile`; see `keras.Model.make_predict_function`."""
+        """Refuse a model that overrides steps, even without `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
         super().make_predict_function(force)

@@ -135,7 +135,7 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) ->
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a matrix product: its processors compute tiles of the result in rounds of one tile each."""
+    """Return the seconds of a matrix product: in each round, every processor computes a tile of the result."""
     # The last tiles of a row and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide,
     # sections 3.1, 3.2).
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)

@@ -132,7 +132,7 @@ class Recompute(NamedTuple):
 
 def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
                   analyses: list[layer_analysis.LayerAnalysis], memory: _Memory, device: str) -> Recompute:
-    """Return `recompute`, and for 'auto' the least recomputation with which each device holds its partition."""
+    """Return `recompute`; if it is 'auto', the least recomputation with which each device holds its partition."""
     if p.recompute != AUTO:
         return Recompute(p.recompute, memory)
     if memory.limit is None and device_kinds.kind_of(device) == 'CPU':

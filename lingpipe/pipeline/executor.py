@@ -163,7 +163,7 @@ class Execution:
         return [boundary.pack(self._outputs[last, m], structure) for m in range(self.num_micro_batches)]
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of all actions built so far; called once, because it takes the gradients."""
+        """Build and return the sums of metrics, losses and gradients of all actions; call it once: it removes them."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
         inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
                   for m in range(self.num_micro_batches)]

@@ -62,7 +62,7 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
                      input_gradients_needed: bool) -> list[stage_program.NeededGradients]:
     """Find, for each stage, which gradients its backward action has to compute.
 
-    A gradient is needed if a loss depends on it downstream, and a trained weight needs it upstream::
+    A tensor's gradient is needed if a loss depends on the tensor, and the tensor depends on a trained weight::
 
         frozen ──> frozen ──┬──> trained ──> loss      no backward action in the frozen stages, nor in the head that
                             └──> trained head           has no loss: weights without a path to a loss have no gradient
@@ -95,7 +95,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """For each input and weight of a stage, the given gradients that its gradient depends on::
+    """For each input and weight of a stage, the gradients of its outputs that its own gradient depends on::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │

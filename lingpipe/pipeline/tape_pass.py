@@ -17,7 +17,8 @@ from lingpipe.stages.stage import Stage
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions, and the backward actions as their gradient.
 
-    Each stage's weights enter through a port on their own device, so that no weight ever leaves its device::
+    No weight leaves its device. Each stage's weights enter a port there: a function that returns a token, the scalar 0,
+    and whose gradient is the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses

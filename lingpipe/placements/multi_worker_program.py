@@ -21,7 +21,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
         my rows ─> pipeline ─┐                        ┌─> finite? clip, update: the same on all workers
         others  ─> pipeline ─┴─> sums over workers ───┤
-        did a signal stop me? ───────────────────────>┴─> did one stop any worker? then all stop after this step
+        did a signal stop me? ───────────────────────>┴─> did a signal stop any? then all stop after this step
     """
 
     def __init__(self, task: Any, train_params: Any, workers: Any) -> None:

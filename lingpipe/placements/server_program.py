@@ -56,7 +56,7 @@ class ServerProgram(train_program.TrainProgram):
         return self._servers.calls(function)
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run, of `_argument_specs(batch_spec)`."""
+        """Return the concrete function that workers run, traced for `_argument_specs(batch_spec)`."""
         raise NotImplementedError
 
     def _argument_specs(self, batch_spec):

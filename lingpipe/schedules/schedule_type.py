@@ -171,8 +171,8 @@ class Schedule:
     def forward_then_backward(self) -> Self:
         """Return this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
 
-        It is the order for a loss that is computed outside the pipeline, from the outputs of all micro-batches.
-        Nothing is split.
+        It is the order for a loss that is computed outside the pipeline, from the outputs of all micro-batches. No
+        backward pass is split.
         """
         forward = self.forward_only()
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(

@@ -230,7 +230,7 @@ class SpmdPipeline:
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run a stage: the layers of the first one, with the weights of a core's round and the seeds of its item."""
+        """Run the first stage's layers, with the weights of a core's round and the seeds of its micro-batch."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing, statistics = tensors[sum(counts):], []

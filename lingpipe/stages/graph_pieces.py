@@ -84,7 +84,8 @@ class GraphPiece:
     """The part of a graph that computes some tensors from others, as a separate function.
 
     The function is not inlined, unless `inline` is set: build time and memory of an unrolled pipeline depend on that. A
-    stateless operation calls it, so side effects in it do not order the work of different devices.
+    stateless operation calls it, so that TensorFlow does not run calls on different devices one after another because
+    of side effects in them.
 
     Args:
         graph: the `FuncGraph` to cut from.

@@ -25,7 +25,7 @@ _OF_SCALARS = {forms.MEAN: Kind.MEAN, forms.CONSTANT: Kind.MEAN, forms.TOTAL: Ki
 
 
 class NotAdditive(Exception):
-    """The loss of a batch does not follow from the losses of its parts; the message is the beginning of a sentence."""
+    """The loss of a batch does not follow from the losses of its parts; callers complete the message's sentence."""
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,

@@ -341,7 +341,7 @@ class StageProgram:
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
-        """Return the list of the gradient of the added losses, out of all given gradients; it may be empty."""
+        """Return the gradient of the added losses in a list, which is empty if layers add none."""
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:

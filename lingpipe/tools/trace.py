@@ -68,7 +68,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
-        """Timestamp when the new values can be read, because a function reads a variable after it has assigned it."""
+        """Return the time when new values can be read: in one function, a read waits for the assignments before it."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables] or [begin]

@@ -184,7 +184,7 @@ def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return the options by which each machine of these devices handles its shard, or this machine all shards."""
+    """Return options: each machine writes its own shard if all see `directory`; else this machine writes all."""
     hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')

@@ -67,7 +67,7 @@ class Evaluator:
             decode: whether to compute the task's `decoding_metrics` too, if the devices can.
 
         Raises:
-            TrainingError: no example counts.
+            TrainingError: there are no examples, or all have weight 0.
         """
         totals: Any = None
         for batch in batches:

@@ -8,7 +8,7 @@
     control/versions.txt         the processor, GPUs and versions of packages, one per line
     control/mlflow_run.txt       the run of a tracker, one file for each tracker
     control/evaluated.txt        the step of the newest evaluation
-    control/left_out.json        the workers that are left out, and the number of devices of all workers
+    control/left_out.json        lost workers that training continues without, and the number of all devices
     layer_times.json             measured times of layers, if the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
     eval_test/events*            evaluation curves, one folder for each dataset
