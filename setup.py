@@ -38,7 +38,7 @@ setuptools.setup(
     classifiers=_CLASSIFIERS,
     project_urls={'Paper': 'https://arxiv.org/abs/1811.06965'},
     packages=setuptools.find_packages(include=['lingpipe', 'lingpipe.*', 'params', 'params.*']),
-    package_data={'lingpipe': ['py.typed']},
+    package_data={'lingpipe': ['py.typed', 'input/digits.npz']},
     entry_points={'console_scripts': ['lingpipe = lingpipe.__main__:run']},
     python_requires='>=3.11',
     install_requires=[
@@ -47,7 +47,6 @@ setuptools.setup(
         'keras>=3.15.1,<3.16',  # with 3.12, the fuzzer finds losses that differ from Keras's
         'matplotlib',  # pictures of plans, traces and reports
         'numpy',
-        'scikit-learn',  # contains the digits of the default model, so that it trains without a network
         'scipy',  # the exact choice of what is recomputed
         'tensorboard',  # which tf.summary needs
         'tensorflow>=2.18,<2.22',

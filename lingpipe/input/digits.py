@@ -1,9 +1,10 @@
-"""The handwritten digits, read directly from scikit-learn: nothing to prepare, and TFDS is not imported.
+"""The handwritten digits, from a file of this folder: nothing to download or prepare, and TFDS is not imported.
 
 `digits_dataset.py` makes a TFDS dataset of the same images, for parts of splits and for folders of prepared data.
 """
 
 import hashlib
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -12,28 +13,24 @@ NAME = 'digits'
 NUM_CLASSES = 10
 IMAGE_SHAPE = (8, 8, 1)
 _SPLITS = ('train', 'test')
-_TEST_FRACTION = 0.2
 _HIGHEST_COUNT = 16
+# The arrays `ink` and `labels` are what scikit-learn's `load_digits` returns. `test` has 20 % of every class: the rows
+# that its `train_test_split` draws with `stratify=labels, test_size=0.2, random_state=0`, in ascending order.
+_FILE = pathlib.Path(__file__).with_name('digits.npz')
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
     """Return all images, uint8 [1797, 8, 8, 1], and labels, int64 [1797], in the order of scikit-learn."""
-    from sklearn import datasets
+    with np.load(_FILE) as file:
+        images = np.round(file['ink'] * (255 / _HIGHEST_COUNT)).astype(np.uint8)[..., np.newaxis]
+        return images, file['labels'].astype(np.int64)
 
-    found = datasets.load_digits()
-    return np.round(found.images * (255 / _HIGHEST_COUNT)).astype(np.uint8)[..., np.newaxis], found.target
 
-
-def stratified_split(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {'train', 'test'}: sorted indices, 80/20 of every class, drawn by scikit-learn with `random_state=0`.
-
-    The split is fixed, so that other methods can be compared on the same test examples.
-    """
-    from sklearn import model_selection
-
-    train, test = model_selection.train_test_split(
-        np.arange(len(labels)), test_size=_TEST_FRACTION, stratify=labels, random_state=0)
-    return {'train': np.sort(train), 'test': np.sort(test)}
+def stratified_split() -> dict[str, np.ndarray]:
+    """Return {'train', 'test'}: the rows of each split, ascending; other methods use the same test examples."""
+    with np.load(_FILE) as file:
+        test = file['test'].astype(np.int64)
+        return {'train': np.setdiff1d(np.arange(len(file['labels'])), test), 'test': test}
 
 
 def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
@@ -48,12 +45,12 @@ class DigitsImages:
         name, folder, num_examples, num_classes, image_shape: see `TfdsImages`.
     """
 
-    name, folder = NAME, 'scikit-learn'
+    name, folder = NAME, 'lingpipe/input'
     num_classes, image_shape = NUM_CLASSES, IMAGE_SHAPE
 
     def __init__(self, split: str) -> None:
         images, labels = examples()
-        order = _order_of_tfds(stratified_split(labels)[split], split)
+        order = _order_of_tfds(stratified_split()[split], split)
         self._split, self._images, self._labels = split, images[order], labels[order]
         self.num_examples = len(order)
 

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn as a TFDS dataset: real images that need no network."""
+"""The handwritten digits as a TFDS dataset: real images that need no network."""
 
 import tensorflow_datasets as tfds
 
@@ -6,10 +6,10 @@ from lingpipe.input import digits
 
 _DESCRIPTION = """\
 1,797 handwritten digits, 8x8 pixels, gray. They are the test part of the UCI data set "Optical Recognition of
-Handwritten Digits", of which scikit-learn carries a copy, so preparing them needs no network.
+Handwritten Digits". LingPipe has a copy, so preparing them needs no network.
 
 Each pixel counts the inked dots of a 4x4 block of a 32x32 scan (0 to 16); it is stored as round(count * 255 / 16), ink
-is bright. Every class is split 80/20 into 'train' and 'test' by scikit-learn's own draw. The split is by image: the
+is bright. Every class is split 80/20 into 'train' and 'test'. The split is by image: the
 writers of the test images also wrote training images.
 """
 
@@ -50,7 +50,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         images, labels = digits.examples()
         return {
             split: self._generate_examples(images, labels, indices)
-            for split, indices in digits.stratified_split(labels).items()
+            for split, indices in digits.stratified_split().items()
         }
 
     def _generate_examples(self, images, labels, indices):

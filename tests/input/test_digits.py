@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn import datasets
+from sklearn import datasets, model_selection
 
 from lingpipe.input import digits, digits_dataset, image_input, tfds_builders
 
@@ -15,9 +15,12 @@ def data_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp('data'))
 
 
-def test_the_split_is_pinned():
-    split = digits.stratified_split(datasets.load_digits().target)
-    assert split['test'][:8].tolist() == [21, 24, 28, 34, 35, 37, 39, 42]
+def test_the_digits_and_their_split_are_those_of_scikit_learn():
+    theirs, (images, labels) = datasets.load_digits(), digits.examples()
+    np.testing.assert_array_equal(images[..., 0], np.round(theirs.images * 255 / 16))
+    np.testing.assert_array_equal(labels, theirs.target)
+    split = model_selection.train_test_split(range(1797), test_size=0.2, stratify=labels, random_state=0)
+    assert [rows.tolist() for rows in digits.stratified_split().values()] == list(map(sorted, split))
 
 
 @pytest.mark.parametrize('split', ['train', 'test'])
