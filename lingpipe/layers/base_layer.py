@@ -164,17 +164,27 @@ def current_training_step() -> int | tf.Tensor | None:
 def unallocated_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    Keras queues such variables, and allocates them when the next ordinary scope closes; this scope removes its own from
-    the queue. It also restores Python's random state, so that a later model starts from the same weights.
+    What the block assigns to a variable, as a layer's `build` may, becomes its initial value. Keras queues such
+    variables, and allocates them when the next ordinary scope closes; this scope removes its own from the queue. It
+    also restores Python's random state, so that a later model starts from the same weights.
     """
     queued = list(global_state.get_global_attribute(_QUEUE) or [])
     random_state = random.getstate()
     try:
-        with keras.StatelessScope(initialize_variables=False):
+        with keras.StatelessScope(initialize_variables=False) as scope:
             yield
+            _initialize_as_assigned(scope.state_mapping)
     finally:
         global_state.set_global_attribute(_QUEUE, queued)
         random.setstate(random_state)
+
+
+def _initialize_as_assigned(values: dict[int, Any]) -> None:
+    """Make values that were assigned to variables without a value, by the ids of these, their initial values."""
+    for variable in global_state.get_global_attribute(_QUEUE) or []:
+        value = values.get(id(variable))
+        if value is not None and not tf.is_symbolic_tensor(value):
+            variable._initializer = lambda shape, dtype, value=value: value
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.layers import base_layer
+from lingpipe.pipeline import gpipe_layer
 
 
 def test_the_innermost_step_counts_and_ends_with_its_block():
@@ -61,3 +62,19 @@ def test_variables_inside_can_stand_in_a_traced_function():
             return layer(x)
 
     np.testing.assert_array_equal(call(tf.ones([1, 2]), tf.ones([2, 3])), [[2, 2, 2]])
+
+
+class Threes(keras.layers.Layer):
+    """A layer that assigns its weight while it is built."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=input_shape[1:], initializer='zeros')
+        self.scale.assign(3.0 * tf.ones_like(self.scale))
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+
+def test_values_that_build_assigns_are_initial_values():
+    pipe = gpipe_layer.GPipeLayer(layers=[Threes(), Threes()], num_partitions=2)
+    np.testing.assert_array_equal(pipe(tf.ones([2, 4])), tf.fill([2, 4], 9.0))
