@@ -108,8 +108,8 @@ def _initial_value_on(host: str) -> Callable:
 
 
 def read_variable(variable: keras.Variable) -> tf.Tensor:
-    """Read a Keras variable on its device, if the current device scope names that device."""
-    return variable.value.read_value()
+    """Read a Keras variable on its device."""
+    return variable.value.value()
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:

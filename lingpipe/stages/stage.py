@@ -126,14 +126,16 @@ class Stage:
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
         key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, tf.config.functions_run_eagerly())
-        if (key, self.trainability()) not in self._programs:
+        trainability = self.trainability()
+        if (key, trainability) not in self._programs:
             before = settings(sublayers(self.layers))
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
                 program = self._trace(self._run, self._setting(), specs, structure, loss, training, by_layer)
             after = settings(sublayers(self.layers))
             self._changing |= {place for place, value in after.items() if before.get(place) != value}
-            self._programs[key, self.trainability()] = program
-        return self._programs[key, self.trainability()]
+            trainability = self.trainability()  # without the settings that the trace has changed
+            self._programs[key, trainability] = program
+        return self._programs[key, trainability]
 
     @property
     def num_replicas(self) -> int:
