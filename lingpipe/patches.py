@@ -81,6 +81,22 @@ call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(
 
 
 @contextlib.contextmanager
+def telling_what_failed_first() -> Iterator[None]:
+    """Add to a `CancelledError` in the `with` block where its cause is.
+
+    If one device fails, TensorFlow 2.21 often reports only what this has cancelled on others. Unnecessary once it
+    reports the first error.
+    """
+    try:
+        yield
+    except tf.errors.CancelledError as error:
+        if not hasattr(error, '__notes__'):
+            error.add_note('Another operation failed before, and cancelled this one. TensorFlow names it in its log: '
+                           'read the lines above that begin with W. If there are none, set TF_CPP_MIN_LOG_LEVEL=1.')
+        raise
+
+
+@contextlib.contextmanager
 def creating_outside_functions() -> Iterator[None]:
     """Create variables in the `with` block as if no function were being traced.
 

@@ -194,3 +194,18 @@ def test_a_batch_norm_with_its_own_call_moves_its_own_averages(norm, num_micro_b
         found.append([weight.numpy() for weight in (source.layers[0].moving_mean, source.layers[0].moving_variance)])
     for plain, piped in zip(*found):
         np.testing.assert_allclose(piped, plain, rtol=1e-5)
+
+
+class Unhappy(layers.Layer):
+    def call(self, inputs):
+        tf.debugging.assert_positive(inputs, message='not positive')
+        return inputs
+
+
+def test_a_step_that_a_layer_stops_tells_its_message_or_where_to_find_it():
+    model = pipelined(keras.Sequential([layers.Input([4]), layers.Dense(3), Unhappy(), layers.Dense(1)]), 2)
+    for run in (fit, lambda failing: failing.pipe(X), lambda failing: failing.predict(X, verbose=0)):
+        with pytest.raises(tf.errors.OpError) as failure:
+            run(model)
+        texts = [str(failure.value), *getattr(failure.value, '__notes__', [])]
+        assert any('not positive' in text or 'lines above that begin with W' in text for text in texts)

@@ -417,7 +417,7 @@ def _run_plain(function: Callable, *arguments: Any) -> Any:
     if rises:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *others)
     try:
-        with device_kinds.without_graph_optimizer():
+        with device_kinds.without_graph_optimizer(), patches.telling_what_failed_first():
             return patches.call_with_room_for_frames(lambda: function(*arguments))
     finally:
         if rises:

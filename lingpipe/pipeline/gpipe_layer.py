@@ -201,7 +201,8 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._require_built(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        with patches.telling_what_failed_first():  # Keras makes another error of the one inside
+            return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
         """Cut the stack and create every weight on its partition's device.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe import patches
 from lingpipe.private_api import masking
 
 
@@ -113,6 +114,7 @@ def traced(function: Callable, *arguments: Any) -> Any:
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
-        return function(*arguments)
+        with patches.telling_what_failed_first():
+            return function(*arguments)
     finally:
         tf.config.run_functions_eagerly(eagerly)
