@@ -27,7 +27,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _SECONDS_BETWEEN_SIGNS = 5
 # Keras imports these, if installed, for plots and wrappers that no command uses, in a third of its import time.
-_EXTRAS_OF_KERAS = ('matplotlib', 'sklearn')
+_EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
 def open_missing() -> None:

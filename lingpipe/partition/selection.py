@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
+import scipy  # which imports its parts on first use
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds
