@@ -16,7 +16,7 @@ _MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Return the name of the feature of texts to read, without preparing any data.
+    """Return the name of the text feature to read, without preparing any data.
 
     Raises:
         ValueError: the dataset or its feature is unknown.

@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Return the values of all variables on the device of each stage, `[stages][variables]`.
+        """Return, on the device of each stage, the values of all variables: `[stages][variables]`.
 
         Values that a stage does not use are never copied, because nothing reads the copy.
         """

@@ -165,7 +165,7 @@ def _refuse_mixed(unit: Any, value: dependence.Value) -> None:
 
 
 def _assumed(unit: Any, given: list[dependence.Value]) -> list[dependence.Value]:
-    """Return the values of outputs of a layer that is taken to keep the batch in the first dimension."""
+    """Return the output `Value`s of a layer, assuming that it keeps the batch in the first dimension."""
     places = max((value.specs[0].shape[0] // forms.NUM_ROWS[0] for value in given
                   if value.dependence == forms.ROWS), default=1)
     return [dependence.Value(forms.CONSTANT, (spec, spec)) if _is_lost(spec)

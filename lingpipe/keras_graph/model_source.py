@@ -55,7 +55,7 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def suitable_input(self) -> str:
-        """Return a sentence that names an input for the model: one with its inputs, and labels for its outputs."""
+        """Return a sentence that names an input class that yields what the model takes, with labels for its outputs."""
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:

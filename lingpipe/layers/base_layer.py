@@ -124,7 +124,7 @@ def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variab
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List weights that training would change if they were not frozen; moving statistics change, and do not count."""
+    """List weights that training would change if they were not frozen; moving statistics are no such weights."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 

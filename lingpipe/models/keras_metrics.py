@@ -209,7 +209,7 @@ def _are_close(some, others):
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
-    """A metric of one-hot labels and probabilities, for labels that are class numbers and outputs that are logits.
+    """A metric of one-hot labels and probabilities, applied to class numbers and logits, which it converts.
 
     It takes the softmax of outputs `[..., classes]`, and the sigmoid of outputs `[..., 1]`. Keras's AUC, Precision,
     Recall and F1Score need probabilities and labels of the same shape.

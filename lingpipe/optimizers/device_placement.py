@@ -185,7 +185,7 @@ class DevicePlacement:
             self._update_on_devices(variables, (gradients,), shared=self._numbers())
 
     def update_each(self, unused_strategy: Any, gradients_and_variables: Iterable, unused_rate: Any) -> None:
-        """Update the variables that an optimizer's own `_backend_update_step`, which Nadam has, hands on to Keras."""
+        """Update the variables that an optimizer's own `_backend_update_step`, such as Nadam's, passes on to Keras."""
         optimizer = self._optimizer
         gradients, native = zip(*gradients_and_variables)
         variables = [optimizer._trainable_variables[optimizer._get_variable_index(each)] for each in native]

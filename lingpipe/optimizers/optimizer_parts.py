@@ -46,7 +46,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer works on all weights at once; `place` updates them one by one."""
+    """Raise ValueError if an optimizer works on all weights at once; `place` names what updates them one by one."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(

@@ -114,9 +114,9 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
     """Return M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
 
-    With M >= 4 K the bubble of the pipeline is negligible (GPipe, arXiv 1811.06965, section 2.3). M is the largest
-    number up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is
-    measured, so the choice is always the same.
+    With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
+    up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is measured, so
+    the choice is always the same.
 
     Args:
         num_partitions: K.

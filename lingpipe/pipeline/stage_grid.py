@@ -87,7 +87,7 @@ class MiniBatch:
                                   [nest for part in parts for nest in part.input_gradients])
 
     def take_sums_of_group(self) -> micro_batches.Sums:
-        """Do `take_sums`, with metrics and added losses over all pipelines of the group."""
+        """Do `take_sums`, and sum metrics and added losses over all pipelines of the group."""
         sums = self.take_sums()
         metrics, added = self.group.sum(self._last_device, (sums.metrics, sums.losses))
         return sums._replace(metrics=metrics, losses=added)

@@ -110,7 +110,7 @@ def count() -> int:
 
 
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
-    """Connect the chief with all workers; return params with numbers instead of 'auto', and their `Placement` there.
+    """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.

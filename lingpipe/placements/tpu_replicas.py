@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system: their cores, their rows of a batch, and the step of one program on all."""
+"""Replicas of K cores of a TPU system: their cores, their rows of a batch, and the step, one program for all."""
 
 import itertools
 import math

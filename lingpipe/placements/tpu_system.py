@@ -224,7 +224,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, num_replicas, is_choosing=False):
-    """Build what would run, without allocating anything; if a route is chosen, refuse what would be inefficient."""
+    """Build what would run, without allocating anything; if the route is 'auto', refuse what would be inefficient."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     for group_size in batch_normalization.group_sizes(pipe.stack):

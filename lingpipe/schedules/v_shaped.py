@@ -186,7 +186,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B if its data have arrived and, after pending Ws, it can be kept."""
+        """Run pending Ws that fill a wait or make room, then, if data and room suffice, an F or B."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False

@@ -46,7 +46,7 @@ class MicroBatchId(NamedTuple):
 
     @classmethod
     def of(cls, numbers: tf.Tensor) -> Self:
-        """Return the fields of a tensor `[6]` of `MicroBatchIds`: the seed, then all fields but the first."""
+        """Return the fields in a tensor `[6]` of `MicroBatchIds`: seed, step, number, and so on."""
         return cls(numbers[:2], *[numbers[index] for index in range(1, 6)])
 
 

@@ -141,7 +141,7 @@ class LogDir:
                 _remove_folder(new)
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
-        """Write or replace files of a folder in this one, {name: contents}, and return their paths."""
+        """Write or replace files, {name: contents}, in a folder of the log directory; return their paths."""
         paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
         for path, contents in zip(paths, files.values()):
             replace_text(path, contents)

@@ -187,7 +187,7 @@ def _row_by_row(node: Node) -> list[Dependence] | Dependence:
 
 
 def _is_known(tensor: tf.Tensor) -> bool:
-    """Whether a tensor is constant in each trace, as the shape of another one is."""
+    """Whether a tensor's value is known while tracing, as a static shape is."""
     return tf.get_static_value(tensor) is not None
 
 

@@ -64,7 +64,7 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Number functions, because TensorFlow gives loops and branches other names in every process."""
+    """Rename functions by number, because TensorFlow gives loops and branches other names in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
