@@ -175,7 +175,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirror half of the images, of any dtype, drawn at random; cropped images already have their size."""
+    """Mirror a random half of the images, of any dtype, which already have their final size."""
     del image_size
     # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)

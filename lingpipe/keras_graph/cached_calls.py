@@ -243,7 +243,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return the dictionary from each tensor that the graph reads of a cache to the number of its part."""
+    """Return the dictionary of the tensors of a cache that the graph reads: from each to the number of its part."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)

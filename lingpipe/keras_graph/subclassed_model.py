@@ -77,7 +77,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Return the arguments of each layer; None if one receives numbers, or another `training` than the model."""
+    """Return the arguments of each layer; None if a layer receives an array, or another `training` than the model."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):

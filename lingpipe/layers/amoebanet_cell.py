@@ -153,9 +153,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         """Compute the cell.
 
         Args:
-            inputs: `(out, prev, *rest)`: the output of the last cell, `[batch, height, width, channels]`, that of the
-                cell before it, and tensors that pass through, such as auxiliary logits; or `out` alone, for the first
-                cell of a network.
+            inputs: `(out, prev, *rest)`: the output of the previous cell, `[batch, height, width, channels]`, the
+                output of the cell before it, and tensors that pass through, such as auxiliary logits; or `out` alone,
+                for the first cell of a network.
 
         Returns:
             `(new_out, out, *rest)`, new_out `[batch, new_height, new_width, filters * concatenated states]`.

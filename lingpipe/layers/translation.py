@@ -202,8 +202,8 @@ def transformer_nmt_layers(
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
-    The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens. The
-    target holds the token before each token that is to be predicted.
+    The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens. At
+    each position the target holds the token before the one to predict.
 
     It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, by default d, and T is the number of tables, from 1 to 3. This is the family T(L, f, A) of GPipe (arXiv

@@ -169,7 +169,7 @@ class _Trial:
                 'Choose a metric that uses sample_weight.')
 
     def _is_read(self, index):
-        """Return whether the number depends on a variable: R2Score, for one, may count rows and not read the count."""
+        """Return whether the metric's result depends on a variable: R2Score may count rows and not read the count."""
         some = [value + 1 for value in self._whole]
         other = [value + (place == index) for place, value in enumerate(some)]
         return not _are_close([self._number(some)], [self._number(other)])

@@ -304,7 +304,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
 
     def _with_shares(self, loss, x, targets):
-        """Add shares: several losses need their weights in the batch, of which the last partition sees a part."""
+        """Add the share of each loss, from its weight in the whole batch: the last partition sees only a part of it."""
         weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
         if weights is None:
             raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '

@@ -57,7 +57,7 @@ def _improved(simulation, start, fits):
 
 
 def _best_fitting(cuts, simulation, start, fits):
-    """Return the shortest step time and its end indices as a list; among equal cuts `start`."""
+    """Return the shortest step time, and the end indices of that cut as a list; `start` wins ties."""
     cuts = np.concatenate([[start], cuts if fits is None else cuts[fits(cuts)]])
     seconds = simulation.step_times(cuts)
     best = np.argmin(seconds)

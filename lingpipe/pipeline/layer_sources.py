@@ -17,7 +17,7 @@ from lingpipe.stages import micro_batches, random_seeds, stage, stage_layers
 
 
 class _Layers:
-    """Base of all sources of layers; its methods fit a sequence of layers.
+    """Base of all sources of layers; its methods are for a sequence of layers.
 
     Attributes:
         model: the Keras model, or None.

@@ -61,7 +61,7 @@ class StageLosses:
         return self._known[key]
 
     def forget(self) -> None:
-        """Drop all losses, so that the next call makes them, and the programs that have them, again."""
+        """Drop all losses: the next call makes new ones, and new programs that contain them."""
         self._known.clear()
 
 

@@ -134,7 +134,7 @@ class ServerProgram(train_program.TrainProgram):
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server; no addition to a weight is lost."""
+        """Build the optimizer's arithmetic on each server; of simultaneous additions to a weight none is lost."""
         of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]

@@ -14,7 +14,7 @@ from lingpipe.stages import batch_statistics, losses
 
 
 class ShareSlots:
-    """Slots for the shares of a mean, on the server of the variable that the mean updates.
+    """Buffers for the shares of a mean, on the server of the variable that the mean updates.
 
     ::
 

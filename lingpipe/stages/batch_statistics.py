@@ -82,7 +82,7 @@ class BatchStatistics:
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
              statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Compute one step of every moving average for every call, in one stage or in several equal stages.
+        """Return all moving averages after one update for every call of their norm, in one stage or several equal ones.
 
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.

@@ -144,7 +144,7 @@ class StageProgram:
         specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
             targets, () if there is no loss.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
-        by_layer: whether `backward_segment` is needed.
+        by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
 
     Attributes:
         graph: the graph that everything was traced into.
@@ -255,7 +255,7 @@ class StageProgram:
         """Build the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
-            in_flight: what the micro-batch has left so far, with all tensors between the segments.
+            in_flight: what is retained of the micro-batch so far, with all tensors between the segments.
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
             sums: as in `backward`; the result replaces those of this segment's weights.
         """

@@ -35,8 +35,8 @@ def functions_laid_out() -> Iterator[None]:
 def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
     """Refuse weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
 
-    TensorFlow passes the variables that a `tf.custom_gradient` function has read to its gradient function. Here they
-    are tensors, and TensorFlow only knows those that are arguments.
+    If a `tf.custom_gradient` function reads variables, TensorFlow passes them to its gradient function. Here they are
+    tensors, and TensorFlow only knows those that are arguments.
     """
     return patches.checking_custom_gradients(functools.partial(_require_arguments, scope))
 

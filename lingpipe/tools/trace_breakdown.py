@@ -85,7 +85,7 @@ def mean_durations(steps: list) -> list[dict]:
 
 
 def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Return {`Action`: seconds} of every replica, for a pipeline with the measured amount of work and equal stages.
+    """Return {`Action`: seconds} for all replicas alike, as if the measured work were divided into equal stages.
 
     The schedule may have another number of micro-batches of the measured size.
     """

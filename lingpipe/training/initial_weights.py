@@ -1,4 +1,4 @@
-"""The initial weights of a new training run: of a preset, or of checkpoints, by rules as in Lingvo.
+"""The initial weights of a new training run: from a preset, or from checkpoints, by rules as in Lingvo.
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 

@@ -1,4 +1,4 @@
-"""Descriptions of a model's layers and partitions, before anything is allocated, and of a plan."""
+"""Descriptions of a plan, and of a model's layers and partitions before anything is allocated."""
 
 from collections.abc import Sequence
 from typing import Any

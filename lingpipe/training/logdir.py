@@ -98,7 +98,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Create the folder for a training run, if needed; raise TrainingError as `create_folder`."""
+        """Create the folder for a training run, if needed; raise TrainingError as `create_folder` does."""
         self.create_folder('train')
         self.create_folder('control')
 

@@ -64,7 +64,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
     `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen. For a Keras
-    model the first two, `schedule` and `recompute` are 'auto'::
+    model `num_partitions`, `num_micro_batches`, `schedule` and `recompute` are 'auto'::
 
         planned = lingpipe.plan(model, batch_size=256, accelerator='a100', num_devices=4)
         print(planned)

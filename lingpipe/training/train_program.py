@@ -151,7 +151,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the dictionary from name to the numbers of `_step` in all steps `[num_steps]`."""
+        """Return the dictionary of `_step`, with the numbers of all steps as tensors `[num_steps]`."""
         names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
