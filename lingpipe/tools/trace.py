@@ -175,6 +175,8 @@ class Traced:
         first, parts = self.steps[0], trace_breakdown.mean_breakdown(self.steps)
         milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in self.steps) * 1000
         shares = trace_breakdown.input_shares(self.steps, dataclasses.asdict(parts))
+        if not first.updates:  # not measured
+            del shares['update']
         mean = f'1 step of {milliseconds:.1f} ms' if len(self.steps) == 1 else (
             f'{len(self.steps)} steps of {milliseconds:.1f} ms on average')
         replicas = f'{first.num_replicas} replicas of ' if first.num_replicas > 1 else ''
