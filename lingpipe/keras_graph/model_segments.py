@@ -7,7 +7,6 @@ import keras
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import model_units
 from lingpipe.layers import base_layer
-from lingpipe.private_api import stateless_scope
 from lingpipe.stages import random_seeds
 
 
@@ -96,9 +95,8 @@ def place_variable(variable: keras.Variable, device: str) -> None:
     if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
         return
-    with base_layer.allocated_variables(), variable_placement.creating_on(device):
-        if not stateless_scope.in_stateless_scope():  # otherwise it is only planned
-            variable._deferred_initialize()  # pylint: disable=protected-access
+    with variable_placement.creating_on(device):
+        base_layer.allocate([variable])
 
 
 def _segments(run, before, after):

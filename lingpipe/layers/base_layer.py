@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, patches, spelling
-from lingpipe.private_api import global_state
+from lingpipe.private_api import global_state, stateless_scope
 
 MIXED_FLOAT16 = 'mixed_float16'
 NORM_EPSILON = 1e-6  # added to the variance in layer norms
@@ -162,21 +162,29 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
+    """Do as `deferred_variables`, and restore Python's random state: a later model starts from the same weights."""
+    random_state = random.getstate()
+    try:
+        with deferred_variables():
+            yield
+    finally:
+        random.setstate(random_state)
+
+
+@contextlib.contextmanager
+def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
     What the block assigns to a variable, as a layer's `build` may, becomes its initial value. Keras queues such
-    variables, and allocates them when the next ordinary scope closes; this scope removes its own from the queue. It
-    also restores Python's random state, so that a later model starts from the same weights.
+    variables, and allocates them when the next ordinary scope closes; this scope removes its own from the queue.
     """
     queued = list(global_state.get_global_attribute(_QUEUE) or [])
-    random_state = random.getstate()
     try:
         with keras.StatelessScope(initialize_variables=False) as scope:
             yield
             _initialize_as_assigned(scope.state_mapping)
     finally:
         global_state.set_global_attribute(_QUEUE, queued)
-        random.setstate(random_state)
 
 
 def _initialize_as_assigned(values: dict[int, Any]) -> None:
@@ -191,8 +199,8 @@ def _initialize_as_assigned(values: dict[int, Any]) -> None:
 def allocated_variables() -> Iterator[None]:
     """Give variables in the `with` block their values at once, on the device in scope, even in a symbolic run of Keras.
 
-    Keras would allocate them at the end of that run, outside every device scope. Inside `unallocated_variables` this
-    scope changes nothing.
+    Keras would allocate them at the end of that run, outside every device scope. Inside `deferred_variables` this scope
+    changes nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
@@ -200,6 +208,14 @@ def allocated_variables() -> Iterator[None]:
         return
     with outside_of_scopes():
         yield
+
+
+def allocate(variables: Iterable[keras.Variable]) -> None:
+    """Give variables without a value their initial values, on the device in scope, unless all is only planned."""
+    with allocated_variables():
+        for variable in variables:
+            if variable._value is None and not stateless_scope.in_stateless_scope():
+                variable._deferred_initialize()
 
 
 @contextlib.contextmanager

@@ -185,36 +185,46 @@ class LayerAnalysis(NamedTuple):
     num_frozen: int = 0  # how many of `num_state` are weights that would be trained if they were not frozen
 
 
-def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerAnalysis]:
-    """Analyse a stack of layers for one example without allocating any weight; equal layers are analysed once."""
+def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
+                   layers: list[keras.layers.Layer] | None = None) -> list[LayerAnalysis]:
+    """Analyse a stack of layers for one example without allocating any weight; equal layers are analysed once.
+
+    Args:
+        layers: see `look_at_each`.
+    """
     specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
-    analyses = look_at_each(layer_params, specs, _analyse)
+    analyses = look_at_each(layer_params, specs, _analyse, layers)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
 
 
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
-                 look: Callable[[Any, Any], tuple[Any, Any]]) -> list:
+                 look: Callable[[Any, Any], tuple[Any, Any]],
+                 layers: list[keras.layers.Layer] | None = None) -> list:
     """Call a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
 
     Args:
         look: function from a built layer, whose variables are not allocated, and the specs of its inputs to a result
             and the specs of the outputs.
+        layers: the layers of these params, which this function builds, but does not allocate; None: others are made.
 
     Raises:
         ValueError: a layer cannot take its input; the message names the layer.
     """
     known, found, specs = {}, [], input_specs
-    for params in layer_params:
+    for index, params in enumerate(layer_params):
         key = identity(params), str(specs)
-        if key not in known:
-            try:
+        try:
+            if layers is not None:
+                with base_layer.deferred_variables():
+                    build_layer(layers[index], specs)
+            if key not in known:
                 with base_layer.unallocated_variables():
-                    layer = params.Instantiate()
+                    layer = layers[index] if layers else params.Instantiate()
                     build_layer(layer, specs)
                     known[key] = look(layer, specs)
-            except ValueError as error:
-                shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), specs)
-                raise ValueError(f'{error} (Layer {params.name!r}, whose input is {shapes}.)') from error
+        except ValueError as error:
+            shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), specs)
+            raise ValueError(f'{error} (Layer {params.name!r}, whose input is {shapes}.)') from error
         one, specs = known[key]
         found.append(one)
     return found

@@ -84,14 +84,14 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers, made on first use; they have no weights before `runs`."""
+        """List of the Keras layers, made on first use; their weights have no values before `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Return the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
-        return layer_analysis.analyse_layers(self.params, input_specs)
+        return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: list[layer_analysis.LayerAnalysis]) -> list[layer_profile.LayerTime]:
@@ -109,7 +109,7 @@ class LayersOfParams(_Layers):
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
-        """Create every weight on the device of its stage.
+        """Allocate every weight on the device of its stage.
 
         Args:
             ends: list of ascending end indices, one per stage.
@@ -121,9 +121,8 @@ class LayersOfParams(_Layers):
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
-            with base_layer.allocated_variables(), variable_placement.creating_on_one_of(devices):
-                for layer, layer_specs in zip(self.layers[start:end], specs[start:end]):
-                    layer_analysis.build_layer(layer, layer_specs)
+            with variable_placement.creating_on_one_of(devices):
+                base_layer.allocate(variable for layer in self.layers[start:end] for variable in layer.variables)
         generators = random_seeds.generators_of(self.layers)
         segments = [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(self.layers)]
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
