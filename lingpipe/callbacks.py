@@ -56,7 +56,7 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the folder of the page, and refuse what it cannot show, so that no epoch is trained in vain."""
+        """Make the folder of the page; before any epoch, raise an error for a model or batch that it cannot show."""
         model_trace.require_compiled(self.model)
         if self._batch is not None:
             model_trace.require_batch(self.model, *self._batch)
@@ -107,7 +107,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(trace)
 
     def _of_batch(self, parts):
-        """Return the parts of a section that needs a batch, or why it has none: after training, nothing may fail."""
+        """Return the parts of a section that needs a batch; without a batch or after an error, a note about it."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

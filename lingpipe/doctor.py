@@ -210,7 +210,7 @@ def _ask_tensorflow(timeout_seconds):
 
 
 def _asked():
-    """Run in the child."""
+    """Return what TensorFlow reports about itself and its devices; call this in the child process."""
     import keras
     import tensorflow as tf
 

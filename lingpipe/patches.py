@@ -22,8 +22,9 @@ _context_of_tensorflow = function_context.make_function_context
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
     """Call `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
 
-    Stages run on tensors instead of variables. Such a function gives captured tensors no gradients: refuse it.
-    Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient; TensorFlow 2.21 does not.
+    Stages run on tensors instead of variables. If a custom-gradient function captures tensors, they get no gradients,
+    so `check` should refuse it. Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient;
+    TensorFlow 2.21 does not.
     """
     decorator = custom_gradient._graph_mode_decorator
 
@@ -68,7 +69,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Return `function()`, whose calls find room for their frames in the memory that the frame of this call takes.
+    """Return `function()`, called from a frame so large that CPython allocates room for frames of calls inside too.
 
     CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
     80,000 times while an AmoebaNet is traced. Unnecessary once it keeps a piece that has become free; 3.11 does not.
@@ -82,10 +83,10 @@ call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(
 
 @contextlib.contextmanager
 def telling_what_failed_first() -> Iterator[None]:
-    """Add to a `CancelledError` in the `with` block where its cause is.
+    """Add a note to a `CancelledError` in the `with` block, which says where to find the cause.
 
-    If one device fails, TensorFlow 2.21 often reports only what this has cancelled on others. Unnecessary once it
-    reports the first error.
+    If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
+    Unnecessary once it reports the first error.
     """
     try:
         yield
@@ -101,7 +102,8 @@ def creating_outside_functions() -> Iterator[None]:
     """Create variables in the `with` block as if no function were being traced.
 
     A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
-    Unnecessary once `tf.init_scope` leaves the function's variable creator too; in TensorFlow 2.21 it stays.
+    Unnecessary once `tf.init_scope` suspends the function's variable creator too; in TensorFlow 2.21 the creator stays
+    active.
     """
     graph = tf.compat.v1.get_default_graph()
     creators = graph._variable_creator_stack

@@ -32,7 +32,7 @@ def is_open(address: str) -> bool:
 
 
 def check_port(config: cluster_config.ClusterConfig) -> None:
-    """Wait until a server can listen, as `listening` does; TensorFlow only reports 'Could not start gRPC server'."""
+    """Wait for a free port, as `listening` does; TensorFlow would only report 'Could not start gRPC server'."""
     listening(config).close()
 
 
@@ -126,7 +126,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the scope in which TensorFlow connects this process to its peers, by default for `SECONDS_TO_WAIT`."""
+    """Return the `Wait` around TensorFlow's connecting to the peers, limited to `SECONDS_TO_WAIT` by default."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))

@@ -37,7 +37,7 @@ def ending(code: int) -> str:
 
 
 def exit_code(code: int) -> int:
-    """Return the exit code, as shells give it, of a process with a return code as `subprocess` gives it."""
+    """Convert a return code of `subprocess` to the exit code that a shell reports for the same process."""
     return 128 - code if code < 0 else code
 
 

@@ -1,4 +1,4 @@
-"""The list of the processes of a cluster, and which of them this one is, read as data from TF_CONFIG or a file.
+"""The list of the processes of a cluster, and which of them is this process, parsed from TF_CONFIG or a file.
 
     {"cluster": {"chief": ["10.0.0.2:2222"], "worker": ["10.0.0.3:2222", "10.0.0.4:2222"]},
      "task": {"type": "worker", "index": 0}}
@@ -185,7 +185,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return where this process is named, and its name there, such as 'worker:1'."""
+    """Return words for the setting that names this process, and the name, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

@@ -104,7 +104,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Return the tasks of this process's step, by the output environment variables of srun(1); None without Slurm."""
+    """Return the tasks of this process's Slurm job step, from the variables that srun(1) sets; None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -154,7 +154,7 @@ def _of_tpu_slice(environment):
 
 
 def _of_sagemaker(environment):
-    """Return the hosts of a SageMaker job, which its containers have in SM_HOSTS and SM_CURRENT_HOST."""
+    """Return the hosts of a SageMaker job, from the variables SM_HOSTS and SM_CURRENT_HOST of its containers."""
     if not environment.get('SM_HOSTS'):
         return None
     try:

@@ -42,7 +42,7 @@ def say(text: str, name: str = 'launcher') -> None:
 
 
 class _Part:
-    """A process of the cluster, whose lines are printed after its name; create it in the main thread."""
+    """A process of the cluster, whose output lines are prefixed with its name; create it in the main thread."""
 
     def __init__(self, config, command):
         self.name = 'chief' if config.task_type == 'chief' else config.task.replace(':', ' ')
@@ -73,7 +73,7 @@ class _Part:
 
 
 class LocalCluster:
-    """Processes of this machine; the cluster ends when the first `num_leaders` of them have ended."""
+    """Processes of this machine; the cluster ends when all of the first `num_leaders` in the list have ended."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:

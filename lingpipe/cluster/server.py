@@ -29,7 +29,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. The process waits
     for this at most 25 seconds, until the chief has gone, or until a second signal. With `is_replaceable`, and while
     another worker serves, the chief is not asked: training continues, and this process leaves after 25 seconds, when
-    training ends, or at a second signal. It exits at once, because TensorFlow has no other way to stop a server. Its
+    training ends, or at a second signal. It ends by `os._exit`, because TensorFlow has no way to stop a server. Its
     exit code is the chief's, or `child_process.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
     each CPU device has one thread, as virtual devices do.
 
@@ -91,7 +91,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event, or None after `seconds`. It polls: a long wait could delay a signal just before it."""
+    """Return the next event, or None after `seconds`; poll, since a long wait could delay an earlier signal."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):

@@ -50,7 +50,7 @@ class Wait:
         position: function that returns the progress of the work. Each change restarts the clock. While it returns None,
             nothing waits. By default the whole scope is one wait.
         work: function whose result grows while work is done, however slowly: the limit counts from its last change.
-        on_timeout: function of a sentence, called once in the watching thread; None: `end_process`.
+        on_timeout: function that is called with the message, in the watching thread; None: `end_process`.
         is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
         first_warning_seconds: when to warn first, but not later than after a quarter of the limit; None: after 30.
     """

@@ -227,7 +227,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _place_in_words(told: str) -> str:
-    """Return the same for a Python function inside a graph, whose error TensorFlow passes on as text."""
+    """Return the result of `place_of` for a function inside a graph, whose error TensorFlow passes on as text."""
     frames = re.findall(r'File "(.+)", line (\d+), in ', told.partition('Traceback (most recent call last)')[2])
     found = next(((file, int(line)) for file, line in reversed(frames) if _is_users(file)), None)
     return f'{found[0]}, line {found[1]}: {linecache.getline(*found).strip()}' if found else ''

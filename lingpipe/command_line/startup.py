@@ -48,7 +48,7 @@ def allow_all_characters() -> None:
 
 
 def outlive_readers() -> None:
-    """Let this process continue when nobody reads its output: the results of hours are written elsewhere."""
+    """Let this process continue when nobody reads its output any more: its results are saved in files."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
     sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
 
@@ -101,8 +101,8 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
-        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines whose cause the error
-            reports too; and at each save over several machines, it warns that it traces a function.
+        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines, though the error reports
+            the cause too; and at each save over several machines, it warns that it traces a function.
 
     Raises:
         UsageError: the environment names another backend of Keras.

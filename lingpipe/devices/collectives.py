@@ -55,7 +55,8 @@ class Group:
         """Combine the pipelines' states after a batch into one, for layers with state other than weights.
 
         Args:
-            aggregation: the Keras variable's. 'mean'; 'sum': of the changes; any other: the first pipeline's state.
+            aggregation: field of the Keras variable: 'mean' averages the states; 'sum' adds up their changes; with any
+                other value, the first pipeline's state counts.
             before: the state before the step, the same everywhere.
             after: the state after this pipeline's share.
         """
@@ -73,7 +74,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the pipeline that runs, an int64 scalar; some programs know it only on its device."""
+        """Return the number of the running pipeline, an int, or an int64 scalar on `device` if only that knows it."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
@@ -169,7 +170,7 @@ def _grid(entries: list, num_columns: int) -> list[list]:
 
 
 def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
-    """Sum every row into the entry of a column, then that column into the entry of a row."""
+    """Sum every row into its entry in `column`, then sum these entries into the one in `row`."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 

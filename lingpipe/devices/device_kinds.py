@@ -118,7 +118,7 @@ def configure_graph_optimizer() -> None:
 
 @contextlib.contextmanager
 def without_graph_optimizer() -> Iterator[None]:
-    """Do as `configure_graph_optimizer` for functions that this thread traces or first calls in this scope."""
+    """Switch off the graph optimizer for functions that this thread traces or first calls in this scope."""
     context = eager_context.context()
     options = context.function_call_options
     config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)

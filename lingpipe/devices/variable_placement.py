@@ -131,7 +131,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Copy values to the devices of the stages; a value on another device is copied once.
+    """Copy values to the devices of the stages; a value that is on the device already is not copied.
 
     Args:
         values: what `read_values` returned for these stages, or for other replicas of them.

@@ -203,5 +203,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return the kind that two equal containers share."""
+    """Return list, tuple, dict or object: the first that `value` is an instance of; equal containers agree in it."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -48,7 +48,7 @@ def join(texts: Mapping[str, str], separator: str) -> str:
 
 
 def shape(container: Any) -> str:
-    """Return the type of a container of Params in a text with types: `list[3]`, `tuple[3]` or `dict['a', 'b']`."""
+    """Return the type of a container of Params, as ToTextWithTypes writes it, such as `list[3]` or `dict['a', 'b']`."""
     if isinstance(container, dict):
         return f'dict{value_text.format_value(list(container))}'
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
@@ -127,7 +127,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace the Params or the None at `steps` by Params of the class `text`; return whether that was possible."""
+        """Replace the Params or None whose `cls` is at `steps` by Params of the class `text`; return True if done."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):

@@ -62,10 +62,10 @@ def parse(text: str, current: Any, type_name: str, names: registry.Names) -> Any
     Args:
         text: the value's text.
         current: the field's current value.
-        type_name: the type that the field needs, as a text with types names it; only scalar types count.
+        type_name: name of the type that the field needs, as ToTextWithTypes writes it; only scalar types count.
 
     Raises:
-        ValueError: the text is no such value; the message is the end of a sentence that begins with field and text.
+        ValueError: the text has no value of that type; the caller puts the field and the text before the message.
     """
     if text in ('None', 'NoneType'):
         return None
@@ -134,12 +134,12 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Return a token as `ast.literal_eval` reads it: a word becomes a tuple of bytes, which no text has."""
+    """Return a token in a form for `ast.literal_eval`: a word becomes a tuple of bytes, as no other value does."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') is an error, 'a''b' none
 
 
 def _resolved(value, meaning):
-    """Return a value with the meaning of each marked word."""
+    """Return a value in which each marked word is replaced by its meaning."""
     if isinstance(value, tuple) and value and isinstance(value[0], bytes):
         return meaning(value[0].decode())
     if param_tree.is_sequence(value):

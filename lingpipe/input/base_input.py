@@ -50,8 +50,8 @@ class BaseInput:
     """Batches of a TFDS dataset.
 
     A subclass extends `Params()`. It defines the static method `InputSpec(params)`, which prepares no data and returns
-    the nest of a batch's `tf.TensorSpec`s, and `TargetSpec(params)` for other targets. It also defines two methods that
-    return a `tf.data.Dataset` of (inputs, *targets):
+    the nest of the `tf.TensorSpec`s of a batch's inputs, and it overrides `TargetSpec(params)` if the targets are not
+    labels and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
       They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method makes the

@@ -12,7 +12,7 @@ from lingpipe.input import hub_tokenizer, record_fields, text_input, text_record
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a KerasHub class, numbered first, and the preprocessors for that class."""
+    """The special tokens of a KerasHub class, which get the lowest ids, and the preprocessors for that class."""
 
     special_tokens: list[str]
     start_id: int

@@ -27,7 +27,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def stratified_split() -> dict[str, np.ndarray]:
-    """Return {'train', 'test'}: the rows of each split, ascending; other methods use the same test examples."""
+    """Return the ascending rows of 'train' and 'test', as scikit-learn's `train_test_split` draws them."""
     with np.load(_FILE) as file:
         test = file['test'].astype(np.int64)
         return {'train': np.setdiff1d(np.arange(len(file['labels'])), test), 'test': test}

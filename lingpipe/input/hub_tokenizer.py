@@ -17,7 +17,7 @@ _NUM_SHOWN = 600  # characters of a message of KerasHub
 
 
 class KerasHubTokenizer:
-    """Makes the tokens with which the model of a preset was trained; it has the attributes of `ByteTokenizer`."""
+    """The tokenizer with which the model of a preset was trained, with the attributes of `ByteTokenizer`."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -111,7 +111,7 @@ class KerasHubTokenizer:
 
 
 def _tried_tokenizer(preset):
-    """Return a tokenizer that has made a token: from some corrupt files KerasHub makes one that cannot."""
+    """Return the tokenizer of a preset after a trial: KerasHub loads some corrupt files without an error."""
     tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
     tokenizer.vocabulary_size()
     tokenizer('a')
@@ -125,7 +125,7 @@ def _start_ids(preset):
 
 
 def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
-    """Call a function of a preset; any error of KerasHub and its downloaders names the field.
+    """Return `load(preset)`; in the message of any error of KerasHub and its downloaders, name the field.
 
     Raises:
         ValueError: it cannot be loaded.
@@ -149,7 +149,7 @@ def _what_is_wrong(preset, error):
 
 
 def _sizes_of_letters(numbers):
-    """Return {number: bytes}: each letter of GPT-2's alphabet is one byte; other tokens are plain text."""
+    """Return {token id: number of bytes}: a letter of GPT-2's alphabet is one byte; other tokens are plain text."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

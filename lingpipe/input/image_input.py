@@ -127,8 +127,8 @@ class ImageInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Return endless batches from example number `position` on.
 
-        Data in memory start at any position at once; data in files are read, but not decoded, from the start of the
-        epoch. See `BaseInput`.
+        Data in memory start at any position without delay; data in files are read, but not decoded, from the start of
+        the epoch. See `BaseInput`.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32

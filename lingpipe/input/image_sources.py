@@ -1,4 +1,4 @@
-"""Images from memory or files, in an order that depends only on a seed, and bad records, which are left out.
+"""Images from memory or files, in an order that depends only on a seed, and the list of their bad records.
 
 ```
 files -> encoded images, shuffled through a buffer -> decode, crop -> batches
@@ -33,7 +33,7 @@ class ImageSources:
         self._num_channels = num_channels
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return an element per example, cheap to skip; a seed, int64 [2], draws their order; None: stored order."""
+        """Return references to all examples, cheap to skip, in an order drawn from a seed, int64 [2], or as stored."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)

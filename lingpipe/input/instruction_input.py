@@ -12,7 +12,7 @@ _PROMPT = '{prompt}'
 
 
 class InstructionInput(record_input.RecordInput):
-    """Prompts with their responses, one pair per row; only tokens that the model has to write count.
+    """Prompts with their responses, one pair per row; only tokens that the model has to write enter the loss.
 
     ::
 

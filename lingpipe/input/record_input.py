@@ -28,9 +28,10 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
 class RecordInput(base_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
-    A subclass defines: `_fields`, the names of the fields of Params that name a record's fields; `_row(record)`, which
-    checks these and returns a tuple; `_arrays(rows)`, which stacks the tuples (place, *row, sample weight) into arrays,
-    one per column; and `_batch`, as every `MemoryInput` does. `_prepare()` is called before any record is read.
+    A subclass defines: `_fields`, the params such as 'text_field' whose values name fields of a record; `_row(record)`,
+    which checks those fields of the record and returns a tuple; `_arrays(rows)`, which stacks the tuples (place, *row,
+    sample weight) into arrays, one per column; and `_batch`, as every `MemoryInput` does. `_prepare()` is called before
+    any record is read.
     """
 
     _fields: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, arrays))
 
     def _prepare(self) -> None:
-        """Make what reading records needs."""
+        """Prepare whatever is needed to read records."""
 
     @property
     def bad_records_rule(self) -> str:
@@ -145,7 +146,7 @@ class EncoderInput(RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the `tf.TensorSpec` `[batch_size, sequence_length]`; read no records.
+        """Return the dictionary of the inputs' `tf.TensorSpec`s, all `[batch_size, sequence_length]`; read no records.
 
         Raises:
             ValueError: the tokenizer does not belong to an encoder.
@@ -168,7 +169,7 @@ class EncoderInput(RecordInput):
         return length - 2
 
     def _token_rows(self, parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of parts of at most `_room` tokens, int32 `[n, length]`, and their lengths, int32 `[n]`."""
+        """Return parts of up to `_room` tokens as padded rows, int32 `[n, length]`, and row lengths, int32 `[n]`."""
         special = self.tokenizer.keras_hub_tokenizer()
         rows = [[special.start_token_id, *part, special.end_token_id] for part in parts]
         length, padding = self.params.sequence_length, special.pad_token_id

@@ -50,7 +50,8 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Read files once, and shuffle first the files and then the rows in a buffer.
 
-    The seed, int64 [2], is None for stored order. `read` gets a seed for the files from it, an int64 scalar or None.
+    The seed, int64 [2], is None for stored order. `read` is called with a seed for the files, an int64 scalar drawn
+    from this seed, or with None.
     """
     if order_seed is None:
         return read(None)

@@ -36,7 +36,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the `tf.TensorSpec` `[batch_size, length]` of a batch; read no records."""
+        """Return the dictionary of the inputs' `tf.TensorSpec`s, each `[batch_size, length]`; read no records."""
         shapes = {side: [params.batch_size, length] for side, length in zip(_SIDES, _lengths(params))}
         return {f'{side}_{name}': tf.TensorSpec(shape, dtype) for side, shape in shapes.items()
                 for name, dtype in (('padding_mask', tf.bool), ('token_ids', tf.int32))}

@@ -70,8 +70,8 @@ class TokenizedInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on.
 
-        Data in memory start at any position at once; data in files are read again from the start of the training run.
-        In files, the start of a row is known only when everything before it is tokenized, so every share tokenizes
+        Data in memory start at any position without delay; data in files are read again from the start of the training
+        run. In files, the start of a row is known only when everything before it is tokenized, so every share tokenizes
         all texts. See `BaseInput`.
         """
         self._check_position(position)

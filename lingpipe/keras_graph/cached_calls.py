@@ -46,7 +46,8 @@ class Split(NamedTuple):
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         """Return the parts of a whole cache, each on its device.
 
-        A model starts with zeros. Each part is created on its device, so that no device holds the zeros of all layers.
+        A model first makes a cache of zeros. Each part is created on its device, so that no device holds the zeros of
+        all layers.
         """
         return self._on_devices(lambda index: self._part(tensor, index))
 
@@ -122,8 +123,8 @@ class CachedCall:
         Args:
             values: what `Weights.read` returned.
             arguments: dictionary from parameter to nest of tensors `[batch, ...]` and of other objects.
-            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, instead of its
-                argument. The first call has the whole caches in `arguments`.
+            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, which replace
+                the argument of this name. The first call has the whole caches in `arguments`.
 
         Returns:
             List of the results that are not caches, and the dictionary with the new parts of all caches.
@@ -243,7 +244,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return the dictionary of the tensors of a cache that the graph reads: from each to the number of its part."""
+    """Return the dictionary from each tensor of a cache that the graph reads to the number of its part."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -270,7 +271,7 @@ def _readers(tensor):
 
 
 def _slices(cache):
-    """Return the dictionary from slice to pair (axis, index) of a cache of which only slices are used."""
+    """Return the dictionary from each slice of a cache to its pair (axis, index); {} if it is read otherwise too."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
     return {} if None in found.values() else found
 

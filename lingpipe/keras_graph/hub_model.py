@@ -70,7 +70,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Compare classes of KerasHub; a model without a preset may learn tokens of tokenizers outside KerasHub."""
+        """Raise ValueError for a tokenizer of another KerasHub class, or, if there is a preset, of no such class."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -170,7 +170,7 @@ def _stored_arguments(preset, task_class):
 
 
 def _task_class(hub, head, backbone_class):
-    """Return the class of tasks for a backbone: its own, or one that it inherits."""
+    """Return KerasHub's task class for a head and a backbone; raise ValueError if there is none."""
     base = getattr(hub.models, _TASKS[head])
     tasks = [cls for cls in vars(hub.models).values() if inspect.isclass(cls) and issubclass(cls, hub.models.Task)]
     found = [cls for cls in tasks if cls.backbone_cls is backbone_class]

@@ -20,12 +20,12 @@ def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
                     values: dict[int, tuple]) -> tuple[list[model_units.Unit], dict[int, int]]:
     """Make units also return the logits of a model's outputs.
 
-    A cross-entropy needs the logits of an output that is rounded to 0 or 1. Keras attaches them to the tensor, but they
-    would be lost when the tensor leaves a partition.
+    A cross-entropy needs the logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
+    tensor, but they would be lost when the tensor leaves a partition.
 
     Args:
-        values: dictionary from the number of a value to the pair of its `tf.TensorSpec` and its Keras mask's, or None;
-            the logits' pairs are added.
+        values: dictionary from the number of a value to the pair (its `tf.TensorSpec`, its Keras mask's `tf.TensorSpec`
+            or None); the logits' pairs are added.
 
     Returns:
         The list of units, and the dictionary from places among the outputs to the numbers of their logits.

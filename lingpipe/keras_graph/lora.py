@@ -1,4 +1,4 @@
-"""The trained weights of a Keras model: low-rank parts (LoRA, arXiv 2106.09685), and weights named by expressions."""
+"""The choice of weights to train: low-rank parts (LoRA, arXiv 2106.09685), and weights named by regular expressions."""
 
 import contextlib
 import re
@@ -25,7 +25,7 @@ def define(p: hyperparams.Params) -> None:
 
 
 def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.Params) -> None:
-    """Give a built model low-rank parts and freeze weights, in place, as its params say.
+    """Add low-rank parts to a built model and freeze weights, in place, as the params `p` say.
 
     Args:
         named: dictionary from path to weight, as `model_source.names_by_path` returns it.
@@ -95,7 +95,7 @@ def _add_default_parts(model, able, rank):
 
 
 def _example(paths):
-    """Return an expression for a layer of attention, or for any layer; None if there are none."""
+    """Return a regular expression that matches an attention layer, or else some layer; None if there are no layers."""
     names = [path.rpartition('/')[2] for path in paths]
     name = next((name for word in ('query', 'attention', '') for name in names if word in name), None)
     return name and (f'.*/{name}' if any(path.endswith(f'/{name}') for path in paths) else name)
@@ -142,7 +142,7 @@ def is_part(name: str) -> bool:
 
 
 class LowRank(NamedTuple):
-    """A layer that computes with `base + alpha / rank * first second`."""
+    """A layer that computes with `base + alpha / rank * first @ second`."""
 
     layer: keras.layers.Layer
     base: keras.Variable  # its kernel or table
@@ -165,7 +165,7 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 
 @contextlib.contextmanager
 def able_to_learn(model: keras.Model) -> Iterator[None]:
-    """Keep the first part of each pair while the `with` block loads kernels.
+    """Keep the first low-rank part of each layer unchanged while the `with` block loads kernels.
 
     Keras sets both parts to zero when it loads a kernel, and then neither has a gradient.
     """
@@ -184,7 +184,7 @@ def merged(model: keras.Model) -> Iterator[None]:
     """Merge LoRA into the kernels of a model inside the `with` block, so that the model can be written without LoRA.
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
-    Keras alone merges into quantized kernels, with new scales.
+    Quantized kernels are left to Keras, which merges into them with new scales.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):

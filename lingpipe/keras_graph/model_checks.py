@@ -1,4 +1,4 @@
-"""Checks that a model fits its input, and does not mix a batch's rows: micro-batches would change the results."""
+"""Checks that a model fits its input and does not mix a batch's rows; if it did, micro-batches would change results."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
     Layers may mix rows: each works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
     with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
-    tensor with this first size counts as a batch.
+    tensor whose first dimension has that size counts as a batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -59,14 +59,14 @@ def _traced(layer: Any, given: Any) -> list[dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Return a unit whose specs do not have the sizes that the model gives the batch."""
+    """Return a copy of a unit in whose specs a fixed batch size, one of `sizes`, becomes unknown."""
     return dataclasses.replace(unit, specs=[
         tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
         for spec in unit.specs])
 
 
 class _SizesDifferError(Exception):
-    """An operation does not take the sizes that unknown dimensions were given."""
+    """The error of an operation that rejects the sizes chosen for unknown dimensions."""
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
@@ -120,7 +120,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[dependence.Value]) -> bool:
-    """Return whether a unit is an operation without weights that may work along the batch."""
+    """Return whether a layer may combine rows: operations, Lambdas, and layers with an axis of 0, except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -186,7 +186,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def _refuse_shape(model, tensor, made):
-    """Refuse other sizes; if there is one dimension more or less, Keras tries to adapt it."""
+    """Raise ValueError if a size differs from the model's; Keras tries to adapt a missing or additional dimension."""
     taken = _sizes(tensor)
     if len(taken) == len(made) and any(None not in sizes and len(set(sizes)) > 1 for sizes in zip(taken, made)):
         raise ValueError(f'Model {model.name!r} takes examples of shape {taken} for {tensor.name!r}, but the input '
@@ -211,6 +211,6 @@ def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
 
 
 def _sizes(tensor):
-    """Return the list of the sizes of an example; None if one is unknown."""
+    """Return the list of the sizes of an example, with None for each unknown size."""
     shape = tf.TensorShape(tensor.shape)
     return [None] if shape.rank is None else shape.as_list()[1:]

@@ -33,7 +33,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
+        """Raise ValueError unless the same outputs are None as in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '
@@ -58,7 +58,7 @@ class StageParts(NamedTuple):
 def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> list[StageParts]:
     """Cut a list of units into stages; a value that skips stages goes directly from producer to consumers::
 
-        units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 1) from a
+        units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 0) from a
                   +------------> e
 
     Args:

@@ -59,7 +59,7 @@ class KerasModelSource:
         return 'Use an input that makes what the model takes.'
 
     def load_weights(self, model: keras.Model) -> None:
-        """Load the weights that training starts from, if `make` has not created them; all variables are allocated."""
+        """Load the initial weights of training, unless `make` created them; all variables are already allocated."""
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
@@ -192,7 +192,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Name the weights of a model, in their order, as 'layer_0/attention/query/kernel'; equal names get numbers."""
+    """Return a model's weights, in order, by names like 'layer_0/attention/query/kernel'; equal names get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

@@ -33,7 +33,7 @@ class Unit:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """List of the variables of these layers."""
+        """List of the variables of the unit's layers."""
         return [variable for layer in self.layers for variable in layer.variables]
 
     def __call__(self, values: list, training: bool | None) -> list:
@@ -44,7 +44,7 @@ class Unit:
 
         Args:
             positions: places among the outputs.
-            numbers: numbers of the logits as values, one per place.
+            numbers: numbers of the new values, the logits, one per place.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -104,7 +104,7 @@ def flat_inputs(functional: Any, inputs: Any) -> list:
 
 
 def without_others(functional: Any, inputs: Any) -> Any:
-    """Remove from a dictionary what the model does not take, because Keras counts all entries in order of names."""
+    """Return inputs without entries that the model does not take; Keras would flatten all entries, sorted by name."""
     if isinstance(inputs, dict) and isinstance(functional.input, dict):
         return {name: value for name, value in inputs.items() if name in functional.input}
     return inputs
@@ -155,7 +155,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Takes the place of a layer to cast, reshape or mask a nested model's inputs, as Keras does in a call."""
+    """A stand-in for a layer that casts, reshapes or masks a nested model's inputs, as Keras does in a call."""
 
     functional: Any
 
@@ -203,7 +203,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the type to which variables are cast between a model's layers, given that of the enclosing model."""
+    """Return the dtype to which operations between a model's layers cast variables; `outside`: the outer model's."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

@@ -10,7 +10,7 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """The layer calls in one call of a model, which these can replace."""
+    """The layer calls that one call of a model makes, as a graph that can replace that call."""
 
     functional: Any  # a Functional model over the same layers
     inputs: list  # the symbolic tensors that the call receives, in the order of `functional.inputs`
@@ -22,8 +22,9 @@ def graph_of_call(node: Any) -> CallGraph | None:
     """Call a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
 
     A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
-    training and inference. So `call` may only pass `training` on. It may not read or assign a variable itself, or use
-    numbers from elsewhere, which might change from call to call. A model that does more has no graph.
+    training and inference. So `call` may use `training` only as an argument of the layers that it calls. It may not
+    read or assign a variable itself, or use numbers from elsewhere, which might change from call to call. A model that
+    does more has no graph.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -92,7 +93,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Identify an operation; an operation such as an addition is a new object in every trace."""
+    """Return a key that an operation has in every trace; an addition, for instance, is a new object in each."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     arguments = _arguments(operation)

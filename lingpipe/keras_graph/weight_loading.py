@@ -44,7 +44,7 @@ class AwaitedWeights:
 
 
 def _assign(assigned, variable, value):
-    """Assign rows of a few MiB at a time, because each part is copied on its way to another device or host."""
+    """Assign about one MiB of rows at a time, because each part is copied on its way to another device or host."""
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '

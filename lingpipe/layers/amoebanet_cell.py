@@ -5,8 +5,9 @@ the states 2 to 6 is the sum of two earlier states, with an operation applied to
 of some of the states.
 
 Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
-GPipe, arXiv 1811.06965, scales them up. The tables describe the networks that the authors released and counted: the
-output of a normal cell includes state 0, and the dilation drawn at one separable 5x5 convolution of B is not applied.
+GPipe, arXiv 1811.06965, scales them up. The tables describe the networks that the authors released and whose parameters
+they counted: the output of a normal cell includes state 0, and the dilation that the paper's figure shows at one
+separable 5x5 convolution of B is not applied.
 """
 
 import typing
@@ -62,7 +63,7 @@ GENOTYPES = {  # a normal cell keeps height and width, and a reduction cell halv
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell: takes the outputs of the last two cells, returns its own and that of the last cell.
+    """A normal or reduction cell: takes the outputs of the two cells before it, returns its own and the nearer cell's.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out

@@ -36,7 +36,7 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer inside `layer`: variance scale^2 / fan_in, so outputs are `scale` times the inputs' size."""
+    """Return a dense layer for `layer`: kernel variance scale^2 / fan_in, so it multiplies magnitudes by `scale`."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, use_bias=layer.params.use_bias, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
@@ -117,7 +117,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def attend(self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, allowed: tf.Tensor | None = None,
                is_causal: bool = False, training: bool | None = None) -> tf.Tensor:
-        """Return the weighted means of the values `[batch, queries, num_heads, h]`.
+        """Return the weighted means `[batch, queries, num_heads, h]` of the values.
 
         Args:
             queries: `[batch, queries, num_heads, h]`.

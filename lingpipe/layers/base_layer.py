@@ -115,7 +115,7 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables that training changes, each once; ask each variable, as Keras does for a whole model.
+    """List the variables that training changes, each once, by the `trainable` of each variable, as in a Keras model.
 
     A frozen layer reports no trained variables, although layers inside it may have some, such as LoRA's.
     """
@@ -130,7 +130,7 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Pass all layers, not yet built, by name to each layer's method `tie`, if any; it finds whose weights to share.
+    """Call each layer's method `tie`, if any, with all unbuilt layers by name, so that it finds shared weights.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -188,7 +188,7 @@ def deferred_variables() -> Iterator[None]:
 
 
 def _initialize_as_assigned(values: dict[int, Any]) -> None:
-    """Make values that were assigned to variables without a value, by the ids of these, their initial values."""
+    """Set the initial value of each unallocated variable to the value assigned to it, in `values` by its id."""
     for variable in global_state.get_global_attribute(_QUEUE) or []:
         value = values.get(id(variable))
         if value is not None and not tf.is_symbolic_tensor(value):

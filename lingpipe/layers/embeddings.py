@@ -31,7 +31,7 @@ class _AddedPositions(base_layer.BaseLayer):
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Add the positions from `start` on, `[batch, n, model_dim]`; the cache stays as it is."""
+        """Add the positions from `start` on to inputs `[batch, n, model_dim]`; the cache stays as it is."""
         return self(inputs, start=start), cache
 
     def compute_output_shape(self, input_shape: Any) -> tuple:

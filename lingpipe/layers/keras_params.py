@@ -141,8 +141,9 @@ def _undescribed_error(value, field):
 def _defaults(cls):
     """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    These are the arguments of its constructor and, as long as constructors take **kwargs, the arguments of base classes
-    that have a default: a subclass with arguments of its own passes what a base class requires.
+    These are the arguments of its constructor and, as long as constructors take **kwargs, the arguments of base
+    classes. Required arguments of base classes are left out if a subclass has arguments of its own, because it passes
+    them itself.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

@@ -214,7 +214,8 @@ def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, f
     Args:
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
         filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
-        for_small_images: whether the stem keeps the size of the image; otherwise it reduces it to a quarter.
+        for_small_images: whether the stem keeps the size of the image; otherwise the stem divides height and width by
+            4.
 
     Raises:
         ValueError: there is no network of that depth.

@@ -140,7 +140,7 @@ def transformer_lm_layers(
         positions: one of POSITIONS.
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
-        activation: see FeedForward.activation; for is_gated too.
+        activation: see FeedForward.activation, and FeedForward.is_gated for the argument is_gated.
         use_bias: whether dense layers and the softmax have biases.
         input_dropout_prob: dropout of the sum of embedding and positions.
         residual_dropout_prob: dropout of every branch.

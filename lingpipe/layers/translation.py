@@ -205,7 +205,7 @@ def transformer_nmt_layers(
     The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens. At
     each position the target holds the token before the one to predict.
 
-    It has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
+    The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, by default d, and T is the number of tables, from 1 to 3. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
     section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in their second

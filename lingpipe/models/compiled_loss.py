@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model as one function, which the last partition runs if the losses can be summed."""
+"""The losses of a compiled Keras model as one function, run on the last partition if they add up over micro-batches."""
 
 import functools
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Find the `Kind` of each loss that a model was compiled with, for a batch of some `keras.KerasTensor`s.
+    """Find the `Kind` of each loss that a model was compiled with, for a batch described by `keras.KerasTensor`s.
 
     Args:
         compile_loss: Keras's record of losses, once built.
@@ -121,7 +121,7 @@ class CompiledLoss:
 
 
 def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
-    """Return the loss 0 for a model that is compiled without a loss: only losses that its layers add count."""
+    """Return the loss 0 for a model compiled without a loss, so that it trains only on the losses of its layers."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
@@ -135,7 +135,7 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
 
 
 def with_shares(targets: Targets, weights: Any) -> Targets:
-    """Return `Targets` with the share of each loss: the number of rows over its weight in the batch, of `weights`."""
+    """Return `Targets` with each loss's share: the number of rows divided by the loss's entry in `weights`."""
     rows = tf.shape(targets.fractions)
     return targets._replace(
         shares=[tf.fill(rows, tf.math.divide_no_nan(tf.cast(targets.num_rows, weight.dtype), weight))
@@ -155,7 +155,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum: it divides by 1, which is split over micro-batches by their numbers of examples."""
+    """Wrap a loss that is a sum: its weight in a batch is 1, split over micro-batches by their numbers of examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

@@ -90,7 +90,7 @@ class MetricState:
 
 
 def _tried(function, *arguments):
-    """Call a function eagerly on the host, in a thread: there no graph, device or scope of Keras changes variables."""
+    """Call a function eagerly on the host, in a new thread, where no graph or Keras scope of the caller is active."""
     def on_host():
         with tf.device('CPU:0'):
             return function(*arguments)
@@ -100,7 +100,7 @@ def _tried(function, *arguments):
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return arrays of some specs: numbers between 0 and 1, or classes; weights from 1 to 2, as some metrics count."""
+    """Return arrays of some specs: numbers in (0, 1), or classes; weights in [1, 2), as some metrics truncate them."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -198,7 +198,7 @@ def _zeros(metric):
 
 
 def _are_equal(one, other):
-    """Return whether arrays are equal but for rounding, also relative to the largest: small ones may be differences."""
+    """Return whether arrays are equal but for rounding, with a tolerance that grows with the largest value."""
     largest = np.abs(other).max(initial=1.0)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
 

@@ -71,12 +71,12 @@ class ModelSurface(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The symbolic inputs of a Functional source, in its own structure; otherwise the inputs of its calls."""
+        """The symbolic inputs of a Functional source, in the source's structure; otherwise Keras's own `input`."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of a Functional source, in its own structure; otherwise the outputs of its calls."""
+        """The symbolic outputs of a Functional source, in the source's structure; otherwise Keras's own `output`."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
@@ -214,7 +214,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Return a `keras.KerasTensor` of any number of rows, so that a model need not call its layers to find outputs."""
+    """Return a `keras.KerasTensor` of any number of rows, so that output specs are found without calling layers."""
     if tensor is None:
         return None
     return keras.KerasTensor(

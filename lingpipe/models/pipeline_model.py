@@ -128,7 +128,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Wrap a function of Keras that runs steps, once, to leave its graph as it is: a call for each action."""
+        """Return Keras's function for steps, wrapped so that its graph, one call per action, is not optimized."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
@@ -399,7 +399,7 @@ class PipelineModel(model_surface.ModelSurface):
                 f'PipelineModel does not call. {advice}')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Scale the loss by the policies of the layers; Keras's own `compile` uses the policy of the model."""
+        """Return an optimizer that scales the loss if a layer computes in float16; Keras checks the model's policy."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer

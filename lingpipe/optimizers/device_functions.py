@@ -16,7 +16,8 @@ class DeviceFunctions:
     dozen operations per variable.
 
     Args:
-        function: function `(variables, *per_variable, *shared)` that returns a list, a tensor per variable, or None.
+        function: function `(variables, *per_variable, *shared)` that returns a list of one tensor per variable, or
+            None.
         constants: function without arguments that returns, as a hashable, everything else that `function` reads. Traces
             are reused while this stays equal.
     """

@@ -205,7 +205,7 @@ class DevicePlacement:
         return bool(self._optimizer.global_clipnorm and not self._optimizer.clipnorm)
 
     def _decay(self, variable: keras.Variable) -> None:
-        """Decay a weight as Keras does, which matches the names of `tf.Variable`s, such as 'dense/kernel:0'."""
+        """Decay a weight unless Keras excludes it by the name of its `tf.Variable`, such as 'dense/kernel:0'."""
         optimizer, native = self._optimizer, variable_placement.native(variable)
         if optimizer_parts.is_own(optimizer, '_apply_weight_decay'):
             optimizer._apply_weight_decay([variable])

@@ -29,7 +29,7 @@ class MovingAverage:
         self._update = device_functions.DeviceFunctions(self._move)
 
     def update(self, step: Any) -> None:
-        """Build one update; `step` is the number of the step, counted from 0."""
+        """Update all averages once; `step` is the number of the step, counted from 0."""
         self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
     def _move(self, variables: list, decay: Any) -> None:

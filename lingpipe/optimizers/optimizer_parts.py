@@ -1,4 +1,4 @@
-"""The slots and methods of a Keras optimizer, and checks for those that a pipeline cannot use."""
+"""The slots and methods of a Keras optimizer, and checks that refuse optimizers that a pipeline cannot use."""
 
 import keras
 
@@ -46,7 +46,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer works on all weights at once; `place` names what updates them one by one."""
+    """Raise ValueError if an optimizer works on all weights at once; the message says that `place` does not."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -85,7 +85,7 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, 
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
-    """Raise ValueError if an optimizer has variables beside slots of weights, which a program, `place`, cannot hold."""
+    """Raise ValueError if an optimizer has variables other than slots; the message says `place` cannot hold them."""
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:

@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Make a TPU, whose two peaks are equal: JAX and TensorFlow by default round factors of any dtype to bfloat16."""
+    """Return a TPU, with two equal peaks: JAX and TensorFlow round matmul operands to bfloat16 by default."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 

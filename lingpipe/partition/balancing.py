@@ -107,7 +107,7 @@ class _Memory(NamedTuple):
 
 
 def _memory_of(p: hyperparams.Params, source: Any, input_specs: Any, device: str) -> _Memory:
-    """Measure sizes if `p.memory_limit` is set, or if recomputation is to follow from the memory of the GPUs."""
+    """Return the `_Memory` of a cut, measured if `p.memory_limit` is set or recomputation depends on GPU memory."""
     purpose, limit = f'memory_limit={p.memory_limit}', p.memory_limit
     if limit is None and p.recompute == AUTO and device_kinds.kind_of(device) != 'CPU':
         limit = accelerators.memory_of_gpus()

@@ -63,7 +63,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Return the best cut in which partition k that ends at e starts at `first_starts[k, e - 1]` or later, or None."""
+    """Return the best cut, or None; a partition k with end e must not start before `first_starts[k, e - 1]`."""
     prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
@@ -80,7 +80,7 @@ def _as_integers(costs):
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Dynamic program over (number of partitions, end): `best` has the combined cost of the parts up to each end."""
+    """Return the best end indices or None, by dynamic programming; `best` is the combined cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):

@@ -203,8 +203,8 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
     """Call a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
 
     Args:
-        look: function from a built layer, whose variables are not allocated, and the specs of its inputs to a result
-            and the specs of the outputs.
+        look: function that gets a built layer, whose variables are not allocated, and the specs of its inputs, and
+            returns a result and the specs of the outputs.
         layers: the layers of these params, which this function builds, but does not allocate; None: others are made.
 
     Raises:

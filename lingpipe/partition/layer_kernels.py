@@ -169,7 +169,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Return the list of one kernel, and of those inside what it calls."""
+        """Return the kernel of some operations, and the kernels inside the functions that they call, as one list."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Return rows (labels only of the first operand), columns (of the second) and products (of all three)."""
+    """Return numbers of rows (labels in operand 1 only), columns (in operand 2 only) and products (in all terms)."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:
@@ -215,6 +215,6 @@ def _sizes_of_einsum(operation, multiply_adds):
 
 
 def _is_aligned(tensor):
-    """Whether rows begin at multiples of 16 bytes; sizes passed as integers have no rows."""
+    """Whether rows begin at multiples of 16 bytes; True for integers, which are sizes, not matrices."""
     width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
     return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0

@@ -24,7 +24,8 @@ class Buffers:
     """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: each after those whose results it reads; tensors of other operations have their own buffers.
+        operations: in an order in which each follows the operations that it reads from; tensors of other operations
+            have their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -212,7 +213,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Walk from the last layer to the first, to find the inputs of a partition that begins with each layer."""
+    """Return memories with the inputs of a partition that would begin at each layer, by a walk from the last layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
     # the previous layer did not make them: a partition that begins with the previous layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -280,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return tuples (reference, position of the input, what one operation computed from it or None, bytes)."""
+        """Return tuples (reference, position of the input, `what` of the operation between the two or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

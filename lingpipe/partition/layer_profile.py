@@ -146,7 +146,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Call a function outside every graph, gradient tape and Keras scope of the caller, but with its dtype policy."""
+    """Call a function outside the caller's graphs, gradient tapes and Keras scopes, with the caller's dtype policy."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -187,7 +187,7 @@ def _profile(job, device):
 
 
 def _layer_time(forward, both, backward_from_inputs):
-    """Split noisy times into parts that stay within their bounds."""
+    """Return a `LayerTime` from noisy times: no part is negative, and recomputation takes at most a forward pass."""
     backward = max(both - forward, 0.0)
     return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
 
@@ -203,7 +203,7 @@ def _as_call(traced, arguments):
 
 
 def _median_seconds(calls):
-    """Time calls in turn, so that other load on the machine affects all of them; short ones run more often."""
+    """Return each call's median seconds over rounds of all, so that other load affects all; more rounds if short."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()

@@ -57,8 +57,8 @@ class MemoryBudget:
         """Find the earliest start of each partition within limits `[partitions, 1]`.
 
         Returns:
-            Array `[partitions, L]`: a partition k that ends at e starts at `[k, e - 1]` or later; e itself if layer
-            e - 1 does not fit even without others.
+            Array `[partitions, L]`: `[k, e - 1]` is the earliest start of a partition k that ends at e, or e if layer
+            e - 1 does not fit even alone.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -107,7 +107,7 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit one by one; partitions beyond the last need no more than the last."""
+        """Return a reason and a remedy, by filling partitions up to the limit; extra ones count like the last one."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -152,13 +152,12 @@ def _text(num_bytes):
 class MemoryModel:
     """Bytes that any run of layers needs as a partition, as `exact_cut.balanced_partition_ends` takes them.
 
-    A run counts at least as much as its last layers without the others, even if it has smaller inputs to keep. So a
+    A run counts at least as much as any shorter run with the same last layer, even if its own inputs are smaller. So a
     longer run never needs less, which the search for the best cut relies on.
 
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
-            `layer_memory.live_micro_batches` finds them. An earlier partition counts as many as a later one that keeps
-            more.
+            `layer_memory.live_micro_batches` finds them. Each partition counts at least as many as every later one.
         recompute: 'selective' needs no more than 'stage', and uses the rest of a memory limit.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
@@ -185,7 +184,7 @@ class MemoryModel:
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
     def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the bytes of partitions that hold layers `start` to `end - 1`, at least one."""
+        """Return the bytes of partitions, each of which holds one or more layers, `start` to `end - 1`."""
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
                 + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
 

@@ -26,7 +26,7 @@ def table(partitions: list) -> str:
 
 
 def as_html(name: str, settings: str, partitions: list, choices: str) -> str:
-    """Return the name and settings of a pipeline, the same table, and what 'auto' chose, as HTML for notebooks."""
+    """Return HTML for notebooks: a pipeline's name and settings, the table of its partitions, and what 'auto' chose."""
     words = html.escape(f'{parameters_in_words(partitions)}, {settings}')
     table = text_tables.html_table(*_titles_and_rows(partitions))
     return f'<b>{html.escape(name)}</b>: {words}{table}{html.escape(choices)}'
@@ -54,7 +54,7 @@ def _cost_columns(title, costs):
 
 
 def short_device(device: str) -> str:
-    """Return 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for one of a cluster's worker."""
+    """Return 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for a device of a worker."""
     here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
     return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
 

@@ -49,7 +49,7 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
-    """Return the bytes of tensors that do not share buffers; an unknown size counts as 1."""
+    """Return the bytes of tensors, as if none shared a buffer; an unknown dimension counts as 1."""
     return sum(layer_memory.size([tf.TensorSpec([dimension or 1 for dimension in tensor.shape], tensor.dtype)])
                for tensor in tensors if tensor.shape.rank is not None)
 

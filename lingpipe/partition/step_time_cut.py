@@ -123,7 +123,7 @@ class _Simulation:
         return free
 
     def _arrival(self, end, needed, action, costs):
-        """Times on one device are already in order, and sending takes no time there."""
+        """Return when a needed result arrives: at once on the same device, after its transfer on another one."""
         if self._schedule.device_of(needed.stage) == self._schedule.device_of(action.stage):
             return end
         return end + costs[4, min(needed.stage, action.stage)]

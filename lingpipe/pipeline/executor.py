@@ -74,9 +74,9 @@ class Execution:
 
     A tensor goes directly from the stage that makes it to each stage that reads it, and the gradients that come back
     from these are summed. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
-    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because
-    XLA frees residuals after their last use only within one program. A split backward pass has two programs, so it
-    recomputes ahead of them. What is taken out of a dictionary here only shows that nothing reads it twice: a tensor
+    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
+    frees residuals after their last use only within one program. A split backward pass has two programs, so it
+    recomputes ahead of them. Removing a tensor from a dictionary here only shows that nothing reads it twice: a tensor
     is freed at run time, after the last operation that reads it.
 
     Attributes:
@@ -131,7 +131,7 @@ class Execution:
         return found
 
     def refuse_unproven_losses(self) -> None:
-        """Raise ValueError if a layer adds a loss that does not follow from its values for micro-batches."""
+        """Raise ValueError if the graph does not prove that an added loss is a mean or a sum over examples."""
         for stage, are_sums in zip(self.stages, self._wiring.are_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]
@@ -175,7 +175,7 @@ class Execution:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows), on the last stage."""
+        """Dictionary `{stage index: (sum, rows)}` of the losses that layers add, on the last stage's device."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._added_losses.items()}
 
@@ -192,7 +192,7 @@ class Execution:
 
         Args:
             gradients: those of `outputs`: for each micro-batch a list of tensors, one per differentiable output.
-            added: those of the sums in `added_losses`: dictionary from the index of a stage to a scalar.
+            added: gradients of the sums in `added_losses`, a dictionary from the index of a stage to a scalar.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
@@ -289,12 +289,12 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Whether a TPU could not compile the backward function; the same functions on GPUs follow the same rule."""
+        """Whether the backward function has more arguments than a TPU accepts; XLA on GPUs gets the same limit."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients of the stage's outputs or of the loss, then that of the losses that its layers add."""
+        """Return the gradients of the stage's outputs or the loss, then the gradient of the losses its layers add."""
         program = self.programs[stage.index]
         if self._is_last(stage) and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -309,7 +309,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A 1 that is not a constant: for a constant TensorFlow would specialise backward functions per micro-batch."""
+        """A 1 that is not a constant: if it were, TensorFlow would specialise backward functions per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 
@@ -319,8 +319,8 @@ class Execution:
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """Weight a mean by the rows of its micro-batch, and a sum by all rows: the total is later divided by all rows.
 
-        An empty micro-batch computes one row, which does not count here either. A loss that is neither a mean nor a sum
-        counts as a mean: `refuse_unproven_losses` was not called.
+        An empty micro-batch computes one row, which does not count here either. A loss that is not proven to be either
+        counts as a mean, which happens only without `refuse_unproven_losses`.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
@@ -351,5 +351,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the sums after a backward action; rows are appended to the rows of earlier actions."""
+    """Return the sums after a backward action; looked-up rows of a gradient are appended to earlier ones."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

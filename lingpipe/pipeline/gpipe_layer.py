@@ -321,7 +321,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether a layer trains by default, as those that augment images do."""
+        """Whether some layer has `training=True` by default, as layers that augment images do."""
         return any(inspect.signature(layer.call).parameters['training'].default is True
                    for layer in self._flatten_layers(include_self=False)
                    if 'training' in inspect.signature(layer.call).parameters)

@@ -36,7 +36,7 @@ class BoundaryGradients:
         return copy
 
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
-        """Add gradients, each of which belongs to an output of a stage, a pair (producer, position)."""
+        """Add a gradient for each of `sources`, the outputs of stages as pairs (producer, position)."""
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
@@ -95,7 +95,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """For each input and weight of a stage, the gradients of its outputs that its own gradient depends on::
+    """For each input and each weight of a stage, the given gradients from which its gradient is computed::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │
@@ -108,7 +108,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return the given gradients of each stage that a loss depends on; in the last stage all are."""
+    """Return, for each stage, the given gradients of tensors that a loss depends on; for the last stage, all."""
     arriving = [set(_added_losses(program)) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -140,7 +140,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
             given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient: Any) -> _Given:
-        """Return the given gradients that one depends on."""
+        """Return the given gradients that `gradient` depends on."""
         # A constant one, such as that of a sign, must still be summed if there is any loss: it counts for all.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
@@ -178,7 +178,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor of gradients of added losses, which, like all others, are divided by the total weight of the loss."""
+        """Factor of the gradients of added losses, as all gradients are later divided by the loss's total weight."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
@@ -299,7 +299,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of the regularisers of the weights that are not None, and their gradients, else None."""
+    """Return the sum of the regularisers of the weights that are not None, and for each weight its gradient or None."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

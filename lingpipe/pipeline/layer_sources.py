@@ -148,7 +148,7 @@ class LayersOfModel(_Layers):
 
     Args:
         model: built `keras.Model`; variables without a value are allocated on the devices of their stages.
-        origin: the `KerasModelSource` that made it, whose weights training starts from, or None.
+        origin: the `KerasModelSource` that made the model and loads its initial weights, or None.
 
     Raises:
         ValueError: the model cannot be cut.

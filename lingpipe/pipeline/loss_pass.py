@@ -42,7 +42,7 @@ class StageLosses:
     """Losses in the form in which the last stage calls them.
 
     Equal losses get the same object. It is part of the key under which a stage keeps its programs, so an equal loss
-    needs no new trace. Outputs get the structure that their source gives them.
+    needs no new trace. A loss gets outputs in the structure that `source`, the source of the layers, gives them.
     """
 
     def __init__(self, source: layer_sources.LayerSource, name: str) -> None:
@@ -50,7 +50,7 @@ class StageLosses:
         self._known: dict[Any, _StageLoss] = {}
 
     def of(self, loss_fn: Callable) -> '_StageLoss':
-        """Return a loss as a function `(targets, outputs) -> {name: (sum, weight)}`, with `results` for its means."""
+        """Return a loss as `(targets, outputs) -> {name: (sum, weight)}`, whose `results` are for `losses.means`."""
         key = losses.identity(loss_fn)
         if key not in self._known:
             self._known[key] = _StageLoss(loss_fn, self._source)

@@ -144,7 +144,7 @@ def _refuse_pipelines(model: keras.Model) -> None:
 
 
 def _plain_copy(model: keras.Model, device: str) -> keras.Model:
-    """Copy a model to one device, where Keras can compile by XLA what the model uses, such as grouped convolutions."""
+    """Copy a model to one device, where Keras can use XLA for operations that need it, such as grouped convolutions."""
     pairs = []
 
     def clone(layer: keras.layers.Layer) -> keras.layers.Layer:

@@ -94,12 +94,12 @@ class MiniBatch:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary from the index of a stage whose layers add losses to their pair (sum, rows)."""
+        """Dictionary `{stage index: (sum, rows)}` of the losses that layers add."""
         parts = [execution.added_losses for execution in self._executions]
         return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
 
     def _add_up(self, parts: Sequence[Any]) -> Any:
-        """Add up what the replicas have computed on the device of the last stage."""
+        """Add up, on the device of the last stage, what the replicas have computed."""
         return parts[0] if len(parts) == 1 else device_kinds.call(self._last_device, micro_batches.add_up, list(parts))
 
     @property

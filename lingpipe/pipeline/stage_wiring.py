@@ -28,7 +28,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Return the `Boundary` of a stage's inputs, given that of the outputs of each producer."""
+        """Return the `Boundary` of a stage's inputs; `outputs_of` returns the `Boundary` of a producer's outputs."""
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
@@ -96,7 +96,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return pairs (producer, position among its values) of what a stage reads, and the `Structure` with Nones."""
+    """Return pairs (producer, position in its values) of what a stage reads, and the `Structure`, which marks Nones."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

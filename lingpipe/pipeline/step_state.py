@@ -97,7 +97,7 @@ class StepState:
         return list(changed.values())
 
     def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
-        """Return the actions of a schedule in an order in which state changes from micro-batch to micro-batch.
+        """Return the actions of a schedule in an order in which each micro-batch passes its state on to the next.
 
         Stages that assign the same variable take turns.
 

@@ -113,7 +113,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Return gradients that fail, because TensorFlow saves gradient functions without the forward pass they need."""
+    """Return gradients that raise an error when computed: saved gradient functions lack the forward pass they need."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):

@@ -78,7 +78,7 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
 
 
 def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.layers.Layer]) -> None:
-    """Raise ValueError for layers that use a whole batch in training only: they mix examples, or fix its size."""
+    """Raise ValueError for layers that, only in training, need a whole batch: they mix examples, or fix its size."""
     num_micro_batches = p.num_replicas * p.num_micro_batches
     for layer in layers:
         if isinstance(layer, _MIXING_LAYERS) and num_micro_batches > 1:
@@ -143,7 +143,7 @@ def _is_number(value: Any, kinds: Any) -> bool:
 
 
 def require_device_names(devices: Any) -> None:
-    """Raise ValueError if the field devices is not a list of names."""
+    """Raise ValueError if the field `devices` is not a list of names."""
     if not isinstance(devices, (list, tuple)) or not all(isinstance(name, str) for name in devices):
         example = [devices] if isinstance(devices, str) else ['CPU:0']
         raise ValueError(f'devices={devices!r} is not a list of names. Set it to one, such as {example!r}.')
@@ -164,7 +164,7 @@ def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -
 
 
 def _is_same_device(name: str, full_name: str) -> bool:
-    """Whether a name such as 'GPU:1' fits a full name; for a name without a device TensorFlow would use a CPU."""
+    """Whether a name such as 'GPU:1' fits a full name; False without a device, where TensorFlow would use a CPU."""
     try:
         spec, full = tf.DeviceSpec.from_string(name), tf.DeviceSpec.from_string(full_name)
     except ValueError:

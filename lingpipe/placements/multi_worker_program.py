@@ -54,7 +54,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return super().run(iterator, num_steps)
 
     def position(self) -> int | None:
-        """Return as for one process, but None also while this worker waits for the chief, which writes or evaluates."""
+        """Return a number that changes with each step; None also while this worker waits for the chief's other work."""
         return None if self._awaits_chief else super().position()
 
     def watching_chief(self) -> waits.Wait:
@@ -76,7 +76,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Return the loss after all sums of the step, so that no worker waits for another if the loss is not finite."""
+        """Make the loss wait for all sums of a step, so that no worker waits for another if the loss is not finite."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device('CPU:0'), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics

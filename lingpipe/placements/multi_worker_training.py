@@ -128,7 +128,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """End the other workers with the exit code of an error that a restart does not mend: launchers take the largest."""
+    """End other workers with the exit code of an error that a restart cannot fix: launchers take the largest code."""
     try:
         yield
     except Exception as error:

@@ -98,7 +98,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """Tell the workers to end when this script does: with 0, with 1 after an error, or with 75 to be started again."""
+    """Tell the workers to end when this script does: with exit code 0, 1 after an error, or 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
 

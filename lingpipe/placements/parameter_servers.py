@@ -38,8 +38,8 @@ class ParameterServers(placement.Placement):
     over all servers; see `server_rows`. (The strategy's own `variable_partitioner` would create `ShardedVariable`s, for
     which Keras optimizers keep whole slots on one server, and which have no device on which a step could read them.)
 
-    Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
-    waits until all tasks of the cluster have connected.
+    Create a `ParameterServers` before TensorFlow does anything in the process, except for setting up virtual devices.
+    The constructor waits until all tasks of the cluster have connected.
 
     Args:
         update: 'async' or 'sync'.
@@ -48,7 +48,8 @@ class ParameterServers(placement.Placement):
 
     Attributes:
         names: list of the names of the servers' devices.
-        devices: list of the names of each worker's devices, one for each partition of each replica, once chosen.
+        devices: list of device names, the same on every worker, one for each partition of each replica; None: not
+            chosen yet.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', timeout_seconds: float = 0.0,

@@ -79,7 +79,7 @@ def connect(config: cluster_config.ClusterConfig) -> None:
 
 
 def wait_for_all(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers answer; raise ConnectionError as `answers.await_workers`."""
+    """Wait until all workers answer; raise ConnectionError as `answers.await_workers` does."""
     answers.await_workers(config, functools.partial(answers.silent_tasks, config))
 
 
@@ -87,9 +87,9 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
     TensorFlow's public function would start a second server at the chief's port. Data on the devices of workers that
-    remain can still be read. TensorFlow first waits for operations that have begun, which end if they are not streamed;
-    it also waits if another worker is lost during the call. The process then ends after 60 seconds, to be started
-    again.
+    remain can still be read. TensorFlow first waits for running operations, which may never end if they were streamed
+    to a lost worker; it also waits if another worker is lost during the call. If the wait takes 60 seconds, the process
+    ends, to be started again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())

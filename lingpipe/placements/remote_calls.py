@@ -85,7 +85,7 @@ class PinnedCalls(_Calls):
 
 
 def _answer(calls, run, answers):
-    """Run calls in a thread. It keeps none, so that functions can be freed while their servers still run."""
+    """Run calls in a thread that retains none of them, so functions can be freed while the servers still run."""
     while True:
         call = calls.get()
         try:

@@ -20,9 +20,10 @@ _PYTHON_IS_MISSING = 'callback pyfunc'  # in TensorFlow's error for a Python fun
 class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step runs on workers and servers.
 
-    Either the chief reads the batches and sends them: the data and their order are those of one machine, and inputs may
-    run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers. Steps are
-    counted on a server by `assign_add`, which loses no count. Keras's own counter may, so it is set before checkpoints.
+    Either the chief reads the batches and sends them: the data and their order are the same as on one machine, and
+    inputs may run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers.
+    Steps are counted on a server by `assign_add`, which loses no count. Keras's own counter may lose counts, so it is
+    set to the server's count before each checkpoint.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -65,7 +66,7 @@ class ServerProgram(train_program.TrainProgram):
         return [tf.data.IteratorSpec(batch_spec)] if self._is_read_by_workers else tf.nest.flatten(batch_spec)
 
     def _batch_of(self, arguments):
-        """Return the batch, or the share of one, from such arguments."""
+        """Return the batch, or a share of it, from the arguments that `_argument_specs` describes."""
         return next(*arguments) if self._is_read_by_workers else tf.nest.pack_sequence_as(self._batch_spec, arguments)
 
     @property
@@ -99,7 +100,7 @@ class ServerProgram(train_program.TrainProgram):
         return self._result(rows)
 
     def _run_step(self, iterator):
-        """Run a step on the workers; return what `_row` returned there or here."""
+        """Run a step on the workers; return what `_row` returned on a worker or on the chief."""
         raise NotImplementedError
 
     def _parts_of(self, variable):
@@ -108,7 +109,7 @@ class ServerProgram(train_program.TrainProgram):
         return cut.parts if cut else [variable]
 
     def _reading(self, images):
-        """Return the function by which a step with this input of the body reads a variable."""
+        """Return the function by which a step reads a variable; `images` is the input of the body."""
         def read(variable):
             cut = self._cut_of.get(id(variable))
             if variable is self._table and _has_fewer(images, variable.shape[0]):
@@ -134,7 +135,7 @@ class ServerProgram(train_program.TrainProgram):
         return out, {'loss': out.loss, **out.metrics}
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server; of simultaneous additions to a weight none is lost."""
+        """Build the optimizer's arithmetic on each server; concurrent additions to a weight all count."""
         of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
         rate = self._learning_rate(step)
         whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]

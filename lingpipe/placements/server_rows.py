@@ -63,7 +63,8 @@ def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: 
 
     Args:
         tokens: integers of any shape, on the current device.
-        parts: triples of the `tf.Variable` of some rows on its server, the first row, and the row after the last one.
+        parts: triples (variable, begin, end): the `tf.Variable` on a server that holds the table's rows from `begin` up
+            to, but not including, `end`.
         shape: shape of the whole table.
     """
     wanted, _ = tf.unique(tf.cast(tf.reshape(tokens, [-1]), tf.int32))
@@ -126,7 +127,7 @@ class CutWeight:
 
     @property
     def places(self) -> list[tuple[tf.Variable, int, int]]:
-        """List of triples of the variable of some rows, the first row, and the row after the last one."""
+        """List of triples (variable, begin, end): a server's variable with the rows from `begin` to before `end`."""
         return [(part, *bounds) for part, bounds in zip(self.parts, self._bounds)]
 
     def split(self, gradient: tf.Tensor) -> list:
@@ -144,7 +145,7 @@ class CutWeight:
         return found
 
     def update(self, gradients: list, step: tf.Tensor, learning_rate: tf.Tensor) -> None:
-        """Build the optimizer's arithmetic on each server, for gradients from `split`; no addition is lost."""
+        """Build the optimizer's arithmetic on each server, for gradients from `split`; concurrent updates all count."""
         for part, update, gradient in zip(self.parts, self._updates, gradients):
             if gradient is not None:
                 given = (gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,)
@@ -181,6 +182,6 @@ def _stand_in(variable, shape):
 
 
 def move_to_chief(variable: keras.Variable, device: str) -> None:
-    """Move a weight to a device of the chief; a step still computes with its gradients on its own CPU."""
+    """Move a weight to a device of the chief; a worker's step still computes with the gradients on the worker's CPU."""
     variable_placement.move(variable, device)
     variable.value.works_on = 'CPU:0'

@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system, which all run one program on their slices: reads, writes, training."""
+"""Replicas of K TPU cores each; all cores run one program, which reads, writes and trains their slices of tensors."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _HOST = 'CPU:0'
 
 
 class SpmdCores(tpu_replicas.TpuReplicas):
-    """Replicas that are pipelines, each in one program for all of its cores, which XLA partitions.
+    """Replicas that each run a pipeline as one program for all cores of the replica; XLA partitions the program.
 
     ::
 
@@ -28,7 +28,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
 
     Attributes:
         grid: for each replica the list of the names of its K cores.
-        devices: K times the host: a task is built, checkpointed and evaluated there.
+        devices: list with the host's name K times: a task is built, checkpointed and evaluated there.
     """
 
     _is_spmd = True
@@ -109,7 +109,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """The optimizer keeps the host's slots and count of steps; the step uses it as a function."""
+        """Return the optimizer with the host's slots and step count; `SpmdStep` uses its arithmetic as a function."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)
@@ -125,7 +125,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """Rows of the partitions; layers outside the stages count in the first or last row, but run on all cores."""
+        """List of `Partition`; layers outside the stages count in the first or last one, but run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 

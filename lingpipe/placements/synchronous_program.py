@@ -34,7 +34,7 @@ class ShareSlots:
         self._slots = {id(variable): _zeros(variable, count) for variable in variables}
 
     def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Build the operation that stores a value for a variable as the share of number `share`, an int32 scalar."""
+        """Build the operation that stores a variable's value for the share whose number is `share`, an int32 scalar."""
         slot = self._slots[id(variable)]
         with tf.device(slot.device):
             tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
@@ -63,11 +63,11 @@ class SynchronousProgram(server_program.ServerProgram):
                ├─> share 1 ─> any worker ─> gradients ─┼─> slots on the servers ─> mean by weight ─> update
                └─> share 2 ─> any worker ─> gradients ─┘
 
-    Each share counts by the weights of its examples, and moving statistics are those of all rows of the batch. So a
-    step of W workers equals that of one machine with W times as many micro-batches, except for random numbers: these
-    depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one computes its share
-    again, with the same result. But if the workers read the batches, only worker w can compute share w, and training
-    ends if that worker is lost.
+    Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
+    batch. So a step of W workers equals that of one machine with W times as many micro-batches, except for random
+    numbers: these depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
+    computes its share again, with the same result. But if the workers read the batches, only worker w can compute share
+    w, and training ends if that worker is lost.
 
     Raises:
         ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
@@ -118,7 +118,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *self._argument_specs(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on a share; return a row of its number, its loss, and the sums of its metrics."""
+        """Build the work on a share; return its number, its loss, and the sums of its metrics as one tensor."""
         images, *targets = self._batch_of(arguments)
         out = self._gradients_of(images, targets, self.global_step.read_value())
         reached = [
@@ -156,7 +156,7 @@ class SynchronousProgram(server_program.ServerProgram):
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return the gradients, and half the sums of squares of those that exist: a weight may have None."""
+        """Return the gradients, None for weights without one, and half the sum of squares of each other gradient."""
         shares = [share if id(place) in self._reached else None
                   for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
         gradients = self._means(self._trained_places, (shares,), (weights,))
@@ -164,7 +164,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, new value): state counts by rows, and all shares have equally many."""
+        """Return pairs (variable, new value): state is averaged over rows; all shares have equally many rows."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
         means = {id(variable): mean for variable, mean in zip(

@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system: their cores, their rows of a batch, and the step, one program for all."""
+"""Replicas of K TPU cores each: their cores, their rows of a batch, and the step, which is one program for all."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assign cores to as many replicas as fit, each a box with a core for each stage; raise as `computation_shape`."""
+    """Assign cores to as many replicas as fit, each a box with a core for each stage; see `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
@@ -77,7 +77,7 @@ class TpuReplicas(placement.Placement, collectives.Group):
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas, on the core or the slice that the layer runs on."""
+        """Sum over groups of consecutive replicas; in an SPMD program, each core sums its slice of the tensor."""
         groups = np.arange(self.count, dtype=np.int32).reshape(-1, group_size)
         return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)
 
@@ -88,7 +88,7 @@ class TpuReplicas(placement.Placement, collectives.Group):
 
 def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return a dataset of the rows of a host's replicas, as `TpuReplicas.distribute`; the host reads no other rows."""
+    """Return the dataset of a host for `TpuReplicas.distribute`: the rows of its replicas; the host reads no others."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(batch_share.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
@@ -147,5 +147,5 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Build the step of a replica on its rows; return what `_step` does."""
+        """Build the step of a replica on its rows; return a dictionary of numbers, as `_step` does."""
         raise NotImplementedError

@@ -61,7 +61,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system; return params with values for it instead of 'auto', and their `Placement`."""
+    """Start a TPU system; return params in which values that suit it replace 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -86,7 +86,7 @@ def _what_to_check(name, error):
 
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
-    """Return the `Placement` of the route, with a core for every partition; refuse a system with too few cores."""
+    """Return the `Placement` for `tpu_route`, with a core for every partition; refuse a system with too few cores."""
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.tpu_route == SPMD:
@@ -129,7 +129,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError, before a TPU system starts, if the route cannot do what a mode needs; 'auto' numbers pass."""
+    """Raise ValueError, before a TPU system starts, if no number is 'auto' and `tpu_route` does not suit a mode."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -142,9 +142,10 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
     """Return params with a route instead of 'auto', and print the route and the reason.
 
-    The route is 'spmd' if it can train the model, the K >= 2 partitions divide the equal layers, and the replicas
-    divide the batch. Params then have the cut of this route's stages. The route is 'logical_cores' if every core has a
-    replica, or if replicas that fill the system share statistics. Else it is 'stage_programs'.
+    The route is 'spmd' if it can train the model, K >= 2, the number of identical layers is a multiple of the number of
+    stages, and the replicas divide the batch. With 'spmd', `partition_by` is set to the end indices of the stages. The
+    route is 'logical_cores' if every core has a replica, or if replicas that fill the system share statistics. Else it
+    is 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
@@ -202,7 +203,7 @@ def _room(params, mesh):
 
 
 def _with_all_replicas(params, mesh):
-    """Return params of one program for all replicas: it is built for one replica, and as many as fit run it."""
+    """Return params with num_replicas=1: a program is built for one replica, and as many replicas as fit run it."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(

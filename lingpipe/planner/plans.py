@@ -65,7 +65,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Return `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
+    """Return a plan's `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -163,7 +163,7 @@ class Plan:
     def speedup(self) -> float:
         """Throughput relative to that of one device that has room for everything and recomputes nothing.
 
-        Neither counts updates of weights.
+        Neither throughput counts updates of weights.
         """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
@@ -198,7 +198,7 @@ class _Work(NamedTuple):
     recompute: str
 
     def memory_model(self, setting, schedule):
-        """Return the `MemoryModel` of the layers in the order of a schedule."""
+        """Return the `MemoryModel` of the layers for a schedule, whose order determines what is in flight."""
         live = layer_memory.live_micro_batches(schedule)
         return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
 

@@ -40,13 +40,13 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack of another batch, which shares the sizes for micro-batches."""
+        """Return the stack for another batch size; both stacks share the memory found for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerMemory` for micro-batches of a size; the loss counts as large as the last outputs.
+        """Return the list of `LayerMemory` for micro-batches of a size, assuming a loss as large as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
         """
@@ -152,7 +152,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Return the `Setting` of one of several replicas, from that of one replica that has the whole batch."""
+    """Return the `Setting` of one of several replicas, given the `Setting` of a single replica with the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,

@@ -45,7 +45,7 @@ def numbers_of_micro_batches(p: hyperparams.Params, batch_size: int) -> list[int
 
 
 def _numbers_of_partitions(p, num_layers, most):
-    """Return the numbers of partitions to choose among, if there are devices for at most so many."""
+    """Return the numbers of partitions to choose among; `most` is the largest that there are devices for."""
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
     if num_virtual_stages > num_layers:
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
@@ -192,7 +192,7 @@ def _is_open(p):
 
 
 def _orders(p, num_partitions):
-    """Yield pairs of a schedule and a number of stages on each device; one partition has nothing to choose."""
+    """Yield pairs of a schedule and a number of stages on each device; for one partition, 'auto' tries only '1f1b'."""
     names = [p.schedule]
     if p.schedule == AUTO:
         names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)

@@ -17,7 +17,7 @@ be on the device of their stage, but are otherwise ignored: tensors are sent whe
     B1                                   its backward pass; only the gradients of inputs, if there is also a W1
     I1                                   only the gradients of inputs; there must be a W1
     W1                                   only the gradients of weights
-    BW1                                  both, as PyTorch wrote it before I, when every B had its W
+    BW1                                  both, as PyTorch wrote it before 'I' existed, when every B had its W
     (0F1;1B2)OVERLAP_F_B                 two actions, which run one after the other here
     0SEND_F1  1RECV_F1  1SEND_B1  0RECV_B1     what crosses between devices
     0UNSHARD  0RESHARD  0REDUCE_GRAD           shards of weights, and sums of gradients over replicas
@@ -59,7 +59,7 @@ class Cell(NamedTuple):
 
 
 def parse_cell(text: str, device: int) -> list[Cell]:
-    """Return the list of the `Cell` of a text, or of several that overlap; empty if the text means nothing.
+    """Return the list of the cells in a text: one, or several that overlap; empty if the text is not a cell.
 
     Args:
         device: number of the cell's row, which is the stage of an action that names none.

@@ -45,8 +45,8 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
 
     A device waits 1 / V of the time that it waits in 1F1B. Boundary tensors cross V times as often, and device i keeps
-    the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) micro-batches through one of its V stages. Two devices
-    with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) passes, each of one micro-batch through one stage. Two
+    devices with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
         device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
         device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
@@ -69,10 +69,10 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
 def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
     """GPipe in V rounds over the devices, with V smaller stages on each: stage s on device s % K (Praxis, MaxText).
 
-    All micro-batches go through the first stage of each device, then through the second. If M >= K, equal stages wait
-    (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the activations of all M
-    micro-batches. In this order all cores of a TPU work in lockstep, so one program can run them. Two devices with two
-    stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    All micro-batches go through the first stage of each device, then through the second. If M >= K, devices with equal
+    stages wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the
+    activations of all M micro-batches. In this order all cores of a TPU work in lockstep, so one program can run them.
+    Two devices with two stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
         device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
@@ -92,10 +92,10 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """1F1B with the backward pass split: B, which other devices wait for, runs first; W fills the bubble (ZB-H1).
 
-    Zero Bubble, arXiv 2401.10241, section 2.1. Device i, counted from 0, runs each W i micro-batches after its B.
-    If F, B and W take T_F, T_B and T_W, and M >= K, equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). If
-    M < K and the three times are equal, stages wait K - M forward passes longer. Devices keep as many activations as
-    with 1F1B. In addition, device i keeps what the Ws of up to i + 1 micro-batches need::
+    Zero Bubble, arXiv 2401.10241, section 2.1. On device i, counted from 0, each W follows its B by i micro-batches. If
+    F, B and W take T_F, T_B and T_W, and M >= K, devices with equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B,
+    T_W)). If M < K and the three times are equal, devices wait K - M forward passes longer. Devices keep as many
+    activations as with 1F1B. In addition, device i keeps what the Ws of up to i + 1 micro-batches need::
 
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
@@ -121,14 +121,14 @@ def _one_forward_one_backward_on(stage: int, num_devices: int, num_micro_batches
 
 
 def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up: int) -> tuple[Action, ...]:
-    """`num_warm_up` forward actions, then one forward and one backward in turn, then the remaining backward actions."""
+    """Return `num_warm_up` Fs, then one F and one B in turn, then the remaining Bs."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """K micro-batches go through one stage of the device, then through the next; then the next K micro-batches."""
+    """Return actions in which K micro-batches go through each stage of the device in turn, then the next K do."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks

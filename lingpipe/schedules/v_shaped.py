@@ -7,10 +7,10 @@ pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
     device 1   stage 1   stage 4
     device 2   stage 2   stage 3
 
-Every micro-batch takes the same path as the previous one, six slots later, because each device has two slots each of F,
-B and W. So the path of one micro-batch, the building block, gives the order of all (arXiv 2405.15362, section 3). A
-block has four legs and three turns. A leg goes through all devices, a turn leads from one leg to the next. Each leg has
-a number of slots from one device to the next, and each turn has a number of slots::
+Every micro-batch takes the same path as the previous one, six time slots later, because on each device it takes two
+slots each of F, B and W. So the path of one micro-batch, the building block, gives the order of all (arXiv 2405.15362,
+section 3). A block has four legs and three turns. A leg goes through all devices, a turn leads from one leg to the
+next. Each leg has a number of slots from one device to the next, and each turn has a number of slots::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
@@ -159,7 +159,7 @@ class _Filling:
         self.orders: list[list[Action]] = [[] for _ in stages]
 
     def _first_arrivals(self, num_devices: int) -> Any:
-        """Return when the first micro-batch can reach each device, added up in the order in which it goes there."""
+        """Return the times at which the first micro-batch can reach each device, summed along its way through them."""
         arrivals = [0.0]
         for stage in range(num_devices - 1):
             arrivals.append(arrivals[-1] + self._seconds[FORWARD][stage] + self._transfers[stage])
@@ -212,7 +212,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first; if a B takes no time, the device may be here before its data."""
+        """Return the B whose W can begin first; the device may be free before a B that takes no time has its data."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

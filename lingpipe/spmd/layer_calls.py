@@ -102,7 +102,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError unless stages train the same kinds of variables, which are their own, without constraints."""
+    """Raise ValueError unless stages train the same kinds of variables, share none, and no layer has constraints."""
     for part in [*stages, *outer]:
         _refuse_constraints(part)
     if len(set(map(_trained, stages))) > 1:
@@ -117,7 +117,7 @@ def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_la
 
 
 def _trained(part):
-    """Return a tuple of the trained variables' descriptions, in the order of the layers."""
+    """Return the `trainable` of every variable, then of every batch norm, as a tuple in the order of the layers."""
     norms = batch_statistics.batch_norms(part.layers)
     return (*[variable.trainable for layer in part.layers for variable in layer.variables],
             *[norm.trainable for norm in norms])

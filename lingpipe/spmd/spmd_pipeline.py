@@ -5,7 +5,7 @@ core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, s
 to the first one, as long as there are stages left, and waits there until all micro-batches have entered::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
-    core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1, with the dash, stage K + k
+    core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1 (m0', m1', ...), stage K + k
     core 1      .     m0    m1    m2    m0'   m1'   m2'   .
     core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
@@ -34,8 +34,8 @@ class SpmdPipeline:
     """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
 
     Args:
-        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the largest number of them that
-            K V divides, counted from the end, are the stages; the others run before.
+        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last n of them are the stages,
+            with n the largest multiple of K V; the others run before.
         num_cores: K.
         num_micro_batches: M.
         recompute: 'stage' or 'layer'.
@@ -199,7 +199,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving), statistics
 
     def _seeds_of_items(self, seeds):
-        """Return the seeds of each core, for all micro-batches of one round after the other: `[K, V M, ...]`."""
+        """Return the seeds of each core for all micro-batches, round by round: `[K, V M, ...]`."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
@@ -209,7 +209,7 @@ class SpmdPipeline:
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Give the first core what enters, later what waited in its queue `[K, M - K, ...]`, others what arrived."""
+        """Give the first core what enters or, later, what its queue `[K, M - K, ...]` held; others get what arrived."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -272,7 +272,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 
 @tf.custom_gradient
 def _of_round(weights, round_):
-    """Return the entry of one round of tensors `[V, ...]`."""
+    """Return the entry for one round in a tensor `[V, ...]`."""
     def gradient(upstream):  # a choice, not a scatter, which a TPU would compute one element after the other
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
         return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None

@@ -195,7 +195,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Like `_penalty`, for values `[K, V, ...]`, each a separate weight: not all regularizers sum over elements."""
+    """Return the sum of the penalties of K V weights `[K, V, ...]`, each computed by itself, and its gradient."""
     if regularizer is None:
         return _penalty(None, values)
 

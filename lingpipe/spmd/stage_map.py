@@ -151,7 +151,7 @@ def spec_of(variable: Any) -> tf.TensorSpec:
 
 
 class TickStatistics:
-    """Joins the statistics of all ticks of a batch, for every stage on its core, in lists of at most one tensor.
+    """Joins the statistics of all ticks of a batch, for every stage on its core; without batch norms, lists are empty.
 
     Only the forward loop joins: statistics that the backward loop recomputes are discarded.
     """

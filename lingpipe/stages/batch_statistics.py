@@ -82,7 +82,7 @@ class BatchStatistics:
 
     def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
              statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Return all moving averages after one update for every call of their norm, in one stage or several equal ones.
+        """Return the moving averages of one stage, or of several equal ones, after one update for each call of a norm.
 
         Args:
             variables: list of Keras variables, the moving averages of `norms`, in any order.

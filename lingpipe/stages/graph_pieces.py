@@ -84,7 +84,7 @@ class GraphPiece:
     """The part of a graph that computes some tensors from others, as a separate function.
 
     The function is not inlined, unless `inline` is set: build time and memory of an unrolled pipeline depend on that. A
-    stateless operation calls it, so that TensorFlow does not run calls on different devices one after another because
+    stateless operation calls it; otherwise TensorFlow would run calls on different devices one after another, because
     of side effects in them.
 
     Args:
@@ -96,8 +96,9 @@ class GraphPiece:
         jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
             gradients, from one program to another. So pieces that take or return such lists are not compiled.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
-        repeats: whether the piece recomputes what another piece computed. If XLA compiles both pieces into one
-            program, it would compute this once and retain it. An optimization barrier before the piece prevents that.
+        repeats: whether the piece recomputes what another piece computed. If XLA compiles both pieces into one program,
+            XLA would merge the two computations and retain the results. An optimization barrier before the piece
+            prevents that.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and keeps a virtual CPU to one core.
     """
@@ -200,7 +201,7 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Gradient function; when TensorFlow saves a function, it passes tensors like the inputs, but no operation."""
+    """Refuse gradients; to save a function, TensorFlow calls this with None and tensors like the inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 

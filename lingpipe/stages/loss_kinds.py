@@ -38,7 +38,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
 
     Raises:
-        NotAdditive: the graph of the loss shows none of these kinds, or the weights are not those of the rows.
+        NotAdditive: the graph of the loss shows no `Kind`, or Keras would not take the weights for weights of rows.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -71,7 +71,7 @@ def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sampl
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask, by which Keras weights a number for the whole batch."""
+    """Raise NotAdditive if outputs have a Keras mask, by which Keras would multiply one number for the whole batch."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 
@@ -82,7 +82,7 @@ def name_of(loss: Any) -> str:
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Whether a loss is one of Keras's own, which compute over one dimension, here not that of the batch."""
+    """Whether a loss is one of Keras's own, computed over a single dimension other than the batch dimension."""
     function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
     rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
     has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0

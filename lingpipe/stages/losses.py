@@ -53,7 +53,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return {name: function of its sums} of the entries that are not (sum, weight), for `means`."""
+    """Return, for `means`, a function of the sums for each entry that is not (sum, weight), as {name: function}."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -71,9 +71,10 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, it takes
-        `fractions_of` the rows before `sample_weight`. It raises ValueError if the graph of the loss does not show that
-        a batch's loss is the mean or sum of its examples' losses; a dictionary with weights is not checked.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, the result of
+        `fractions_of` is one more argument, before `sample_weight`. It raises ValueError if the graph of the loss does
+        not show that a batch's loss is the mean or sum of its examples' losses; a dictionary with weights is not
+        checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -129,7 +130,7 @@ def _is_from_keras(loss_fn: Callable) -> bool:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Return a tensor in a type in which sums are exact enough: float64 if it has this, else float32."""
+    """Return a tensor in a type in which sums are exact enough: float64 stays as it is, others become float32."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
@@ -208,7 +209,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Sums of weights count each weight once, even if it is one of several values; means count the values."""
+        """Return weights as a divisor: in a mean by weights each counts once, else once for each of its values."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
@@ -305,6 +306,6 @@ def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
 
 
 def _shape(values: Any, num_rows: int) -> tf.TensorShape:
-    """Return the shape of `values`, reading as little as possible: sums of weights must not depend on the stage."""
+    """Return the shape of `values`, if possible without their tensor: weights must not depend on a stage's results."""
     sizes = values.shape[1:]
     return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)

@@ -28,7 +28,7 @@ def specs_of_tensors(batch: Any) -> Any:
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Return specs of Keras's default float type for a shape, a tuple of integers and None, or a nest of shapes."""
+    """Return specs of Keras's default float type for a shape (a tuple of integers and None) or a nest of shapes."""
     if all(size is None or isinstance(size, int) for size in shapes):
         return tf.TensorSpec(shapes, keras.backend.floatx())
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
@@ -46,7 +46,7 @@ class MicroBatchId(NamedTuple):
 
     @classmethod
     def of(cls, numbers: tf.Tensor) -> Self:
-        """Return the fields in a tensor `[6]` of `MicroBatchIds`: seed, step, number, and so on."""
+        """Return the `MicroBatchId` from a tensor `[6]` of `MicroBatchIds`: seed, step, number, and so on."""
         return cls(numbers[:2], *[numbers[index] for index in range(1, 6)])
 
 
@@ -259,7 +259,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Sum the gradients of one weight, tensors and `Rows`: a tensor, or `tf.IndexedSlices` if all are `Rows`."""
+    """Sum the gradients of one weight (tensors or `Rows`) to a tensor, or to `tf.IndexedSlices` if all are `Rows`."""
     if all(isinstance(part, Rows) for part in parts):
         return tf.IndexedSlices(*join_rows(parts), tf.constant(tuple(shape), tf.int64))
     dense = [tf.math.unsorted_segment_sum(*part, shape[0]) if isinstance(part, Rows) else part for part in parts]

@@ -15,7 +15,7 @@ _NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings
 
 
 def refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if a stage's layers or loss change such state: recomputation would change it more often.
+    """Raise ValueError if a stage's layers or loss change state outside Keras: recomputation would change it again.
 
     Operations are followed into the functions, branches and loops that they call.
     """

@@ -77,7 +77,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment: put its own states of its layers' seed generators into `mapping`, by variables' ids."""
+        """Begin a segment: put new states for the seed generators of its layers into `mapping`, by variables' ids."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)

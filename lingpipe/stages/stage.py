@@ -139,7 +139,7 @@ class Stage:
 
     @property
     def num_replicas(self) -> int:
-        """Number of replicas that train together, of all pipelines."""
+        """Number of replicas that train together: this pipeline's, times the pipelines in the current group."""
         return self._num_replicas * collectives.current().count
 
     def _setting(self) -> Any:

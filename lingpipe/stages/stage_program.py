@@ -69,7 +69,7 @@ class InFlight(NamedTuple):
 
     @property
     def values(self) -> Values:
-        """All of these in one dictionary."""
+        """Arguments, residuals and bridge in one dictionary."""
         return {**self.arguments, **self.residuals, **self.bridge}
 
 
@@ -97,8 +97,8 @@ class BackwardResult(NamedTuple):
 
     Attributes:
         input_gradients: gradients of the needed inputs; empty for a second half.
-        sums: the new sums of the gradients of the needed weights; for weights whose gradients are
-            `micro_batches.Rows`, those of this micro-batch.
+        sums: the new sums of the gradients of the needed weights; where gradients are `micro_batches.Rows`, only the
+            gradients of this micro-batch.
     """
 
     operation: tf.Operation | None
@@ -137,12 +137,12 @@ class StageProgram:
 
     Residuals are tensors that the forward pass computes and the backward pass reads. The bridge is what the first half
     of a split backward pass computes and the second half reads. A backward function computes only the needed gradients:
-    none of frozen weights, or of inputs that depend on no trained weight. Sums of weight gradients over micro-batches
-    pass through it, so that there is only one copy of them.
+    none of frozen weights, or of inputs that depend on no trained weight. The function also takes the sums of weight
+    gradients over micro-batches, and returns the new sums, so that only one copy of them exists.
 
     Args:
-        specs: pair of a `Boundary` of `tf.TensorSpec` of the inputs of one micro-batch, and the nest of specs of its
-            targets, () if there is no loss.
+        specs: pair (inputs, targets) for one micro-batch: a `Boundary` of `tf.TensorSpec`s, and a nest of them, () if
+            there is no loss.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
 
@@ -193,7 +193,7 @@ class StageProgram:
 
     def recompute(self, in_flight: InFlight, wanted: Literal['residuals', 'between'],
                   needed: NeededGradients) -> PreparedResult:
-        """Build the recomputation of what is missing of the residuals, or of the tensors between segments."""
+        """Build the recomputation of the missing residuals, or of the missing tensors between segments."""
         tensors = self._residuals(needed) if wanted == 'residuals' else self._between(needed)
         retained = in_flight.residuals
         missing = [tensor for tensor in tensors if tensor.ref() not in retained]
@@ -208,8 +208,9 @@ class StageProgram:
         """Build the backward action in the current graph.
 
         Args:
-            in_flight: what the micro-batch has left so far, with all residuals.
-            gradients: those of the differentiable outputs or of the loss, followed by those of the added losses.
+            in_flight: the `InFlight` of the micro-batch so far, with all residuals.
+            gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
+                if any.
             sums: sums of the gradients of the needed weights over the micro-batches so far.
         """
         return self._whole_backward('backward', in_flight, gradients, sums, needed, self._residuals(needed))
@@ -257,7 +258,7 @@ class StageProgram:
         Args:
             in_flight: what is retained of the micro-batch so far, with all tensors between the segments.
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
-            sums: as in `backward`; the result replaces those of this segment's weights.
+            sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
         trace, added = self.trace, self.of_added_losses(self.trace.given_gradients)
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
@@ -337,7 +338,7 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers of the stage add losses. Their sum then has the last one of the given gradients."""
+        """Whether layers of the stage add losses, for whose sum the last given gradient is."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
@@ -412,7 +413,7 @@ class StageProgram:
 
     @_once_per_need
     def _between(self, needed: NeededGradients) -> list[tf.Tensor]:
-        """Computed tensors between the segments: no arguments, and nothing twice."""
+        """Return the tensors between segments and the unrepeatable tensors, without arguments and duplicates."""
         given = {tensor.ref() for tensor in self._all_arguments}
         tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(needed)
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in given}.values())

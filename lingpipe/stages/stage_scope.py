@@ -16,7 +16,7 @@ from lingpipe.stages import boundary, graph_pieces
 
 
 class UnreachableError(ValueError):
-    """A layer assigns a variable inside a function, loop or branch of its own; the message names it."""
+    """A layer sets a variable or calls a batch norm, which the message names, in its own function, loop or branch."""
 
     __init__ = Exception.__init__  # AutoGraph raises classes with another constructor as StagingError
 
@@ -99,8 +99,8 @@ class StageScope(keras.StatelessScope):
         borrowed: dictionary from the id of a variable that the stage lacks to the pair (variable, placeholder).
         versions: list of `Version`s.
         norm_calls: list of `NormCall`s, in the order of the calls.
-        added_losses: list of the losses that layers added. (Keras's own list `losses` loses those of a layer that is
-            called again.)
+        added_losses: list of the losses that layers added. (Keras's own list `losses` drops the earlier losses of a
+            layer that is called again.)
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -169,7 +169,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise UnreachableError if a tensor is inside a loop or branch, which only its results can leave.
+        """Raise UnreachableError if a tensor is inside a loop, branch or function, so that the stage cannot read it.
 
         The message says what the layer does, and what the user can do about it.
         """

@@ -71,7 +71,8 @@ class Trace(NamedTuple):
             far; None for a weight whose gradients are `micro_batches.Rows`, which are not summed.
         input_gradients: list of the gradients of the differentiable inputs; None for an input without one.
         between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list of `given_sums` plus the weight gradients of this micro-batch, or its `micro_batches.Rows`.
+        sums: list with one entry per weight: its given sum plus its gradient for this micro-batch, or only the gradient
+            if it is `micro_batches.Rows`.
         segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient of
             this segment only; empty unless the backward pass is cut at every segment.
     """
@@ -141,7 +142,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch; if it is 0, which only a run shows, there is one row, which does not count."""
+    """Number of rows of a micro-batch; if it is 0 at run time, tensors still have one row, which does not count."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count
@@ -195,7 +196,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return a dictionary from the position of a weight to its sum with the gradients of its versions, if any."""
+    """Return {position of a weight: its given sum plus the gradients of its versions}; omit weights without any."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]

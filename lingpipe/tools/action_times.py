@@ -140,8 +140,8 @@ class ActionTimes:
         """Return the actions of one step from its timestamps.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
-        action without computation has no call: it takes no time, after the previous action on its device.
-        Recomputations are separate actions.
+        action without computation has no call: it takes no time, and starts when the previous action on its device
+        ends. Recomputations are separate actions.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
                  for replica, times in self._times(stamps).items()
@@ -176,7 +176,7 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Like `tf.nest.map_structure`, but also for dictionaries whose keys have no order."""
+    """Map the tensors of a nest like `tf.nest.map_structure`, and also in dictionaries whose keys cannot be sorted."""
     if tf.is_tensor(nest):
         return function(nest)
     if isinstance(nest, dict):

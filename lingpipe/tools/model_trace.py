@@ -30,8 +30,8 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
     Raises:
         TypeError: `model` is not a `PipelineModel`.
-        ValueError: it is not compiled, or an argument is wrong; its loss is computed on the whole batch, outside the
-            pipeline.
+        ValueError: `model` is not compiled, its loss is computed on the whole batch, outside the pipeline, or an
+            argument is wrong.
     """
     require_compiled(model)
     require_batch(model, x, y, sample_weight)

@@ -1,4 +1,4 @@
-"""A page of HTML that needs no other file. Its functions take plain texts, which they escape, and return HTML."""
+"""A page of HTML that needs no other file, made by functions that escape plain texts and return HTML."""
 
 import base64
 import html
@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an element with a text, such as a 'p'; a 'pre' is wrapped where it is too long, but a 'table' scrolls."""
+    """Return an element with a text, such as a 'p'; a 'pre' wraps long lines, but scrolls if its `kind` is 'table'."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 

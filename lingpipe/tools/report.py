@@ -169,7 +169,7 @@ class Report:
 
 
 def _params_of_run(params, text):
-    """Return the params with which a run was started, and the reason if they cannot be read, or ''."""
+    """Return the params with which a run was started, and ''; if they cannot be read, `params` and the reason."""
     if text is None:
         return params, ''
     try:

@@ -68,7 +68,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, begin, device, variables):
-        """Return the time when new values can be read: in one function, a read waits for the assignments before it."""
+        """Return the time when new values can be read: within a tf.function, a read waits for earlier assignments."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables] or [begin]
@@ -207,7 +207,7 @@ class Traced:
 
 
 def simulated(steps: list[StepTimes]) -> StepTimes:
-    """Return the `StepTimes` of a step whose actions and updates take their mean measured times, and transfers none."""
+    """Return the `StepTimes` of a step simulated with mean measured times of actions and updates, without transfers."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))

@@ -17,7 +17,7 @@ _MOST_DOUBLINGS = 5
 
 
 def input_percent(steps: list) -> float:
-    """Return the share of waiting for a batch in the time from its request to the end of its update, in per cent."""
+    """Return the percentage of a step, from the batch's request to the end of its update, spent waiting for input."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
@@ -76,7 +76,7 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list) -> list[dict]:
-    """Return each replica's mean duration of each action's kind and stage, over micro-batches and steps.
+    """Return for each replica {`Action`: mean seconds of its kind and stage}, over micro-batches and steps.
 
     A split B and a whole B are different kinds.
     """
@@ -115,7 +115,8 @@ def _means(measured, group_of):
 def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
     """Return sentences about the largest costs, and what to do about them.
 
-    No advice has more micro-batches than examples. `num_cores` is None if devices are not virtual CPU devices.
+    The advice never suggests more micro-batches than examples. `num_cores` is None if devices are not virtual CPU
+    devices.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),

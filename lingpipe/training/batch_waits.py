@@ -1,4 +1,4 @@
-"""Waits for inputs and batches: steps count and time theirs, and a watching thread limits all of them."""
+"""Waits for inputs and batches: each step counts and measures its wait, and a watching thread limits all waits."""
 
 import contextlib
 import time
@@ -68,7 +68,7 @@ class BatchWaits:
             yield
 
     def _current(self, seeks: bool) -> int | None:
-        """Return the number of the current wait if the input has to seek for it (or not, by `seeks`), else None."""
+        """Return the number of the current wait if it includes seeking (without `seeks`: if it does not), else None."""
         number = self.current()
         return number if number is not None and seeks == (self.is_resumed and number == 1) else None
 
@@ -98,7 +98,7 @@ def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> wai
 
 def each_batch(batches: Callable[[], Iterable],
                wait: Callable[[Callable[[], Any]], waits.Wait]) -> Generator[Any, None, None]:
-    """Yield batches. Each is one wait; the wait for the first one includes opening the input.
+    """Yield batches, each after a wait of its own; the wait for the first batch includes opening the input.
 
     Args:
         wait: function of a position that returns a `waits.Wait`, such as `for_batch` of an input.
@@ -112,7 +112,7 @@ def each_batch(batches: Callable[[], Iterable],
 
 
 def for_input(source: str) -> waits.Wait:
-    """Return the scope in which an input is built. Preparing its data may take hours, but no hour without work."""
+    """Return the scope in which an input is built; this may take hours, but no hour may pass without work."""
     return waits.Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
                       work=_work_of_process)
 

@@ -26,7 +26,7 @@ class BestCheckpoint:
 
     Args:
         folder: that of the checkpoint, 'best' in the log directory.
-        metric: its name; None: no checkpoint is kept.
+        metric: name of the metric; None: no checkpoint is kept.
         input_text: text of the Params of the input that is evaluated.
     """
 

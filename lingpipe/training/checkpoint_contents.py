@@ -149,7 +149,7 @@ def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, list[in
 
 
 def require_match(path: str, state: dict, partial: bool = False) -> None:
-    """Refuse to read a checkpoint of another model into variables; a `partial` state may lack some of its variables.
+    """Refuse to read another model's checkpoint; a `partial` state may lack some of the checkpoint's variables.
 
     Raises:
         DamagedCheckpointError: it cannot be read.

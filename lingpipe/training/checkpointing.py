@@ -228,7 +228,7 @@ def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the slots by number and by the optimizer's class, so that another optimizer's slots cannot fit."""
+    """Return the slots, named by the optimizer's class and a number, so that another optimizer's slots do not match."""
     inner = loss_scaling.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -6,7 +6,7 @@
     train/ckpt-8.index                  names and shapes, see `checkpoint_contents`
     train/ckpt-8.data-00000-of-00001    values
     train/unfinished                    the checkpoint that is being written: ckpt-12
-    train/ckpt-12_temp/                 what a process left that was killed while it wrote
+    train/ckpt-12_temp/                 files of a process that was killed while it wrote
 """
 
 import contextlib
@@ -64,7 +64,8 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 def complete(directory: str | os.PathLike[str]) -> list[str]:
     """Return the paths of the complete checkpoints of a folder, the newest first.
 
-    A listed checkpoint without files does not count, nor an older one without an index: its deletion has begun.
+    A listed checkpoint without files does not count; nor does any but the newest without an index: its deletion has
+    begun.
 
     Raises:
         TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt.
@@ -84,7 +85,7 @@ def complete(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def _at_one_moment(directory: str | os.PathLike[str]) -> tuple[list[str], set[str], str]:
-    """Return the list, the names of the files, and the checkpoint being written: training may write meanwhile."""
+    """Return the list, the names of the files, and the checkpoint being written, from a moment when they agree."""
     while True:
         listed, names, unfinished = _listed(directory), set(_names_in(directory)), _unfinished(directory)
         if _listed(directory) == listed:

@@ -24,7 +24,7 @@ class TrainingError(Exception):
 
 
 class DamagedCheckpointError(TrainingError):
-    """A checkpoint cannot be read, for a reason of a few words."""
+    """A checkpoint cannot be read; `reason` says in a few words why."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')

@@ -163,7 +163,7 @@ class CheckpointEvaluation:
         return results
 
     def _is_of_this_run(self, name: str, path: str | None) -> bool:
-        """Return whether the curves of an input get this value; if its checkpoint or data are others, say so."""
+        """Return whether new metrics belong in an input's curves; warn if they have another checkpoint or data."""
         folder = path and os.path.realpath(os.path.dirname(os.path.expanduser(path)))
         changed = logdirs.changes(self._logdir.read_params() or '', self._params.ToText())
         others = [change for change in changed

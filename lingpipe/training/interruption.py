@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread: by SIGINT after SIGINT, else so that it can be restarted."""
+        """End this process at once, from any thread: by SIGINT if Ctrl-C asked, else with the exit code TRY_AGAIN."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()

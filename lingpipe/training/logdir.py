@@ -45,7 +45,7 @@ _Record = TypeVar('_Record')
 
 @contextlib.contextmanager
 def hold_lock(file: str, folder: str) -> Iterator[Any]:
-    """Hold a lock in this scope, which nothing else can hold then; the lock ends with the process.
+    """Hold a lock inside this scope, so that nothing else can hold it; the lock also ends with the process.
 
     It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
     is created if needed, and not deleted. `folder` is the locked folder, as the user named it.
@@ -167,7 +167,7 @@ class LogDir:
         return self.read('control', 'params.txt')
 
     def require_run(self, params_text: str) -> None:
-        """Require this folder; warn if params describe another model than its run's, whose weights may fit it too."""
+        """Require this folder; warn if params describe another model than its run's: the weights may fit both."""
         self.require()
         told = of_the_model(changes(self.read_params() or '', params_text))
         if told:
@@ -239,7 +239,7 @@ def changes(old: str, new: str) -> list[str]:
 
 
 def _with_classes(text: str) -> dict[str, str]:
-    """Return {path: value} of a text of params, in which Params have the value of their class."""
+    """Return {path: value} of a text of params; the value of nested Params is the name of their class."""
     lines = [line.split(' : ', 1) for line in text.splitlines() if ' : ' in line]
     return {name.removesuffix('.cls'): value for name, value in lines}
 

@@ -41,5 +41,5 @@ class Placement:
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Build a function of an evaluation batch on the devices of the task."""
+        """Build `function(batch)` for an evaluation batch on the devices of the task, and return its results."""
         return function(batch)

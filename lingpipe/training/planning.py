@@ -141,7 +141,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return the memory of a GPU that the planner knows; without accelerators a device's part of the machine's."""
+    """Return the memory of a GPU that the planner knows; without accelerators a device's share of the host's memory."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices

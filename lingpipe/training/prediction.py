@@ -1,4 +1,4 @@
-"""The mode `predict`: classes of files of images or texts by a trained model."""
+"""The mode `predict`: classifies files of images or texts with a trained model."""
 
 import json
 import os
@@ -46,7 +46,7 @@ class Prediction(inference.TrainedTask):
 
         Raises:
             TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
-            ValueError: there are no such files, the input reads none, or the output would replace one of the input.
+            ValueError: there are no such files, the input cannot read files, or the output would replace an input file.
         """
         if output is not None:
             _require_other_file(output, files)
@@ -84,7 +84,7 @@ def _require_other_file(output: str, files: str) -> None:
 
 
 def _require_writable(output: str) -> None:
-    """Open the output, and leave what is there as it is; gs:// appends to no new file."""
+    """Open the output without changing what is there; gs:// cannot append to a file that does not exist."""
     output = os.path.realpath(output) if os.path.islink(output) else output  # a link to nothing stays one
     is_new = not tf.io.gfile.exists(output)
     _write(output, '', mode='w' if is_new else 'a')

@@ -155,7 +155,7 @@ class Progress:
             self._bar.close()
 
     def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
-        """Estimate from the time since the first update, which does not include building the first step."""
+        """Return the estimated seconds to the last step, by the mean time of a step since the first was built."""
         now = time.monotonic()
         if self._measured_from is None:
             self._measured_from = now - seconds, step - done_steps

@@ -128,7 +128,7 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
 
 
 class Trackers:
-    """The curves of a training run, in event files for TensorBoard and for the trackers of some names of `TRACKERS`.
+    """The curves of a training run, in event files for TensorBoard, and in the trackers that `names` lists.
 
     Raises:
         ValueError: a tracker does not exist, or its library is not installed.

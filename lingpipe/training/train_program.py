@@ -249,7 +249,7 @@ def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: floa
 
 
 class _WithL2(keras.regularizers.Regularizer):
-    """A layer's own regularizer with its attributes, plus half of the weight times the sum of squares."""
+    """A layer's own regularizer with its attributes, plus `weight` / 2 times the sum of squares."""
 
     def __init__(self, own: Callable[[tf.Tensor], tf.Tensor], weight: float) -> None:
         self.__dict__.update(getattr(own, '__dict__', {}))

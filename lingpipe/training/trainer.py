@@ -108,7 +108,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return `batch_waits.for_batch`, which saves the run by `Checkpointer.save` before its process ends."""
+        """Return a `batch_waits.for_batch` that saves the run by `Checkpointer.save` before it ends the process."""
         return functools.partial(
             batch_waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
@@ -272,7 +272,7 @@ class Trainer(prepared_run.PreparedRun):
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _record(self, results: dict[str, dict[str, float]]) -> None:
-        """Write that this evaluation has ended: after its checkpoint, if that is the best one."""
+        """Record that this evaluation has ended; if it is the best so far, only once its checkpoint is written."""
         step, record = self._step, self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
 
         def write() -> None:

@@ -15,7 +15,7 @@ def _element_wise(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """A result that has the dependence of the only input."""
+    """Return the dependence of the only input, which the result also has."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -47,7 +47,7 @@ def added(node: Node) -> Dependence:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence]) -> Dependence:
-    """Reduce dimensions; `lost` is the function of a power that gives the dependence if the rows are among them."""
+    """Return the dependence after a reduction; if the rows are reduced, `lost` maps their power to the dependence."""
     value, axes = node.given[0], axes_of(node)
     if value.form is Form.SUM:
         return value if node.operation.type in ('Sum', 'Mean') else MIXED

@@ -141,7 +141,7 @@ def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
 
 
 def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return MIXED for rows whose shape does not grow along their axis only, and for other tensors that grow."""
+    """Return `value` if rows grow along their axis and nowhere else, or if other tensors do not grow; else MIXED."""
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
     if value.form is not Form.ROWS:
@@ -162,7 +162,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
              other: tf.Graph) -> list[bool | None]:
     """Return, for each loss, whether it is a sum over the rows (True) or a mean (False); None: not certain.
 
-    Operations of layers without a rule count as row by row, as all layers of a pipeline do.
+    Operations without a rule are taken to work row by row, as all layers of a pipeline do.
 
     Args:
         losses: scalars of the graph of a stage that was traced with `forms.NUM_ROWS[0]` rows.
@@ -179,7 +179,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: Node) -> list[Dependence] | Dependence:
-    """Results that have a row for each row of the inputs, if these are rows and constants."""
+    """Return the dependences of results with a row for each row of the inputs; MIXED if an input is anything else."""
     if not all(each in (CONSTANT, ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return MIXED
@@ -192,7 +192,7 @@ def _is_known(tensor: tf.Tensor) -> bool:
 
 
 def _of_result(one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return what the shapes show; a number could be a sum over the rows, or anything else."""
+    """Return the dependence that the shapes show; MIXED for floats that do not grow: they may be sums over the rows."""
     if one.dtype == tf.variant:
         return ROWS
     grown = _grown(one, two)

@@ -25,7 +25,7 @@ from lingpipe.stages.rows.forms import (
 
 
 def _reshaped(node: Node) -> Dependence:
-    """All elements stay in order, so the elements of a row stay together if the first dimension counts rows."""
+    """Return the dependence of a reshaped value: elements stay in order, so rows in dimension 0 stay together."""
     value = node.given[0]
     if value.form is not Form.ROWS:
         return value
@@ -60,7 +60,7 @@ def _transposed(node: Node) -> Dependence:
 
 
 def _sliced(node: Node) -> Dependence:
-    """A slice that takes all rows in their order, or the number of rows out of a shape."""
+    """Return the dependence of a slice that takes all rows in order, or takes the number of rows from a shape."""
     value = node.given[0]
     if value.form is Form.MIXED:
         return _number_of_rows(node)
@@ -150,7 +150,7 @@ def _concatenated(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Elements of a constant by the indices of rows, of rows by constant indices, or of each row by its own."""
+    """Return the dependence of a gather: a constant by rows' indices, rows by constant indices, or within each row."""
     params, indices = node.given[:2]
     axis = 0 if len(node.given) < 3 else node.value(2)
     batch_dims = node.get('batch_dims') if node.operation.type == 'GatherV2' else 0
@@ -179,7 +179,7 @@ def _one_hot(node: Node) -> Dependence:
 
 
 def _filled(node: Node) -> Dependence:
-    """A constant, repeated for each row."""
+    """Return the dependence of a constant that is repeated for each row, or of rows that are broadcast."""
     value = node.given[1 if node.operation.type == 'Fill' else 0]
     if value.form is Form.ROWS:
         return aligned(node._replace(given=[value])) if node.operation.type == 'BroadcastTo' else MIXED

@@ -46,13 +46,13 @@ class CompiledDevice(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the device has room for it."""
+        """Whether the memory of all kinds is within the limit, and no program was refused."""
         return self.total <= self.limit and not self.refused
 
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of a step for a TPU, to get its devices' memory needs; equal functions are compiled once.
+    """Compile every function of a step for a TPU, and return each device's memory; equal functions are compiled once.
 
     Raises:
         TpuCompileError: the compiler refused a program for a reason other than memory.
@@ -247,8 +247,8 @@ def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, 
 def _twins(plan):
     """Return for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
 
-    Only with gpipe does a device do the same in every position. The first stage needs no gradient of its inputs, and
-    the last one has the loss.
+    Only with gpipe is the work of a device independent of its place in the pipeline. The first stage needs no gradient
+    of its inputs, and the last one has the loss.
     """
     source, stages = plan.setting.stack.source, range(len(plan.ends))
     if plan.schedule.name != 'gpipe' or source.model is not None:
@@ -270,7 +270,7 @@ def _only(kept, ends, body):
 
 
 def _of_stage(stage, device):
-    """Return a device for another stage; the names of calls begin with the number of their stage."""
+    """Return a copy of a device for another stage: the names of its calls begin with the number of that stage."""
     programs = [(_STAGE.sub(str(stage), name), program) for name, program in device.programs]
     return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
 

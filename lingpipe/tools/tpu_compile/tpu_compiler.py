@@ -92,7 +92,7 @@ class TpuCompiler:
         Args:
             program: StableHLO as text, as `stable_hlo.lower` returns it.
             topology: TPUs to compile for, such as 'v5e:2x2'; see `topologies.check`.
-            num_devices: number of devices of the topology that run it, those of one replica.
+            num_devices: number of devices on which one replica of the program runs.
             spmd: whether the compiler is to partition the program over the devices.
             fast: whether to optimise less, which is about three times faster, but programs need more memory.
             num_replicas: how many times the program runs at once, each time on other devices.
@@ -116,7 +116,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Return `(x, y, z, core of the chip)` of each replica, host by host, of a program with one replica per device.
+        """Return `(x, y, z, core of the chip)` of each device, host by host, in the order of a program's replicas.
 
         Raises:
             ValueError: the topology is unknown.
