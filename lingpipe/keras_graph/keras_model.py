@@ -14,6 +14,7 @@ from lingpipe.optimizers import optimizer_parts
 from lingpipe.partition import layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.private_api import masking
+from lingpipe.stages import random_seeds
 
 
 def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
@@ -154,13 +155,17 @@ class ModelGraph:
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
         """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place."""
+        self._allocate(random_seeds.seed_generator_states([self.model]))  # initializers may draw from them
         model_segments.move_variables(stage_parts, devices)
-        for variable in self.model.variables:
-            if not variable_placement.is_allocated(variable):  # no unit reads it, or it is the state of a generator
-                model_segments.place_variable(variable, 'CPU:0')
+        self._allocate([*self.model.variables, *self.model.metrics_variables])  # no unit reads these
         for layer in self.model._flatten_layers():  # pylint: disable=protected-access
             if getattr(layer, 'optimizer', None) is not None:
                 optimizer_parts.move_slots(layer.optimizer)
+
+    def _allocate(self, variables):
+        for variable in variables:
+            if not variable_placement.is_allocated(variable):
+                model_segments.place_variable(variable, 'CPU:0')
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Count the operations and parameters of each unit from shapes, without running it or copying a weight.

@@ -1,6 +1,7 @@
 """The base class of layers, their precision, scopes for weights that are not allocated, and the training step."""
 
 import contextlib
+import functools
 import random
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -137,7 +138,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
     """
     by_name = {layer.name: layer for layer in stack}
     for layer in stack:
-        if hasattr(layer, 'tie'):
+        if isinstance(layer, BaseLayer) and hasattr(layer, 'tie'):
             layer.tie(by_name)
 
 
@@ -175,24 +176,40 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    What the block assigns to a variable, as a layer's `build` may, becomes its initial value. Keras queues such
-    variables, and allocates them when the next ordinary scope closes; this scope removes its own from the queue.
+    What the block assigns to a variable, as a layer's `build` may, becomes its initial value; a variable that has a
+    value gets it at the end. Keras queues variables without a value, and allocates them when the next ordinary scope
+    closes; this scope removes its own from the queue.
     """
-    queued = list(global_state.get_global_attribute(_QUEUE) or [])
+    queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
-        with keras.StatelessScope(initialize_variables=False) as scope:
+        with scope:
             yield
-            _initialize_as_assigned(scope.state_mapping)
     finally:
         global_state.set_global_attribute(_QUEUE, queued)
-
-
-def _initialize_as_assigned(values: dict[int, Any]) -> None:
-    """Set the initial value of each unallocated variable to the value assigned to it, in `values` by its id."""
-    for variable in global_state.get_global_attribute(_QUEUE) or []:
-        value = values.get(id(variable))
-        if value is not None and not tf.is_symbolic_tensor(value):
+    for variable, value in scope.updates.values():
+        if variable._value is not None:
+            variable.assign(value)
+        elif not tf.is_symbolic_tensor(value):
             variable._initializer = lambda shape, dtype, value=value: value
+
+
+class _DeferringScope(keras.StatelessScope):
+    """A scope with `updates`, the pairs (variable, value) that were assigned in it, by the ids of the variables."""
+
+    @functools.cached_property
+    def updates(self) -> dict[int, tuple]:
+        return {}
+
+    def add_update(self, update: tuple) -> None:
+        super().add_update(update)
+        self.updates[id(update[0])] = update
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        value = super().get_current_value(variable)
+        if value is None and variable._value is None:  # what a `build` reads once must stay: initializers may draw anew
+            value = variable._convert_to_tensor(variable._initializer(variable.shape, dtype=variable.dtype))
+            self.add_update((variable, value))
+        return value
 
 
 @contextlib.contextmanager
@@ -212,8 +229,8 @@ def allocated_variables() -> Iterator[None]:
 
 def allocate(variables: Iterable[keras.Variable]) -> None:
     """Give variables without a value their initial values, on the device in scope, unless all is only planned."""
-    with allocated_variables():
-        for variable in variables:
+    with allocated_variables():  # the states of seed generators first: initializers may draw from them
+        for variable in sorted(variables, key=lambda each: each.name != 'seed_generator_state'):
             if variable._value is None and not stateless_scope.in_stateless_scope():
                 variable._deferred_initialize()
 

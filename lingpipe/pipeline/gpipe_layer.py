@@ -321,10 +321,11 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether some layer has `training=True` by default, as layers that augment images do."""
-        return any(inspect.signature(layer.call).parameters['training'].default is True
-                   for layer in self._flatten_layers(include_self=False)
-                   if 'training' in inspect.signature(layer.call).parameters)
+        """Whether some layer trains by default, as layers that augment images do, or by an argument in its model."""
+        layers = self._flatten_layers(include_self=False)
+        given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
+        parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
+        return True in given or any(each is not None and each.default is True for each in parameters)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Run the stack; the order of actions is always GPipe's, because the loss is outside.

@@ -1,8 +1,9 @@
 """Sources of a pipeline's layers: Params of a sequence, or a Keras model."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_checks, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
-from lingpipe.stages import micro_batches, random_seeds, stage, stage_layers
+from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, stage_layers
 
 
 class _Layers:
@@ -91,7 +92,8 @@ class LayersOfParams(_Layers):
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
         """Return the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
-        return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
+        with _outside_functions():
+            return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: list[layer_analysis.LayerAnalysis]) -> list[layer_profile.LayerTime]:
@@ -122,7 +124,8 @@ class LayersOfParams(_Layers):
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
             with variable_placement.creating_on_one_of(devices):
-                base_layer.allocate(variable for layer in self.layers[start:end] for variable in layer.variables)
+                base_layer.allocate(variable for layer in self.layers[start:end]
+                                    for variable in (*layer.variables, *layer.metrics_variables))
         generators = random_seeds.generators_of(self.layers)
         segments = [stage_layers.LayerSegment(layer, position) for position, layer in enumerate(self.layers)]
         return [(stage_layers.StageLayers(index, segments[start:end], generators), None)
@@ -321,12 +324,19 @@ LayerSource = LayersOfParams | LayersOfModel
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
     """Call layers one after the other on symbols; weights that they do not have yet get no value."""
-    with base_layer.unallocated_variables():
+    with _outside_functions(), base_layer.deferred_variables():
         inputs = outputs = keras.tree.map_structure(
             lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)
         for layer in layers:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name='layers')
+
+
+@contextlib.contextmanager
+def _outside_functions() -> Iterator[None]:
+    """Build layers as if no function were being traced, as in the first step of `fit`, so that values are kept."""
+    with tf.init_scope(), graph_pieces.recording():
+        yield
 
 
 def of_params(p: hyperparams.Params) -> LayerSource:

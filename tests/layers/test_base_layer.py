@@ -2,9 +2,11 @@ import threading
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from lingpipe.layers import base_layer
+from lingpipe.layers import base_layer, keras_params
+from lingpipe.models import pipeline_model
 from lingpipe.pipeline import gpipe_layer
 
 
@@ -75,6 +77,60 @@ class Threes(keras.layers.Layer):
         return inputs * self.scale
 
 
-def test_values_that_build_assigns_are_initial_values():
-    pipe = gpipe_layer.GPipeLayer(layers=[Threes(), Threes()], num_partitions=2)
-    np.testing.assert_array_equal(pipe(tf.ones([2, 4])), tf.fill([2, 4], 9.0))
+def drawn(shape, dtype=None):
+    return np.random.normal(size=shape).astype(np.float32)
+
+
+class Halves(keras.layers.Layer):
+    """A layer that assigns a weight of its constructor while it is built, to the negative of one that it has drawn."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = self.add_weight(shape=[4], initializer='ones')
+
+    def build(self, input_shape):
+        self.drawn = self.add_weight(shape=[4], initializer=drawn)
+        self.scale.assign(0.5 - self.drawn)
+
+    def call(self, inputs):
+        return inputs * (self.scale + self.drawn)
+
+
+def first_called(pipe):
+    return pipe(tf.ones([2, 4]))
+
+
+def first_trained(pipe):
+    model = pipeline_model.PipelineModel(pipe)
+    model.compile(keras.optimizers.SGD(0.0), 'mse')
+    model.fit(np.ones([2, 4]), np.ones([2, 4]), verbose=0)
+    return pipe(tf.ones([2, 4]))
+
+
+@pytest.mark.parametrize('first', [first_called, first_trained])
+def test_values_that_build_assigns_are_initial_values(first):
+    pipe = gpipe_layer.GPipeLayer(layers=[Threes(), Halves(), Threes()], num_partitions=2)
+    np.testing.assert_allclose(first(pipe), tf.fill([2, 4], 4.5), rtol=1e-6)
+    params = gpipe_layer.GPipeLayer.Params().Set(
+        name='pipe', num_partitions=2, layers=[keras_params.KerasParams(each) for each in (Threes, Halves)])
+    np.testing.assert_allclose(first(params.Instantiate()), tf.fill([2, 4], 1.5), rtol=1e-6)
+
+
+def test_two_pipelines_draw_different_weights():
+    class OwnDense(keras.layers.Layer):
+        def build(self, input_shape):
+            self.kernel = self.add_weight(shape=[4, 4])
+
+        def call(self, inputs):
+            return inputs @ self.kernel
+
+    pipes = [gpipe_layer.GPipeLayer(layers=[OwnDense(), OwnDense()], num_partitions=2) for _ in range(2)]
+    kernels = [kernel for pipe in pipes for kernel in (pipe(tf.ones([2, 4])) is not None and pipe.trainable_variables)]
+    assert len({kernel.numpy().tobytes() for kernel in kernels}) == 4
+
+
+def test_only_layers_of_the_project_are_tied():
+    class Necktie(keras.layers.Identity):
+        tie = True
+
+    assert gpipe_layer.GPipeLayer(layers=[Necktie(), keras.layers.Dense(2)], num_partitions=2)(tf.ones([2, 4])).shape == (2, 2)

@@ -61,6 +61,13 @@ def test_steps_count_by_themselves_where_no_number_is_given():
         np.asarray(counted(ONES, training=True) != 0), np.asarray(counted(ONES, training=True) != 0))
 
 
+def test_a_layer_that_its_model_calls_for_training_trains_in_every_call():
+    inputs = keras.Input([200])
+    dropped = layers.Dropout(0.5)(layers.Identity()(inputs), training=True)
+    pipe = gpipe_layer.GPipeLayer.from_keras(keras.Model(inputs, dropped), num_partitions=2)
+    assert are_independent(np.asarray(pipe(ONES) != 0), np.asarray(pipe(ONES) != 0))
+
+
 def test_evaluation_drops_nothing_and_does_not_count():
     pipe, other = [make_pipe([drop_out()], num_micro_batches=2) for _ in range(2)]
     np.testing.assert_array_equal(pipe(ONES, training=False), ONES)

@@ -118,7 +118,7 @@ def test_micro_batches_without_rows_add_nothing(assert_close):
     lambda: [layers.Embedding(50, 4, mask_zero=True), layers.Bidirectional(layers.GRU(3))],
     lambda: [layers.Embedding(50, 4), layers.Conv1D(3, 3, dilation_rate=2), layers.MaxPooling1D(), layers.Flatten()]])
 def test_activity_regularizers_behind_layers_of_keras_are_known(make):
-    penalised = layers.Dense(3, activity_regularizer='l2')
+    penalised = layers.Dense(3, activity_regularizer=keras.regularizers.L1L2(0.1, 0.1))
     pipe = lingpipe.GPipeLayer.from_keras(
         keras.Sequential([keras.Input([8], dtype='int32'), *make(), penalised]), num_micro_batches=2)
     x = np.random.default_rng(0).integers(0, 50, [4, 8])

@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from lingpipe.stages.rows.forms import CONSTANT, MIXED, Dependence, Form, Node, aligned, axes_of, only_rows
 
 
@@ -33,17 +35,23 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def added(node: Node) -> Dependence:
-    """Return the dependence of a sum, whose terms have to grow alike."""
-    forms = {each.form for each in node.given}
+    """Return the dependence of a sum, whose terms have to grow alike, apart from zeros."""
+    given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
+    forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
         return MIXED
     has_sums = Form.SUM in forms  # beside them a constant is the sum of its n-th parts
-    powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in node.given}
+    powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in given}
     if len(powers) > 1:
         return MIXED
     if forms == {Form.CONSTANT}:
         return node.given[0]
     return Dependence(Form.SUM, powers.pop()) if has_sums else aligned(node, powers.pop())
+
+
+def _is_zero(node: Node, place: int) -> bool:
+    value = node.value(place) if node.given[place].form is Form.CONSTANT else None
+    return value is not None and not np.any(value)
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence]) -> Dependence:
