@@ -48,7 +48,7 @@ def _positions(unit, inputs, training):
     """Return the places of those outputs of a unit that have logits of the same shape and type."""
     found = set()
 
-    def find(results):
+    def find(unused_arguments, results):
         found.update(place for place, tensor in enumerate(results) if _has_logits(tensor))
 
     try:
@@ -59,13 +59,14 @@ def _positions(unit, inputs, training):
 
 
 def _concrete(unit, inputs, training, read):
-    """Trace a unit on pairs (spec, spec of the Keras mask), and then `read` on the unit's outputs."""
+    """Trace a unit on pairs (spec, spec of the Keras mask), and then `read` on the unit's arguments and outputs."""
     def run(inputs, values):
+        arguments = [tensor for tensor, _ in inputs]
         for tensor, mask in inputs:
             masking.set_keras_mask(tensor, mask)
         with keras.StatelessScope(state_mapping=list(zip(unit.variables, values)), initialize_variables=False):
-            outputs = unit([tensor for tensor, _ in inputs], training=training)
-        return read(outputs)
+            outputs = unit(list(arguments), training=training)
+        return read(arguments, outputs)
 
     return tf.function(run, autograph=False).get_concrete_function(
         inputs, [tf.TensorSpec(variable.shape, variable.dtype) for variable in unit.variables])
@@ -98,6 +99,8 @@ class ModelGraph:
         self.output_specs: list[tf.TensorSpec] = []
         self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
         self._first_units: dict[int, int] = {}
+        # From a value to the first unit that takes its mask off, as Keras's attention does: later readers see none.
+        self._unmasked: dict[int, int] = {}
         for index, unit in enumerate(self.units):
             for variable in unit.variables:
                 self._first_units.setdefault(id(variable), index)
@@ -151,7 +154,7 @@ class ModelGraph:
 
     def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
         """Cut the model at ascending end indices, the last of which is the number of units."""
-        return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends)
+        return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends, self._unmasked)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
         """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place."""
@@ -238,9 +241,14 @@ class ModelGraph:
     def _trace(self, specs):
         """Return the list of the `Flops` of all units, and the result of `value_specs`."""
         values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
-        for unit in self.units:
-            found, outputs = _trace_once(known, unit, [values[number] for number in unit.inputs])
+        self._unmasked.clear()
+        for index, unit in enumerate(self.units):
+            read = [(values[number][0], None if number in self._unmasked else values[number][1])
+                    for number in unit.inputs]
+            found, outputs, unmasked = _trace_once(known, unit, read)
             values.update(zip(unit.outputs, outputs))
+            for place in unmasked:
+                self._unmasked.setdefault(unit.inputs[place], index)
             flops.append(found)
         return flops, values
 
@@ -276,7 +284,7 @@ def _trace_or_guess(unit, inputs):
             raise
         weights = base_layer.trained_variables(unit.layers)
         outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
-        return layer_analysis.Flops(2 * _num_values(weights), 0), outputs
+        return layer_analysis.Flops(2 * _num_values(weights), 0), outputs, []
 
 
 def _num_values(weights):
@@ -294,14 +302,18 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return the `Flops` of a unit and, for each output, its spec and its Keras mask's spec."""
-    def with_masks(outputs):
+    """Return a unit's `Flops`, pairs (spec, spec of the mask) of its outputs, and places of inputs that it unmasks."""
+    unmasked = []
+
+    def with_masks(arguments, outputs):
         _require_dense(unit, outputs)
+        unmasked.extend(place for place, (tensor, (_, mask)) in enumerate(zip(arguments, inputs))
+                        if mask is not None and masking.get_keras_mask(tensor) is None)
         return [(tensor, masking.get_keras_mask(tensor)) for tensor in outputs]
 
     concrete = _concrete(unit, inputs, True, with_masks)
     outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
-    return layer_analysis.count_flops(concrete.graph), outputs
+    return layer_analysis.count_flops(concrete.graph), outputs, unmasked
 
 
 def _require_dense(unit, outputs):

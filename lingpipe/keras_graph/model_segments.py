@@ -1,8 +1,10 @@
 """A flattened model cut into stages: the units of each stage, and the tensors that it reads from other stages."""
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import model_units
@@ -16,17 +18,21 @@ class Segment:
     Args:
         before: numbers of the input values.
         after: numbers of the output values, which are inputs or results of the unit.
+        unmasked: those of the input values whose Keras masks a unit of an earlier stage has taken off.
     """
 
-    def __init__(self, unit: model_units.Unit, before: list[int], after: list[int]) -> None:
+    def __init__(self, unit: model_units.Unit, before: list[int], after: list[int],
+                 unmasked: Container[int] = ()) -> None:
         self.layers, self.call_index, self.position = unit.layers, unit.call_index, unit.position
         self._unit = unit
         places = {value: place for place, value in enumerate([*before, *unit.outputs])}
         self._arguments = [places[value] for value in unit.inputs]
         self._results = [places[value] for value in after]
+        self._is_unmasked = [value in unmasked for value in before]
 
     def __call__(self, values: list, training: bool) -> list:
         """Run the unit; values that only pass through stay as they are, with their Keras masks."""
+        values = [tf.identity(value) if without else value for value, without in zip(values, self._is_unmasked)]
         made = self._unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
         values = [*values, *made]
@@ -55,7 +61,8 @@ class StageParts(NamedTuple):
         return list({id(layer): layer for layer in layers}.values())
 
 
-def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> list[StageParts]:
+def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
+        unmasked: dict[int, int]) -> list[StageParts]:
     """Cut a list of units into stages; a value that skips stages goes directly from producer to consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 0) from a
@@ -63,16 +70,19 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int]) -> l
 
     Args:
         ends: ascending end indices, the last of which is the number of units.
+        unmasked: dictionary from a value to the index of the first unit that takes its Keras mask off.
     """
-    runs = [units[start:end] for start, end in zip([0, *ends[:-1]], ends)]
+    starts = [0, *ends[:-1]]
+    runs = [units[start:end] for start, end in zip(starts, ends)]
     owners = {value: index for index, run in enumerate(runs) for unit in run for value in unit.outputs}
     reads = [_unique(value for unit in run for value in unit.inputs) for run in runs]
     reads[-1] = _unique([*reads[-1], *outputs])
     taken = [[value for value in read if owners.get(value) != index] for index, read in enumerate(reads)]
     wanted = {value for values in taken for value in values}
     handed = [[value for unit in run for value in unit.outputs if value in wanted] for run in runs[:-1]] + [outputs]
-    return [StageParts(_segments(run, before, after), [_source(value, owners, handed) for value in before])
-            for run, before, after in zip(runs, taken, handed)]
+    without = [{value for value, unit in unmasked.items() if unit < start} for start in starts]
+    return [StageParts(_segments(run, before, after, lost), [_source(value, owners, handed) for value in before])
+            for run, before, after, lost in zip(runs, taken, handed, without)]
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
@@ -99,18 +109,18 @@ def place_variable(variable: keras.Variable, device: str) -> None:
         base_layer.allocate([variable])
 
 
-def _segments(run, before, after):
+def _segments(run, before, after, unmasked):
     """Return the segments of a run; between units they pass only what a later unit or another stage still needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:
             last_reader[value] = max(place, last_reader.get(value, 0))
     segments, live = [], before
-    for place, unit in enumerate(run[:-1]):
+    for place, unit in enumerate(run):
         kept = [value for value in [*live, *unit.outputs] if last_reader.get(value, -1) > place]
-        segments.append(Segment(unit, live, kept))
+        segments.append(Segment(unit, live, kept if unit is not run[-1] else after, () if segments else unmasked))
         live = kept
-    return [*segments, Segment(run[-1], live, after)]
+    return segments
 
 
 def _source(value, owners, handed):

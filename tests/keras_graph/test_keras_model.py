@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import lingpipe
 from lingpipe.keras_graph import keras_model
 from tests.plain_stack import normal
 
@@ -99,6 +100,23 @@ def test_a_segment_carries_only_what_is_still_needed():
         assert len(values) == 1  # the input itself goes from the user to the second stage, not through the first
         assert values[0] is not tensor
         tensor = values[0]
+
+
+@pytest.mark.parametrize('ends', [[2, 3, 5], [2, 4, 5], [1, 2, 3, 4, 5]])
+def test_a_mask_that_attention_takes_off_is_off_in_every_cut(ends, assert_close):
+    keras.utils.set_random_seed(0)
+    tokens = keras.Input([5], dtype='int32')
+    x = layers.Dense(4)(layers.Embedding(4, 4, mask_zero=True)(tokens))
+    model = keras.Model(tokens, layers.Dense(4)(layers.Add()([x, layers.MultiHeadAttention(2, 3)(x, x)])))
+    inputs, targets = np.arange(20).reshape(4, 5) % 4, normal(4, 5, 4)
+    weights = model.get_weights()
+    model.compile('sgd', 'mse')
+    expected = model.test_on_batch(inputs, targets), model.train_on_batch(inputs, targets)
+    model.set_weights(weights)
+    pipe = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(
+        model, num_partitions=len(ends), num_micro_batches=2, partition_by=ends))
+    pipe.compile('sgd', 'mse')
+    assert_close((pipe.test_on_batch(inputs, targets), pipe.train_on_batch(inputs, targets)), expected)
 
 
 def test_shared_layers_are_one_unit_a_call():
