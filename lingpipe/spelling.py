@@ -21,7 +21,7 @@ def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: s
 
 def close(name: str, names: Collection[str]) -> list[str]:
     """Return the names that were probably meant, at most three."""
-    return difflib.get_close_matches(name, names)
+    return difflib.get_close_matches(name, dict.fromkeys(names))
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:

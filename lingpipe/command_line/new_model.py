@@ -60,7 +60,7 @@ def write(words: Sequence[str]) -> str:
     if len(words) != 1:
         raise ValueError(f'`new` takes the name of one module, but {len(words)} words were given. Give, for instance, '
                          '`lingpipe new my_model`.')
-    module, = words
+    module = words[0].removesuffix('.py')
     parts = module.split('.')
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
         raise ValueError(f'{module!r} is not a name of a Python module. Use letters, digits and _, such as my_model.')

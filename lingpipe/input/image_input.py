@@ -93,11 +93,13 @@ class ImageInput(base_input.BaseInput):
             size=(*size, spec.shape[-1]), cropping=cropping, resizes=True, training=False)
 
         def batch(paths):
-            encoded = tf.map_fn(tf.io.read_file, paths)
+            encoded, are_read = image_pixels.map_rows(
+                lambda path: (tf.io.read_file(path), True), (paths,), ('', tf.constant(False)))
             pixels, problems = reader.read(encoded, paths, seeds=None)
             images = image_augmentation.normalize(pixels, _dataset_name(params))
             reasons = tf.strings.regex_replace(problems, '(?s)^.*\n', '')
-            return image_augmentation.keep(images, None, params.image_size), paths, reasons
+            return image_augmentation.keep(images, None, params.image_size), paths, tf.where(
+                are_read, reasons, 'cannot be read')
 
         paths = _files(files)
         batches = tf.data.Dataset.from_tensor_slices(paths).batch(params.batch_size)

@@ -130,22 +130,26 @@ def stored_shapes(path: str) -> dict:
         TrainingError: it is missing.
         ValueError: TensorFlow would take the path for a pattern.
     """
+    return {name: list(shape) for name, shape in _stored(path, 'get_variable_to_shape_map').items()}
+
+
+def _stored(path: str, method: str) -> dict[str, Any]:
     logdir.refuse_patterns('checkpoint', path)
     try:
-        shapes = tf.compat.v1.train.NewCheckpointReader(str(path)).get_variable_to_shape_map()
+        found = getattr(tf.compat.v1.train.NewCheckpointReader(str(path)), method)()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
     # TensorFlow writes '..' for a dot.
-    return {name.removesuffix(_SUFFIX).replace('..', '.'): list(shape) for name, shape in shapes.items()
+    return {name.removesuffix(_SUFFIX).replace('..', '.'): each for name, each in found.items()
             if name not in _BOOKKEEPING and not name.startswith('save_counter')}
 
 
-def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, list[int]]]:
+def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, tf.Variable]]:
     for name, node in tree.items():
         if isinstance(node, dict):
             yield from _flat(node, f'{prefix}{name}/')
         else:
-            yield prefix + name, list(node.shape)
+            yield prefix + name, node
 
 
 def require_match(path: str, state: dict, partial: bool = False) -> None:
@@ -153,17 +157,19 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
 
     Raises:
         DamagedCheckpointError: it cannot be read.
-        TrainingError: it is missing, or has other names or shapes.
+        TrainingError: it is missing, or has other names, shapes or dtypes.
     """
-    stored, wanted = stored_shapes(path), dict(_flat(state))
+    stored, wanted, dtypes = stored_shapes(path), dict(_flat(state)), _stored(path, 'get_variable_to_dtype_map')
     missing = [name for name in wanted if name not in stored]
     extra = [] if partial else [name for name in stored if name not in wanted]
-    other = [f'{name} {stored[name]} instead of {shape}' for name, shape in wanted.items()
-             if name in stored and stored[name] != shape]
-    if missing or extra or other:
+    other = [f'{name} {stored[name]} instead of {list(variable.shape)}' for name, variable in wanted.items()
+             if name in stored and stored[name] != list(variable.shape)]
+    of_type = [f'{name} {dtypes[name].name} instead of {variable.dtype.name}' for name, variable in wanted.items()
+               if name in stored and dtypes[name] != variable.dtype]
+    if missing or extra or other or of_type:
         parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
             ('variables it lacks', missing), ('it has and the model lacks', extra),
-            ('of another shape', other)) if names]
+            ('of another shape', other), ('of another dtype', of_type)) if names]
         raise errors.TrainingError(
             f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or '
             'choose another --logdir; nothing was changed.')

@@ -100,7 +100,6 @@ class Checkpointer:
         self._wait = wait
         self._damaged = []
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
-        self._is_first = True
 
     def latest(self) -> str | None:
         """Return the path of the newest checkpoint that is not known to be corrupt, or None."""
@@ -162,9 +161,8 @@ class Checkpointer:
         self._damaged = [damaged for damaged in self._damaged if damaged != path]
 
     def _write_and_list(self, path: str, copies: dict[str, Any]) -> None:
-        if self._is_first:
-            checkpoints.remove_unfinished(self._directory)  # before a corrupt one, whose files stay, leaves the list
-            self._is_first = False
+        # Also of an earlier save that failed; before a corrupt checkpoint, whose files stay, leaves the list.
+        checkpoints.remove_unfinished(self._directory)
         checkpoints.leave_out(self._directory, [*self._damaged, path])
         checkpoints.mark_unfinished(path)
         state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}

@@ -161,7 +161,7 @@ def mark_finished(directory: str) -> None:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove what a process left when it was killed while writing: files as large as a checkpoint.
+    """Remove what a process left that was killed, or whose disk was full, while writing: files like a checkpoint's.
 
     Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
     are not in the list are corrupt, or somebody put them there.

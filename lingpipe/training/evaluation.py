@@ -44,9 +44,11 @@ class Evaluator:
         """Refuse an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
 
         Raises:
-            ValueError: the model cannot take its examples; examples of the shapes of `training_input` fit.
+            ValueError: the model cannot take its examples (those of the shapes of `training_input` fit), or it numbers
+                the classes otherwise than `training_input`.
         """
         self._task.check_input(data)
+        _require_same_classes(name, data, training_input)
         batch = data.batch_spec
         if _of_one_example(batch) == _of_one_example(training_input.batch_spec):
             return
@@ -94,6 +96,24 @@ class Evaluator:
         images, *targets = batch
         found = self._placement.evaluate(metrics, batch)
         return {**found, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
+
+
+
+def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
+    """Raise ValueError if a class of both inputs has different numbers; inputs may name their classes differently."""
+    numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
+                        for part in (data, training_input))
+    for each in numbers.keys() & trained.keys():
+        if numbers[each] != trained[each]:
+            raise ValueError(
+                f'{name}() gives class {each!r} the number {numbers[each]}, Train() the number {trained[each]}. Give '
+                f'both the same classes, such as {name.lower()}.label_offset or {name.lower()}.class_names.')
+
+
+def _class_names(data: base_input.BaseInput) -> list[str]:
+    with contextlib.suppress(ValueError):  # nothing names them
+        return data.ClassNames(data.params) or []
+    return []
 
 
 def _of_one_example(batch: tuple) -> tuple:

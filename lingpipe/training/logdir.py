@@ -169,7 +169,8 @@ class LogDir:
     def require_run(self, params_text: str) -> None:
         """Require this folder; warn if params describe another model than its run's: the weights may fit both."""
         self.require()
-        told = of_the_model(changes(self.read_params() or '', params_text))
+        earlier = self.read_params()
+        told = of_the_model(changes(earlier, params_text)) if earlier else None
         if told:
             logging.warning('This command has another model than the training run in %s: %s. Give it the same '
                             '--model_params_override, which are in control/params.txt.', self.path, '; '.join(told))

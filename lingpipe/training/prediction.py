@@ -1,5 +1,6 @@
 """The mode `predict`: classifies files of images or texts with a trained model."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ class Prediction(inference.TrainedTask):
         if output is None:
             print(text, end='', flush=True)
             return lines
-        _write(output, text)
+        _replace(output, text)
         num_bad = sum('problem' in line for line in lines)
         bad = f', {num_bad:,} of them not possible' if num_bad else ''
         print(f'step {step}: {count:,} predictions in {output}{bad}', flush=True)
@@ -85,6 +86,8 @@ def _require_other_file(output: str, files: str) -> None:
 
 def _require_writable(output: str) -> None:
     """Open the output without changing what is there; gs:// cannot append to a file that does not exist."""
+    if _is_stream(output):
+        return
     output = os.path.realpath(output) if os.path.islink(output) else output  # a link to nothing stays one
     is_new = not tf.io.gfile.exists(output)
     _write(output, '', mode='w' if is_new else 'a')
@@ -92,10 +95,28 @@ def _require_writable(output: str) -> None:
         tf.io.gfile.remove(output)
 
 
-def _write(output: str, text: str, mode: str = 'w') -> None:
+def _is_stream(output: str) -> bool:
+    return os.path.exists(output) and not os.path.isfile(output) and not os.path.isdir(output)
+
+
+def _replace(output: str, text: str) -> None:
+    """Write the output; the earlier one stays if the disk is full."""
+    if _is_stream(output) or '://' in output:
+        _write(output, text)
+        return
+    target = os.path.realpath(output)
+    try:
+        _write(output, text, path=f'{target}.new')
+        os.replace(f'{target}.new', target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(f'{target}.new')
+
+
+def _write(output: str, text: str, mode: str = 'w', path: str = '') -> None:
     try:
         tf.io.gfile.makedirs(os.path.dirname(output) or '.')
-        with tf.io.gfile.GFile(output, mode) as file:
+        with tf.io.gfile.GFile(path or output, mode) as file:
             file.write(text)
     except tf.errors.OpError as error:
         raise errors.TrainingError(

@@ -1,6 +1,7 @@
 """The mode `predict`: classes of files by a trained model."""
 
 import json
+import os
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ def files_fixture(tmp_path):
         (folder / f'{number}.png').write_bytes(tf.io.encode_png(image).numpy())
     (folder / '8.jpg').write_bytes(tf.io.encode_jpeg(np.zeros([50, 30, 3], np.uint8)).numpy())
     (folder / '9.png').write_text('no image')
+    (folder / 'link.png').symlink_to(folder / 'nothing')
     return folder, pixels
 
 
@@ -30,13 +32,14 @@ def test_files_get_the_classes_of_the_exported_model(tiny, copied, files, tmp_pa
     logits = keras.saving.load_model(exported)(pixels)
     predictor = prediction.Prediction(tiny.params(), str(copied))
     lines = predictor.run(str(folder), str(tmp_path / 'new/classes.jsonl'))
-    assert '9 predictions in ' in (printed := capsys.readouterr().out) and ', 1 of them not possible' in printed
+    assert '10 predictions in ' in (printed := capsys.readouterr().out) and ', 2 of them not possible' in printed
     assert [json.loads(line) for line in (tmp_path / 'new/classes.jsonl').read_text('utf-8').splitlines()] == lines
     assert [line['class'] for line in lines[:7]] == [str(number) for number in np.argmax(logits, -1)]
     np.testing.assert_allclose(
         [line['probability'] for line in lines[:7]], np.max(tf.nn.softmax(logits), -1), rtol=1e-4, atol=1e-6)
     assert lines[7]['input'].endswith('8.jpg') and 'class' in lines[7]
-    assert lines[8]['problem'] == 'is cut off, damaged or no image of the right size'
+    assert [line['problem'] for line in lines[8:]] == [
+        'is cut off, damaged or no image of the right size', 'cannot be read']
 
 
 def test_lines_are_printed_where_no_file_is_named(tiny, copied, files, capsys):
@@ -77,10 +80,27 @@ def test_a_prediction_that_fails_leaves_no_output(tiny, copied, files, tmp_path)
     assert not (tmp_path / 'out.jsonl').exists()
 
 
+def test_an_output_stays_if_the_disk_is_full_for_the_next(tiny, copied, files, tmp_path, full_disk):
+    predictor, output = prediction.Prediction(tiny.params(), str(copied)), tmp_path / 'out.jsonl'
+    predictor.run(str(files[0] / '0.png'), str(output))
+    before = output.read_bytes()
+    with full_disk(), pytest.raises(errors.TrainingError, match=f'^--output={output} cannot be written .File too large'):
+        predictor.run(str(files[0]), str(output))
+    assert output.read_bytes() == before and not list(tmp_path.glob('*.new'))
+
+
 def test_an_output_may_be_a_link(tiny, copied, files, tmp_path):
     (tmp_path / 'link').symlink_to(tmp_path / 'target')
     prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'), str(tmp_path / 'link'))
     assert (tmp_path / 'link').is_symlink() and json.loads((tmp_path / 'target').read_text('utf-8'))
+
+
+def test_an_output_may_be_a_pipe(tiny, copied, files):
+    reader, writer = os.pipe()
+    prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'), f'/dev/fd/{writer}')
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert json.loads(pipe.read())['class']
 
 
 def test_numbers_that_are_not_finite_are_a_problem(tiny, copied, files, monkeypatch):

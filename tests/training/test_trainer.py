@@ -130,6 +130,8 @@ def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, mon
 CHANGES = {
     'another width': ({'task__body__layers[1]__units': 8}, r'of another shape \(such as model/dense_1/000_kernel \[64, '
                                                            r'16'),
+    'another dtype': ({'task__body__layers[1]__dtype': 'bfloat16'},
+                      r'of another dtype \(such as model/dense_1/000_kernel float32 instead of bfloat16'),
     'no moving average': ({'train__ema_decay': 0.0}, r'it has and the model lacks \(such as moving_average/'),
     'another optimizer': (
         {'train__optimizer': layers.KerasParams(keras.optimizers.Adagrad)}, 'variables it lacks .*Adagrad')}
@@ -184,6 +186,13 @@ def test_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_p
     with pytest.raises(ValueError, match=r'^Test\(\) gives examples that do not fit the model: float32 \[\d+, 16, 16, 1'):
         made.run()
     assert not list(tmp_path.rglob('ckpt-*'))
+
+
+def test_an_evaluation_that_numbers_the_classes_otherwise_is_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_input.ImageInput, 'ClassNames', staticmethod(
+        lambda params: ['0', '1'][::-1 if params.split == 'test' else 1]))
+    with pytest.raises(ValueError, match=r"^Test\(\) gives class '\d' the number .*such as test.label_offset"):
+        tiny.train(tmp_path)
 
 
 @pytest.mark.parametrize('dataset, words', [
