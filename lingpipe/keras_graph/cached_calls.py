@@ -271,7 +271,7 @@ def _readers(tensor):
 
 
 def _slices(cache):
-    """Return the dictionary from each slice of a cache to its pair (axis, index); {} if it is read otherwise too."""
+    """Return the dictionary from each slice of a cache to its (axis, index); {} if the cache has other readers too."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
     return {} if None in found.values() else found
 

@@ -72,7 +72,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
               training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Distinguish sums over rows from means by two traces that differ in the number of rows."""
+    """Find which added losses are sums over rows and which are means, from traces of two numbers of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:

@@ -129,7 +129,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError, before a TPU system starts, if no number is 'auto' and `tpu_route` does not suit a mode."""
+    """Before a TPU system starts, raise ValueError if a mode cannot use `tpu_route`; pass while a field is 'auto'."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return

@@ -104,7 +104,7 @@ def _matrix_product(node: Node) -> Dependence:
 
 
 def _is_summed_over_rows(node: Node) -> bool:
-    """Whether a matrix product adds up the products of each row."""
+    """Whether a matrix product sums over the rows: they are the axis that it contracts, in both inputs."""
     names = ('transpose_a', 'transpose_b') if node.operation.type == 'MatMul' else ('adj_x', 'adj_y')
     rank, flipped = len(node.sizes(0)), [node.get(name) for name in names]
     return [each.axis for each in node.given] == [rank - 1 - flipped[0], rank - 2 + flipped[1]]

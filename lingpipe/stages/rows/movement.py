@@ -105,7 +105,7 @@ def _padded(node: Node) -> Dependence:
 
 
 def _along_other_axis(node: Node, place: int) -> Dependence:
-    """Return the dependence of an operation along the dimensions that its input `place` lists."""
+    """Return the dependence of an operation along some dimensions, which its input number `place` lists."""
     value, axes = node.given[0], axes_of(node, place)
     return value if value.form is Form.ROWS and axes is not None and value.axis not in axes and not any(
         each.form is not Form.CONSTANT for each in node.given[1:]) else MIXED
