@@ -48,8 +48,7 @@ class ParameterServers(placement.Placement):
 
     Attributes:
         names: list of the names of the servers' devices.
-        devices: list of device names, the same on every worker, one for each partition of each replica; None: not
-            chosen yet.
+        devices: list of device names, one for each partition of each replica, the same on all workers; None at first.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', timeout_seconds: float = 0.0,

@@ -22,8 +22,7 @@ class ServerProgram(train_program.TrainProgram):
 
     Either the chief reads the batches and sends them: the data and their order are the same as on one machine, and
     inputs may run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers.
-    Steps are counted on a server by `assign_add`, which loses no count. Keras's own counter may lose counts, so it is
-    set to the server's count before each checkpoint.
+    A server counts steps by `assign_add`, which loses no count. Keras's counter is set to that before checkpoints.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.

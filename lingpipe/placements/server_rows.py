@@ -63,8 +63,7 @@ def dense_rows(tokens: tf.Tensor, parts: Sequence[tuple[Any, int, int]], shape: 
 
     Args:
         tokens: integers of any shape, on the current device.
-        parts: triples (variable, begin, end): the `tf.Variable` on a server that holds the table's rows from `begin` up
-            to, but not including, `end`.
+        parts: triples (variable, begin, end): a server's `tf.Variable` with the rows from `begin` to before `end`.
         shape: shape of the whole table.
     """
     wanted, _ = tf.unique(tf.cast(tf.reshape(tokens, [-1]), tf.int32))
