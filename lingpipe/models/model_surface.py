@@ -1,5 +1,7 @@
 """The interface of a pipelined model: the layers, names, weights and files of the plain model inside it."""
 
+import contextlib
+import os
 from typing import Any, Self
 
 import keras
@@ -145,9 +147,23 @@ class ModelSurface(keras.Model):
             super().save(filepath, overwrite, zipped, include_optimizer=include_optimizer)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
-        """Save the weights, which the plain model can also load; see `keras.Model.save_weights`."""
-        with lora.merged(self):
-            super().save_weights(filepath, overwrite, max_shard_size)
+        """Save the weights, which the plain model can also load; see `keras.Model.save_weights`.
+
+        An earlier file stays whole until the new one is, so that `BackupAndRestore` survives a worker's loss.
+        """
+        path = str(filepath)
+        if not overwrite or max_shard_size is not None or '://' in path or not path.endswith('.weights.h5'):
+            with lora.merged(self):
+                super().save_weights(filepath, overwrite, max_shard_size)
+            return
+        new = os.path.join(os.path.dirname(path), f'new_{os.path.basename(path)}')
+        try:
+            with lora.merged(self):
+                super().save_weights(new)
+            os.replace(new, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
         """Load weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`."""

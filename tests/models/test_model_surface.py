@@ -104,6 +104,20 @@ def test_tensorflow_checkpoints_go_both_ways(make, tmp_path):
             np.testing.assert_array_equal(actual, weight)
 
 
+def test_weights_stay_whole_if_the_next_save_fails(tmp_path, monkeypatch):
+    model, path = pipelined(make_source()), tmp_path / 'latest.weights.h5'
+    model.save_weights(path)
+    before = path.read_bytes()
+
+    def fail(*args):
+        raise ConnectionError('a worker was lost')
+
+    monkeypatch.setattr(layers.Dense, 'save_own_variables', fail)
+    with pytest.raises(ConnectionError):
+        model.save_weights(path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
 def test_training_resumes_from_weights_and_slots_of_the_source(tmp_path):
     path, models = str(tmp_path / 'model.weights.h5'), []
     for make in (make_source, lambda: pipelined(make_source(), 1)):

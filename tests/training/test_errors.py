@@ -81,6 +81,8 @@ Additional GRPC error information from remote target /job:worker/replica:0/task:
      'The disk is full (/data/cache; No space left on device). Free some space, then run the same command again.'),
     (tf.errors.CancelledError(None, None, 'RecvAsync is cancelled.'),
      'A device failed in the middle of a step; the lines above that begin with W say why'),
+    (tf.errors.UnavailableError(None, None, f'/job:chief/replica:0/task:0/device:CPU:0 {_OF_A_WORKER}'),
+     'Worker 1 was lost in the middle of a step'),
     (tf.errors.UnknownError(None, None, "KeyError: 'no entry'"),
      "TensorFlow stopped with UnknownError: KeyError: 'no entry'. If the cause lies outside, "),
     (tf.errors.UnavailableError(None, None, _OF_A_WORKER),
