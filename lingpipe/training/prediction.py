@@ -1,6 +1,5 @@
 """The mode `predict`: classifies files of images or texts with a trained model."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from lingpipe import hyperparams
 from lingpipe.input import base_input
 from lingpipe.models import image_classifier
 from lingpipe.training import errors, inference
+from lingpipe.training import logdir as logdirs
 
 _NUM_DIGITS = 6
 _NOT_FINITE = b'the model returns numbers that are not finite'
@@ -101,24 +101,25 @@ def _is_stream(output: str) -> bool:
 
 def _replace(output: str, text: str) -> None:
     """Write the output; the earlier one stays if the disk is full."""
-    if _is_stream(output) or '://' in output:
+    if _is_stream(output):
         _write(output, text)
         return
-    target = os.path.realpath(output)
     try:
-        _write(output, text, path=f'{target}.new')
-        os.replace(f'{target}.new', target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(f'{target}.new')
+        logdirs.replace_text(os.path.realpath(output) if os.path.islink(output) else output, text)
+    except errors.TrainingError as error:
+        raise _unwritten(output, error.__cause__) from error
 
 
-def _write(output: str, text: str, mode: str = 'w', path: str = '') -> None:
+def _write(output: str, text: str, mode: str = 'w') -> None:
     try:
         tf.io.gfile.makedirs(os.path.dirname(output) or '.')
-        with tf.io.gfile.GFile(path or output, mode) as file:
+        with tf.io.gfile.GFile(output, mode) as file:
             file.write(text)
     except tf.errors.OpError as error:
-        raise errors.TrainingError(
-            f'--output={output} cannot be written ({errors.reason(error)}). Give a file in a folder of yours on a disk '
-            'with free space.') from error
+        raise _unwritten(output, error) from error
+
+
+def _unwritten(output: str, error: Any) -> errors.TrainingError:
+    return errors.TrainingError(
+        f'--output={output} cannot be written ({errors.reason(error)}). Give a file in a folder of yours on a disk '
+        'with free space.')
