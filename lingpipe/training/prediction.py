@@ -12,7 +12,6 @@ from lingpipe import hyperparams
 from lingpipe.input import base_input
 from lingpipe.models import image_classifier
 from lingpipe.training import errors, inference
-from lingpipe.training import logdir as logdirs
 
 _NUM_DIGITS = 6
 _NOT_FINITE = b'the model returns numbers that are not finite'
@@ -46,12 +45,11 @@ class Prediction(inference.TrainedTask):
             path: checkpoint; None: the newest.
 
         Raises:
-            TrainingError: there is no checkpoint, it cannot be read, or the output cannot be written.
+            TrainingError: there is no checkpoint, or it cannot be read.
             ValueError: there are no such files, the input cannot read files, or the output would replace an input file.
         """
         if output is not None:
             _require_other_file(output, files)
-            _require_writable(output)  # so that a file that cannot be written costs no time
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
@@ -60,7 +58,9 @@ class Prediction(inference.TrainedTask):
         if output is None:
             print(text, end='', flush=True)
             return lines
-        _replace(output, text)
+        tf.io.gfile.makedirs(os.path.dirname(output) or '.')
+        with tf.io.gfile.GFile(output, 'w') as file:
+            file.write(text)
         num_bad = sum('problem' in line for line in lines)
         bad = f', {num_bad:,} of them not possible' if num_bad else ''
         print(f'step {step}: {count:,} predictions in {output}{bad}', flush=True)
@@ -82,44 +82,3 @@ def _require_other_file(output: str, files: str) -> None:
     target, inputs = os.path.realpath(output), list(map(os.path.realpath, base_input.paths_of(files)))
     if target in inputs or os.path.exists(target) and any(target.startswith(f'{path}/') for path in inputs):
         raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')
-
-
-def _require_writable(output: str) -> None:
-    """Open the output without changing what is there; gs:// cannot append to a file that does not exist."""
-    if _is_stream(output):
-        return
-    output = os.path.realpath(output) if os.path.islink(output) else output  # a link to nothing stays one
-    is_new = not tf.io.gfile.exists(output)
-    _write(output, '', mode='w' if is_new else 'a')
-    if is_new:
-        tf.io.gfile.remove(output)
-
-
-def _is_stream(output: str) -> bool:
-    return os.path.exists(output) and not os.path.isfile(output) and not os.path.isdir(output)
-
-
-def _replace(output: str, text: str) -> None:
-    """Write the output; the earlier one stays if the disk is full."""
-    if _is_stream(output):
-        _write(output, text)
-        return
-    try:
-        logdirs.replace_text(os.path.realpath(output) if os.path.islink(output) else output, text)
-    except errors.TrainingError as error:
-        raise _unwritten(output, error.__cause__) from error
-
-
-def _write(output: str, text: str, mode: str = 'w') -> None:
-    try:
-        tf.io.gfile.makedirs(os.path.dirname(output) or '.')
-        with tf.io.gfile.GFile(output, mode) as file:
-            file.write(text)
-    except tf.errors.OpError as error:
-        raise _unwritten(output, error) from error
-
-
-def _unwritten(output: str, error: Any) -> errors.TrainingError:
-    return errors.TrainingError(
-        f'--output={output} cannot be written ({errors.reason(error)}). Give a file in a folder of yours on a disk '
-        'with free space.')

@@ -1,7 +1,6 @@
 """The mode `predict`: classes of files by a trained model."""
 
 import json
-import os
 
 import keras
 import numpy as np
@@ -80,37 +79,7 @@ def test_a_prediction_that_fails_leaves_no_output(tiny, copied, files, tmp_path)
     assert not (tmp_path / 'out.jsonl').exists()
 
 
-def test_an_output_stays_if_the_disk_is_full_for_the_next(tiny, copied, files, tmp_path, full_disk):
-    predictor, output = prediction.Prediction(tiny.params(), str(copied)), tmp_path / 'out.jsonl'
-    predictor.run(str(files[0] / '0.png'), str(output))
-    before = output.read_bytes()
-    with full_disk(), pytest.raises(errors.TrainingError, match=f'^--output={output} cannot be written .File too large'):
-        predictor.run(str(files[0]), str(output))
-    assert output.read_bytes() == before and not list(tmp_path.glob('*.new'))
-
-
-def test_an_output_may_be_a_link(tiny, copied, files, tmp_path):
-    (tmp_path / 'link').symlink_to(tmp_path / 'target')
-    prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'), str(tmp_path / 'link'))
-    assert (tmp_path / 'link').is_symlink() and json.loads((tmp_path / 'target').read_text('utf-8'))
-
-
-def test_an_output_may_be_a_pipe(tiny, copied, files):
-    reader, writer = os.pipe()
-    prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'), f'/dev/fd/{writer}')
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        assert json.loads(pipe.read())['class']
-
-
 def test_numbers_that_are_not_finite_are_a_problem(tiny, copied, files, monkeypatch):
     monkeypatch.setattr(tf.nn, 'softmax', lambda logits: logits * float('nan'))
     line, = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'))
     assert line['problem'] == 'the model returns numbers that are not finite' and 'class' not in line
-
-
-@pytest.mark.parametrize('name', ['file/a.jsonl', '', 'new/'])
-def test_an_output_that_cannot_be_written_is_named(tiny, copied, files, tmp_path, name):
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(errors.TrainingError, match=f'^--output={tmp_path}/{name} cannot be written .*Give a file in'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0]), f'{tmp_path}/{name}')
