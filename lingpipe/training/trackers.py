@@ -9,9 +9,7 @@
 A tracker gets the curves that TensorBoard gets. If it fails during training, it is left out with a warning.
 """
 
-import importlib
 import re
-import types
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -21,8 +19,8 @@ from absl import logging
 
 from lingpipe import hyperparams, spelling
 from lingpipe.hyperparams_text import param_tree, value_text
-from lingpipe.training import errors, progress
 from lingpipe.training import logdir as logdirs
+from lingpipe.training import progress
 
 FINISHED, FAILED, KILLED = 'FINISHED', 'FAILED', 'KILLED'  # MLflow's words
 Value = bool | int | float | str
@@ -55,14 +53,14 @@ class TensorBoardHyperparameters(Tracker):
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         self._folder = logdir.train
-        self._api = _library('tensorboard', 'tensorboard.plugins.hparams.api')
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
         """See `Tracker.start`; a run that resumes writes its current params."""
+        from tensorboard.plugins.hparams import api
         run = run or uuid.uuid4().hex
         writer = tf.summary.create_file_writer(self._folder, filename_suffix='.hparams')
         with writer.as_default():
-            self._api.hparams(config, trial_id=run)
+            api.hparams(config, trial_id=run)
         writer.close()
         return run
 
@@ -71,7 +69,8 @@ class WeightsAndBiases:
     """A run of Weights & Biases; its environment variables (`WANDB_...`) name project, entity and mode."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
-        self._wandb = _library('wandb', 'wandb')
+        import wandb
+        self._wandb = wandb
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
@@ -98,7 +97,8 @@ class MLflow:
     """A run of MLflow, whose `MLFLOW_...` environment variables name server and experiment."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
-        self._mlflow = _library('mlflow', 'mlflow')
+        import mlflow
+        self._mlflow = mlflow
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
@@ -128,11 +128,7 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
 
 
 class Trackers:
-    """The curves of a training run, in event files for TensorBoard, and in the trackers that `names` lists.
-
-    Raises:
-        ValueError: a tracker does not exist, or its library is not installed.
-    """
+    """The curves of a training run, in event files for TensorBoard, and in the trackers that `names` lists."""
 
     def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
         self._logdir = logdir
@@ -140,23 +136,14 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params, datasets: Iterable[str]) -> None:
-        """Open event files of 'train' and of datasets; begin a run of each tracker, or continue the log directory's.
-
-        Raises:
-            TrainingError: a tracker cannot begin a run.
-        """
+        """Open event files of 'train' and of datasets; begin a run of each tracker, or continue the log directory's."""
         self._files = {'train': progress.SummaryWriter(self._logdir.train),
                        **{name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in datasets}}
         config = flat(params)
         for name, tracker in self._made.items():
             file = f'{name}_run.txt'
             earlier = (self._logdir.read('control', file) or '').strip()
-            try:
-                run = tracker.start(config, earlier or None)
-            except Exception as error:  # libraries may raise anything
-                raise errors.TrainingError(
-                    f'train.trackers: {name!r} cannot begin a run ({type(error).__name__}: {errors.cause(error)}). '
-                    'Fix that, or leave it out of train.trackers; nothing was trained.') from error
+            run = tracker.start(config, earlier or None)
             self._active[name] = tracker
             self._logdir.write_control_file(file, f'{run}\n')
 
@@ -209,11 +196,3 @@ def flat(params: hyperparams.Params) -> dict[str, Value]:
             path, value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)),
         lambda path, value: param_tree.holds_params(value))
     return found
-
-
-def _library(name: str, module: str) -> types.ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f'train.trackers has {name!r}, but the package {name} cannot be imported ({error}). Run '
-                         f'`pip install {name}`, or leave it out of train.trackers.') from error
