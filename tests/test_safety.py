@@ -2,9 +2,7 @@
 
 import ast
 import base64
-import json
 import marshal
-import os
 import pathlib
 import pickle
 import sys
@@ -16,7 +14,7 @@ import tensorflow as tf
 from lingpipe.cluster import cluster_config
 from lingpipe.layers import keras_params
 from lingpipe.models import pipeline_model
-from lingpipe.training import checkpoint_contents, checkpoints, errors
+from lingpipe.training import checkpoint_contents, errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = [ROOT / 'run.py', *ROOT.glob('lingpipe/**/*.py'), *ROOT.glob('params/*.py')]
@@ -165,15 +163,3 @@ def test_what_is_no_checkpoint_is_refused_and_runs_nothing(make, target, tmp_pat
     path = make(tmp_path, target)
     with pytest.raises(errors.TrainingError, match='cannot be read|There is no checkpoint'):
         checkpoint_contents.stored_shapes(path)
-
-
-def test_a_list_of_checkpoints_reaches_no_files_elsewhere(tmp_path):
-    (tmp_path / 'train').mkdir()
-    (tmp_path / 'precious.index').touch()
-    for path in (str(tmp_path / 'precious'), '../precious', 'x/../../precious'):
-        (tmp_path / 'train/checkpoint').write_text('model_checkpoint_path: '
-                                                   f'{json.dumps(path)}\nall_model_checkpoint_paths: '
-                                                   f'{json.dumps(path)}\n')
-        checkpoints.add(str(tmp_path / 'train/ckpt-1'))
-        checkpoints.delete_old(str(tmp_path / 'train'), 1)
-        assert os.path.exists(tmp_path / 'precious.index')

@@ -85,7 +85,7 @@ DEFECTS = [Defect(*each) for each in (
      '    patches.forget_traces()\n', '', 'test_patches.py'),
     # Checkpoints and inputs.
     ('training resumes from its oldest checkpoint', 'training/checkpoints.py',
-     'return found[::-1]', 'return found', 'training/test_checkpoints.py training/test_checkpointing.py'),
+     ', reverse=True)]', ')]', 'training/test_checkpoints.py training/test_checkpointing.py'),
     ('a checkpoint lacks the moving averages of weights', 'training/checkpointing.py',
      'if program.average:', 'if False:', 'training/test_checkpointing.py'),
     ('a resumed run counts earlier examples in batches of the new size', 'training/train_program.py',

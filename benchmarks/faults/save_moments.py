@@ -3,7 +3,7 @@
 ::
 
     training   step ─ copy ─ step ─ step ─ ...
-    writer              └─> values ─> index ─> list ─> an old checkpoint is deleted ─> list
+    writer              └─> values ─> index ─> an old checkpoint is deleted ─> list
 
 A process that has called `obey` kills itself at the moment that another one asks for: functions of LingPipe and
 TensorFlow are wrapped. Values are written by TensorFlow's compiled code; there the other process kills it.
@@ -47,11 +47,10 @@ def values(path):
 
 def require_whole(folder):
     """Read all that the list of checkpoints names; TensorFlow raises where a value does not fit its checksum."""
-    from lingpipe.training import checkpoints
-    paths = checkpoints.complete(folder)
-    for path in paths:
-        values(path)
-    print(f'{len(paths)} listed checkpoints are whole.', flush=True)
+    listed = [name for name in _listed(folder) if pathlib.Path(folder, f'{name}.index').exists()]
+    for name in listed:
+        values(os.path.join(folder, name))
+    print(f'{len(listed)} listed checkpoints are whole.', flush=True)
 
 
 def different(killed, undisturbed):
@@ -215,9 +214,10 @@ def left(folder, before):
     if any(map(_NEW_LIST.fullmatch, new)):
         return LIST
     listed = _listed(folder)
-    if any(_INDEX_FILE.fullmatch(name) and pathlib.Path(name).stem not in listed for name in new):
-        return UNLISTED
-    return DELETION if any(not pathlib.Path(folder, f'{name}.index').exists() for name in listed) else ELSE
+    if any(not pathlib.Path(folder, f'{name}.index').exists() for name in listed):
+        return DELETION
+    is_unlisted = any(_INDEX_FILE.fullmatch(name) and pathlib.Path(name).stem not in listed for name in new)
+    return UNLISTED if is_unlisted else ELSE
 
 
 def require_moment(moment, folder, before):
@@ -230,12 +230,13 @@ def require_moment(moment, folder, before):
 def unlisted(folder):
     """Return the names of files that belong to no listed checkpoint, where a run has ended."""
     listed = _listed(folder)
-    return sorted(name for name in names_in(folder) if name.startswith(('ckpt-', 'checkpoint.', 'unfinished'))
+    return sorted(name for name in names_in(folder) if name.startswith(('ckpt-', 'checkpoint.'))
                   and name.partition('.')[0] not in listed)
 
 
 def _listed(folder):
-    return set(re.findall(r'"(ckpt-\d+)"', pathlib.Path(folder, 'checkpoint').read_text()))
+    file = pathlib.Path(folder, 'checkpoint')
+    return set(re.findall(r'"(ckpt-\d+)"', file.read_text())) if file.exists() else set()
 
 
 def _run_obeying():

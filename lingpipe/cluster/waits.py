@@ -49,19 +49,17 @@ class Wait:
         details: function that is called for each message, and returns further sentences or ''.
         position: function that returns the progress of the work. Each change restarts the clock. While it returns None,
             nothing waits. By default the whole scope is one wait.
-        work: function whose result grows while work is done, however slowly: the limit counts from its last change.
         on_timeout: function that is called with the message, in the watching thread; None: `end_process`.
         is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
         first_warning_seconds: when to warn first, but not later than after a quarter of the limit; None: after 30.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
-                 position: Callable[[], Any] = int, work: Callable[[], Any] = int,
-                 on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool,
+                 position: Callable[[], Any] = int, on_timeout: Callable[[str], Any] | None = None,
+                 is_urgent: Callable[[], bool] = bool,
                  first_warning_seconds: float | None = None) -> None:
         self.what = what
         self._seconds, self._setting, self._details, self._position = seconds, setting, details, position
-        self._work = work
         self._on_timeout, self._is_urgent = on_timeout, is_urgent
         first = _FIRST_WARNING_SECONDS if first_warning_seconds is None else first_warning_seconds
         self._first_warning = min(first, seconds / 4 or first)
@@ -83,17 +81,15 @@ class Wait:
         return 0. if since is None else time.monotonic() - since
 
     def _watch(self):
-        known, next_warning, done, done_at = None, 0., None, time.monotonic()
+        known, next_warning = None, 0.
         while True:
-            if done != (now_done := self._work()):
-                done, done_at = now_done, time.monotonic()
             position = self._position()
             if position is None or position != known or self._since is None:
                 known, next_warning = position, self._first_warning
                 self._since = None if position is None else time.monotonic()
             waited = self.seconds_so_far()
             limit = self._limit()
-            if min(waited, time.monotonic() - done_at) >= limit:
+            if waited >= limit:
                 (self._on_timeout or end_process)(self._last_sentence(limit))
                 if self._on_timeout is None:
                     return
@@ -105,7 +101,6 @@ class Wait:
             if self._has_ended.wait(pause):
                 return None
             paused = _paused_seconds(looked, pause)
-            done_at += paused
             self._since = None if self._since is None else self._since + paused
 
     def _limit(self):

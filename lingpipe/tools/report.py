@@ -41,7 +41,7 @@ class Report:
         self._program, self._model, self._logdir = program, model, logdirs.LogDir(logdir)
         self._logdir.require()
         self._params_text = self._logdir.read_params()
-        self._is_overridden = bool(logdirs.changes(params.ToText(), self._params_text or params.ToText()))
+        self._is_overridden = self._params_text not in (None, params.ToText())
         self._params, self._unread = _params_of_run(params, self._params_text)
         self._training = curves.read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))

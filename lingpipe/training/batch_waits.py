@@ -1,19 +1,11 @@
 """Waits for inputs and batches: each step counts and measures its wait, and a watching thread limits all waits."""
 
-import contextlib
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from lingpipe.cluster import waits
-from lingpipe.input import base_input
-
-_INPUT_AND_OUTPUT = '/proc/self/io'  # which only Linux has
-_LONGEST_IDLE_SECONDS = 3600.
-_SECONDS_OF_WORK, _BYTES_OF_WORK = 10, 2**16  # waiting threads need a tenth of this in an hour
-_ONLY_IDLE_TIME = 'Only time without work counts.'
 
 
 class BatchWaits:
@@ -26,7 +18,7 @@ class BatchWaits:
 
     Attributes:
         seconds: `tf.Variable` float64, seconds of all waits so far.
-        is_resumed: whether the input first has to seek its position, for which other limits hold.
+        is_resumed: whether the input first has to seek its position, which may take any time.
     """
 
     def __init__(self) -> None:
@@ -60,17 +52,10 @@ class BatchWaits:
         count = int(self._count)
         return None if count % 2 else count
 
-    @contextlib.contextmanager
-    def watching(self, data: base_input.BaseInput, seconds: float, wait: Callable[..., waits.Wait]) -> Iterator[None]:
-        """In this scope the process ends with a message if the input gives no batch within some seconds."""
-        with wait(data.source, seconds, lambda: self._current(seeks=False)), \
-                for_seeking(data.source, seconds, lambda: self._current(seeks=True)):
-            yield
-
-    def _current(self, seeks: bool) -> int | None:
-        """Return the number of the current wait if it includes seeking (without `seeks`: if it does not), else None."""
+    def limited(self) -> int | None:
+        """Return the number of the current wait; None while no step waits, or the input seeks its position."""
         number = self.current()
-        return number if number is not None and seeks == (self.is_resumed and number == 1) else None
+        return None if number == 1 and self.is_resumed else number
 
 
 def _now() -> tf.Tensor:
@@ -86,16 +71,6 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any],
                       on_timeout=on_timeout, is_urgent=is_urgent)
 
 
-def for_seeking(source: str, seconds: float, position: Callable[[], Any]) -> waits.Wait:
-    """Return the scope of the wait for a resumed run's first batch; the run may read again all that it has seen.
-
-    Only time without any work counts, and with `train.input_timeout_seconds=0` there is no limit.
-    """
-    idle_seconds = max(seconds, _LONGEST_IDLE_SECONDS) if seconds else 0
-    return waits.Wait(f'{source} to read again what it has seen', idle_seconds, details=lambda: _ONLY_IDLE_TIME,
-                      position=position, work=_work_of_process)
-
-
 def each_batch(batches: Callable[[], Iterable],
                wait: Callable[[Callable[[], Any]], waits.Wait]) -> Generator[Any, None, None]:
     """Yield batches, each after a wait of its own; the wait for the first batch includes opening the input.
@@ -109,22 +84,3 @@ def each_batch(batches: Callable[[], Iterable],
             is_awaited = False
             yield batch
             count, is_awaited = count + 1, True
-
-
-def for_input(source: str) -> waits.Wait:
-    """Return the scope in which an input is built; this may take hours, but no hour may pass without work."""
-    return waits.Wait(f'{source} to be ready', _LONGEST_IDLE_SECONDS, details=lambda: _ONLY_IDLE_TIME,
-                      work=_work_of_process)
-
-
-def _work_of_process() -> tuple[int, int]:
-    """Return numbers that grow while this process computes or writes, but not by what its waiting threads do."""
-    return int(time.process_time() / _SECONDS_OF_WORK), _bytes_written() // _BYTES_OF_WORK
-
-
-def _bytes_written() -> int:
-    try:
-        with open(_INPUT_AND_OUTPUT) as file:
-            return int(next(line for line in file if line.startswith('wchar:')).split()[1])
-    except (OSError, StopIteration):
-        return 0

@@ -17,7 +17,7 @@ import tensorflow as tf
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
 from lingpipe.keras_graph import lora, model_source
-from lingpipe.training import checkpoints, errors, logdir
+from lingpipe.training import checkpoints, errors
 
 MODEL = 'model/'  # prefix of the names of a model's weights
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
@@ -128,13 +128,11 @@ def stored_shapes(path: str) -> dict:
     Raises:
         DamagedCheckpointError: it cannot be read.
         TrainingError: it is missing.
-        ValueError: TensorFlow would take the path for a pattern.
     """
     return {name: list(shape) for name, shape in _stored(path, 'get_variable_to_shape_map').items()}
 
 
 def _stored(path: str, method: str) -> dict[str, Any]:
-    logdir.refuse_patterns('checkpoint', path)
     try:
         found = getattr(tf.compat.v1.train.NewCheckpointReader(str(path)), method)()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
@@ -217,7 +215,7 @@ def _read_on(host: str, path: str) -> bytes | None:
 
 
 def _damaged(path: str, error: Exception) -> errors.TrainingError:
-    if not checkpoints.files_of(path):
+    if not checkpoints.is_complete(path):
         return errors.TrainingError(
             f'There is no checkpoint {path}. Give the path of one as training prints it, such as '
             'logs/my_run/train/ckpt-100.')

@@ -2,7 +2,7 @@
 
 ::
 
-    begin_save       state ─ copy ──> thread: ckpt-12 ──> list: ckpt-12, ckpt-8 ──> ckpt-4 is deleted
+    begin_save       state ─ copy ──> thread: ckpt-12 is written ──> ckpt-4 is deleted
     meanwhile        step ─ step ─ step ─ step ─ step ─ step ─ wait, if need be ─ copy ─ step ─ ...
     restore_newest   ckpt-12 is corrupt: a warning, it stays ──> ckpt-8 ──> state
 """
@@ -84,15 +84,11 @@ class Checkpointer:
 
     Attributes:
         state: nested dictionary of the `tf.Variable` that a checkpoint holds.
-
-    Raises:
-        TrainingError: as `checkpoints.complete`.
     """
 
     def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
                  writer: BackgroundWriter | None = None,
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
-        checkpoints.complete(directory)  # refuses a corrupt list
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
         self.state = _nested_state(program)
@@ -116,7 +112,7 @@ class Checkpointer:
                 the copy, nothing is written, and the result is None.
 
         Raises:
-            TrainingError: this checkpoint or the previous one could not be written.
+            tf.errors.OpError: this checkpoint or the previous one could not be written.
         """
         before = position()
         if before is None:
@@ -131,7 +127,7 @@ class Checkpointer:
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
         """Copy the state of the current step, write it in a thread that then calls `then`, and return the path.
 
-        It waits for the previous checkpoint, and raises TrainingError if that could not be written.
+        It waits for the previous checkpoint, and raises the error of that one.
         """
         return self._begin_write(self._copied_state(), then)
 
@@ -147,39 +143,20 @@ class Checkpointer:
         return path
 
     def _write(self, path: str, copies: dict[str, Any], then: Callable[[], None]) -> None:
-        try:
-            with self._wait(path, 'written'):
-                if path != self._current or not checkpoints.files_of(path):
-                    self._write_and_list(path, copies)
-                then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
-                checkpoints.delete_old(self._directory, self._max_to_keep)
-        except (tf.errors.OpError, OSError) as error:
-            if errors.is_lost_machine(error):
-                raise
-            raise self._unwritten(checkpoints.step_of(path), self.latest(), error) from error
+        with self._wait(path, 'written'):
+            if path != self._current or not checkpoints.is_complete(path):
+                checkpoints.remove_unfinished(self._directory)
+                state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
+                tf.train.Checkpoint(**state).write(path, options=self._options)
+            then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
+            self._damaged = [damaged for damaged in self._damaged if damaged != path]
+            checkpoints.keep_newest(path, self._max_to_keep, self._damaged)
         self._current = path
-        self._damaged = [damaged for damaged in self._damaged if damaged != path]
-
-    def _write_and_list(self, path: str, copies: dict[str, Any]) -> None:
-        # Also of an earlier save that failed; before a corrupt checkpoint, whose files stay, leaves the list.
-        checkpoints.remove_unfinished(self._directory)
-        checkpoints.leave_out(self._directory, [*self._damaged, path])
-        checkpoints.mark_unfinished(path)
-        state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
-        tf.train.Checkpoint(**state).write(path, options=self._options)
-        checkpoints.add(path)
-        checkpoints.mark_finished(self._directory)
 
     @functools.cached_property
     def _options(self) -> tf.train.CheckpointOptions:
         devices = {variable.device for variable in tf.nest.flatten(self.state)}
         return checkpoint_contents.checkpoint_options(self._directory, devices)
-
-    def _unwritten(self, step: int, newest: str | None, error: Exception) -> errors.TrainingError:
-        earlier = f'The newest complete one is {newest}.' if newest else 'There is no earlier one.'
-        return errors.TrainingError(
-            f'The checkpoint of step {step} could not be written to {self._directory} ({errors.cause(error)}). '
-            f'{earlier} Free some space or choose another --logdir, then run the same command again.')
 
     def restore_newest(self) -> str | None:
         """Read the newest complete checkpoint and return its path, or None; warn of corrupt ones, which stay.
@@ -195,17 +172,11 @@ class Checkpointer:
 
         Raises:
             DamagedCheckpointError: it cannot be read.
-            TrainingError: it is of another model, or of another step than its name says.
+            TrainingError: it is of another model.
         """
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
             checkpoint_contents.read_state(path, self.state, self._options)
-        step = int(self.state['global_step'])
-        if step != checkpoints.step_of(path):
-            raise errors.TrainingError(
-                f'Checkpoint {path} has the state of step {step}: it was renamed or copied. Give its files the name '
-                f'ckpt-{step}, also in the file {self._directory}/checkpoint, or choose another --logdir; nothing was '
-                'changed.')
         self._current = str(path)
 
 

@@ -1,19 +1,20 @@
-"""The checkpoints of a folder, and which of them are complete.
+"""The checkpoints of a folder: which are complete, which are kept, and which is the best.
 
 ::
 
-    train/checkpoint                    list of the complete checkpoints: ckpt-8 counts once it is named here
-    train/ckpt-8.index                  names and shapes, see `checkpoint_contents`
     train/ckpt-8.data-00000-of-00001    values
-    train/unfinished                    the checkpoint that is being written: ckpt-12
+    train/ckpt-8.index                  names and shapes, see `checkpoint_contents`; written last, and deleted first
     train/ckpt-12_temp/                 files of a process that was killed while it wrote
+    train/checkpoint                    list of the checkpoints, only for TensorFlow's own functions
+    best/best.json                      step, metric and value of the checkpoint beside it
 """
 
-import contextlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -21,10 +22,7 @@ from absl import logging
 from lingpipe.training import errors, logdir
 
 _INDEX = re.compile(r'ckpt-\d+\.index')
-_UNFINISHED = re.compile(r'ckpt-\d+_temp|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
-_NAME = re.compile(r'.*-\d{1,18}')  # of a checkpoint in the list, which ends in its step
-_MARK = 'unfinished'
-_MARKED = re.compile(rb'(ckpt-\d{1,18})\n')  # without its end it may be half written
+_UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|seen_by_all_[0-9a-f]{32}')
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
@@ -37,14 +35,14 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
         Pair of the path that was read, None if there are no checkpoints, and the list of the newer, corrupt paths.
 
     Raises:
-        TrainingError: all are corrupt, or as `read` and `complete`.
+        TrainingError: all are corrupt, or as `read`.
     """
     damaged = []
     for path in complete(directory):
         try:
             read(path)
         except errors.TrainingError as error:
-            if not files_of(path):  # training has deleted it meanwhile, for a newer one
+            if not is_complete(path):  # training has deleted it meanwhile, for a newer one
                 return read_newest(directory, read)
             if not isinstance(error, errors.DamagedCheckpointError):
                 raise
@@ -62,149 +60,108 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 
 
 def complete(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the complete checkpoints of a folder, the newest first.
-
-    A listed checkpoint without files does not count; nor does any but the newest without an index: its deletion has
-    begun.
-
-    Raises:
-        TrainingError: there are checkpoints, but the list of the complete ones is missing or corrupt.
-    """
-    listed, names, unfinished = _at_one_moment(directory)
-    written = {name.removesuffix('.index') for name in names if _INDEX.fullmatch(name)} - {unfinished}
-    found = [path for path in listed if f'{os.path.basename(path)}.index' in names]
-    if listed and listed[-1] not in found and files_of(listed[-1]):
-        found.append(listed[-1])  # corrupt, and named as such when it is read
-    if written and not found:
-        latest = max(written, key=step_of)
-        raise errors.TrainingError(
-            f"The file 'checkpoint' in {directory}, which names the complete checkpoints, is missing or damaged. To "
-            f'resume from {latest} write model_checkpoint_path: "{latest}" into it, or choose another '
-            '--logdir; nothing was changed.')
-    return found[::-1]
+    """Return the paths of the complete checkpoints of a folder, the newest first."""
+    found = [name.removesuffix('.index') for name in _names_in(str(directory)) if _INDEX.fullmatch(name)]
+    return [tf.io.gfile.join(str(directory), name) for name in sorted(found, key=step_of, reverse=True)]
 
 
-def _at_one_moment(directory: str | os.PathLike[str]) -> tuple[list[str], set[str], str]:
-    """Return the list, the names of the files, and the checkpoint being written, from a moment when they agree."""
-    while True:
-        listed, names, unfinished = _listed(directory), set(_names_in(directory)), _unfinished(directory)
-        if _listed(directory) == listed:
-            return listed, names, unfinished
-
-
-def _listed(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the paths in the list of checkpoints; none if the list is missing or corrupt."""
-    try:
-        state = tf.train.get_checkpoint_state(str(directory))
-    except (ValueError, tf.errors.OpError):
-        return []
-    paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
-    names = dict.fromkeys(map(os.path.basename, reversed(paths)))  # the newest is named twice, and counts as the last
-    return [tf.io.gfile.join(str(directory), name) for name in reversed(names) if _NAME.fullmatch(name)]
-
-
-def leave_out(directory: str, paths: list[str]) -> None:
-    """Remove checkpoints from the list of the complete ones; their files stay."""
-    listed = _listed(directory)
-    kept = _without(listed, paths)
-    if kept != listed:
-        _write_list(directory, kept)
-
-
-def add(path: str) -> None:
-    """Append a checkpoint to the list of its folder, as the newest complete one."""
-    directory = os.path.dirname(path)
-    _write_list(directory, [*_without(_listed(directory), [path]), path])
-
-
-def delete_old(directory: str, max_to_keep: int) -> None:
-    """Delete all but the newest `max_to_keep` of the listed checkpoints, the index first; take them off the list."""
-    listed = _listed(directory)
-    for path in listed[:-max_to_keep]:
-        delete(path)
-    if len(listed) > max_to_keep:
-        _write_list(directory, listed[-max_to_keep:])
-
-
-def delete(path: str) -> None:
-    """Delete the files of a checkpoint, the index first."""
-    for name in sorted(files_of(path), reverse=True):
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(tf.io.gfile.join(os.path.dirname(path), name))
-
-
-def _without(listed: list[str], paths: list[str]) -> list[str]:
-    names = {os.path.basename(path) for path in paths}
-    return [path for path in listed if os.path.basename(path) not in names]
-
-
-def _write_list(directory: str, paths: list[str]) -> None:
-    """Write the list in TensorFlow's form, the newest last; times are left out, because clocks are set back."""
-    names = [json.dumps(os.path.basename(path)) for path in paths]
-    lines = [f'model_checkpoint_path: {name}\n' for name in names[-1:]]
-    lines += [f'all_model_checkpoint_paths: {name}\n' for name in names]
-    logdir.replace_text(tf.io.gfile.join(str(directory), 'checkpoint'), ''.join(lines))
-
-
-def mark_unfinished(path: str) -> None:
-    """Note that a checkpoint is being written: until it is in the list, its files do not count."""
-    folder, name = os.path.split(path)
-    tf.io.gfile.makedirs(folder)
-    with tf.io.gfile.GFile(tf.io.gfile.join(folder, _MARK), 'w') as file:
-        file.write(f'{name}\n')
-
-
-def mark_finished(directory: str) -> None:
-    """Note that no checkpoint is being written."""
-    with contextlib.suppress(tf.errors.NotFoundError):
-        tf.io.gfile.remove(tf.io.gfile.join(directory, _MARK))
-
-
-def remove_unfinished(directory: str) -> None:
-    """Remove what a process left that was killed, or whose disk was full, while writing: files like a checkpoint's.
-
-    Files with the final names of a checkpoint are removed only if a process has noted that it writes them: others that
-    are not in the list are corrupt, or somebody put them there.
-    """
-    for name in _names_in(directory):
-        if _UNFINISHED.fullmatch(name.rstrip('/')):
-            _remove(tf.io.gfile.join(directory, name))
-    name = _unfinished(directory)
-    if name and name not in map(os.path.basename, _listed(directory)):
-        delete(tf.io.gfile.join(directory, name))
-    mark_finished(directory)
-
-
-def _remove(path: str) -> None:
-    if tf.io.gfile.isdir(path):
-        tf.io.gfile.rmtree(path)
-    else:
-        tf.io.gfile.remove(path)
-
-
-def _unfinished(directory: str | os.PathLike[str]) -> str:
-    """Return the name of the checkpoint that a process has noted as being written, or ''."""
-    try:
-        with tf.io.gfile.GFile(tf.io.gfile.join(str(directory), _MARK), 'rb') as file:
-            match = _MARKED.fullmatch(file.read())
-    except tf.errors.NotFoundError:
-        return ''
-    return match[1].decode() if match else ''
-
-
-def files_of(path: str) -> list[str]:
-    """Return the names of the files of a checkpoint, some of which may be missing."""
-    folder, name = os.path.split(str(path))
-    return [file for file in _names_in(folder or '.') if file.startswith(f'{name}.')]
-
-
-def _names_in(folder: str | os.PathLike[str]) -> list[str]:
-    try:
-        return tf.io.gfile.listdir(str(folder))
-    except tf.errors.NotFoundError:
-        return []
+def is_complete(path: str) -> bool:
+    """Return whether a checkpoint has its index."""
+    return tf.io.gfile.exists(f'{path}.index')
 
 
 def step_of(path: str) -> int:
     """Return the step in a checkpoint's name."""
     return int(str(path).rsplit('-', 1)[1])
+
+
+def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
+    """Delete all but `max_to_keep` checkpoints of a folder, with `path` as the newest; `damaged` ones stay."""
+    directory = os.path.dirname(path)
+    others = [each for each in complete(directory) if each != path and each not in damaged]
+    for each in others[max_to_keep - 1:]:
+        delete(each)
+    _write_list(directory, [*reversed(others[:max_to_keep - 1]), path])
+
+
+def delete(path: str) -> None:
+    """Delete the files of a checkpoint, the index first."""
+    folder, name = os.path.split(path)
+    for each in sorted(_names_in(folder), reverse=True):
+        if each.startswith(f'{name}.'):
+            tf.io.gfile.remove(tf.io.gfile.join(folder, each))
+
+
+def _write_list(directory: str, paths: list[str]) -> None:
+    """Write the list in TensorFlow's form, the newest last."""
+    names = [os.path.basename(path) for path in paths]
+    lines = [f'model_checkpoint_path: "{names[-1]}"\n', *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
+    logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), ''.join(lines))
+
+
+def remove_unfinished(directory: str) -> None:
+    """Remove what a process left that was killed, or whose disk was full, while writing."""
+    names = _names_in(directory)
+    for name in names:
+        if _UNFINISHED.fullmatch(name.rstrip('/')) and f'{name.partition(".")[0]}.index' not in names:
+            file = tf.io.gfile.join(directory, name)
+            (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
+
+
+def _names_in(folder: str) -> list[str]:
+    return tf.io.gfile.listdir(folder) if tf.io.gfile.exists(folder) else []
+
+
+class Best(NamedTuple):
+    """The contents of best.json."""
+
+    step: int
+    metric: str
+    value: float
+
+
+class BestCheckpoint:
+    """The best value so far of one metric, and the step of its checkpoint.
+
+    Args:
+        folder: that of the checkpoint, 'best' in the log directory.
+        metric: name of the metric; None: no checkpoint is kept.
+    """
+
+    def __init__(self, folder: str, metric: str | None) -> None:
+        self._folder, self._metric = folder, metric
+        self._file = tf.io.gfile.join(folder, 'best.json')
+        self._best: Best | None = None
+
+    def read(self, is_larger_better: bool | None, resumes: bool) -> None:
+        """Read an earlier start's record; delete it if the next value cannot be compared with it.
+
+        Args:
+            resumes: whether the training run continues from a checkpoint.
+        """
+        self._sign = 1 if is_larger_better else -1
+        text = logdir.read_text(self._file)
+        if not text or not self._metric:
+            return
+        found = json.loads(text)
+        best = Best(*(found[field] for field in Best._fields))
+        if resumes and best.metric == self._metric and is_complete(f'{self._folder}/ckpt-{best.step}'):
+            self._best = best
+            return
+        logging.warning('%s has another metric, no checkpoint, or comes from an earlier run: the next evaluation '
+                        'replaces it.', self._file)
+        tf.io.gfile.remove(self._file)
+
+    def improved(self, step: int, metrics: Mapping[str, float]) -> Best | None:
+        """Return the record of this step, to be written with its checkpoint, if it is better than all before."""
+        value = metrics.get(self._metric) if self._metric else None
+        if value is None or not math.isfinite(value):
+            return None
+        if self._best and self._sign * value <= self._sign * self._best.value:
+            return None
+        self._best = Best(step, str(self._metric), value)
+        return self._best
+
+    def write(self, record: Best) -> None:
+        """Write best.json, once the checkpoint of the record is complete."""
+        logdir.replace_text(self._file, json.dumps(record._asdict()) + '\n')

@@ -64,11 +64,6 @@ def cause(error: Any) -> str:
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
-def reason(error: BaseException) -> str:
-    """Return why a file operation of TensorFlow failed, without the path before the reason."""
-    return cause(error).rpartition('; ')[2]
-
-
 def in_words(error: tf.errors.OpError, body_params: hyperparams.Params, trains: bool = True) -> str:
     """Return what an error of TensorFlow means for the user, and what to do.
 

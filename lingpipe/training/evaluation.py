@@ -3,13 +3,11 @@
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from lingpipe import hyperparams
 from lingpipe.cluster import waits
@@ -20,8 +18,6 @@ from lingpipe.stages import losses
 from lingpipe.training import batch_waits, checkpoint_contents, checkpoints, errors, experiment, progress
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
-
-_MAX_STEPS = re.compile(r'^train\.max_steps : ([0-9]{1,18})$', re.MULTILINE)
 
 
 class Evaluator:
@@ -96,7 +92,6 @@ class Evaluator:
         images, *targets = batch
         found = self._placement.evaluate(metrics, batch)
         return {**found, **(self._task.decoding_metrics(images, tuple(targets), self._read) if decode else {})}
-
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
@@ -175,54 +170,29 @@ class CheckpointEvaluation:
         step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}
-        for name, metrics in results.items():
-            if self._is_of_this_run(name, path):
+        folder = os.path.dirname(os.path.expanduser(path)) if path else self._logdir.train
+        if os.path.realpath(folder) in map(os.path.realpath, (self._logdir.train, self._logdir.best)):
+            for name, metrics in results.items():
                 self._write_curves(name, step, metrics)
         for name, metrics in results.items():  # last: the reader may have gone
             print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
         return results
 
-    def _is_of_this_run(self, name: str, path: str | None) -> bool:
-        """Return whether new metrics belong in an input's curves; warn if they have another checkpoint or data."""
-        folder = path and os.path.realpath(os.path.dirname(os.path.expanduser(path)))
-        changed = logdirs.changes(self._logdir.read_params() or '', self._params.ToText())
-        others = [change for change in changed
-                  if change.startswith(f'{name.lower()}.') and '.batch_size :' not in change]
-        if folder and folder not in map(os.path.realpath, (self._logdir.train, self._logdir.best)):
-            others.insert(0, f'checkpoint {path}')
-        if others:
-            logging.warning('%s has no new point in the curves of %s, which are of another evaluation: %s.', name,
-                            self._logdir.path, '; '.join(others))
-        return not others
-
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Write curves, or warn if this fails; create their folder only when there is something to write."""
-        try:
-            if name not in self._curves:
-                self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
-            self._curves[name].scalars(step, metrics)
-            self._curves[name].flush()
-        except errors.TrainingError as error:
-            logging.warning('The metrics are complete, but %s', error)
+        """Write curves; create their folder only when there is something to write."""
+        if name not in self._curves:
+            self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
+        self._curves[name].scalars(step, metrics)
+        self._curves[name].flush()
 
     def follow(self, timeout_seconds: float | None = None) -> None:
         """Evaluate each new checkpoint of a training run, until its last step, or until none comes for some seconds."""
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)
-            except errors.DamagedCheckpointError as error:
-                if checkpoints.files_of(path):
-                    logging.warning('Checkpoint %s cannot be read (%s). Waiting for the next one.', error.path,
-                                    error.reason)
-                continue
             except errors.TrainingError:
-                if checkpoints.files_of(path):
+                if checkpoints.is_complete(path):
                     raise
                 continue  # training has deleted it for a newer one
-            if checkpoints.step_of(path) >= self._last_step():
+            if checkpoints.step_of(path) >= self._params.train.max_steps:
                 return
-
-    def _last_step(self) -> int:
-        """Return the last step of the training run, which may have another train.max_steps than this command."""
-        found = _MAX_STEPS.search(self._logdir.read_params() or '')
-        return int(found[1]) if found else self._params.train.max_steps

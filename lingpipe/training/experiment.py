@@ -11,15 +11,11 @@ from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import balancing
-from lingpipe.training import batch_waits, initial_weights, trackers
+from lingpipe.training import initial_weights, trackers
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
 _SIZES = 'batch_size', 'image_size', 'sequence_length', 'source_length', 'target_length', 'num_features'
-_LARGEST_FLOAT = 3.4e38  # of float32, in which gradients are; beyond it numbers are infinite
-_LARGEST = {'random_seed': 2**32 - 1, 'steps_per_loop': 2**31 - 1,  # NumPy's, and that of TensorFlow's loops
-            'max_steps': 2**63 - 1,  # TensorFlow's, which counts steps in 64 bits
-            'clip_gradient_norm_to_value': _LARGEST_FLOAT, 'l2_regularizer_weight': _LARGEST_FLOAT}
 _SMALLEST_NUMBERS = {
     'input_timeout_seconds': 0, 'save_interval_seconds': 0, 'checkpoint_timeout_seconds': 0,
     'clip_gradient_norm_to_value': 0, 'l2_regularizer_weight': 0}
@@ -32,8 +28,6 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
     for field, smallest in _SMALLEST_NUMBERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, (int, float))
     _check_at_least('eval.interval_steps', evaluation.interval_steps, 0, int)
-    for field, largest in _LARGEST.items():
-        _require(train.Get(field) <= largest, f'train.{field}', train.Get(field), f'{largest} at most. Set it to less')
     _require(isinstance(evaluation.best_metric, (str, type(None))), 'eval.best_metric', evaluation.best_metric,
              "the name of a metric, or None to keep no best checkpoint. Set it to 'loss', for instance")
     _require(isinstance(evaluation.best_is_largest, (bool, type(None))), 'eval.best_is_largest',
@@ -108,8 +102,7 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
-    with batch_waits.for_input(base_input.source_of(p)):
-        return p.Instantiate()
+    return p.Instantiate()
 
 
 def input_spec(params: hyperparams.Params) -> Any:

@@ -1,7 +1,6 @@
 """Use of a trained model: export to Keras and TensorFlow Serving, generation of text, and translation."""
 
 import json
-import os
 import re
 
 import keras
@@ -56,13 +55,12 @@ class Exporter:
         """
         step = checkpoint_contents.WeightReader(
             self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
-        with self._logdir.replaced_folder('export') as folder, lora.merged(self._model):
-            self._served.save(tf.io.gfile.join(folder, 'model.keras'))
-            self._served.export(tf.io.gfile.join(folder, 'saved_model'), verbose=False)
+        folder = self._logdir.create_folder('export')
+        keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
+        with lora.merged(self._model):
+            self._served.save(keras_path)
+            self._served.export(saved_model_path, verbose=False)
             others = [*self._export_classes(folder), *self._export_source(folder)]
-            written = ['model.keras', 'saved_model', *map(os.path.basename, others)]
-        folder = tf.io.gfile.join(self._logdir.path, 'export')
-        keras_path, saved_model_path, *others = (tf.io.gfile.join(folder, name) for name in written)
         print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others])
               + ('; both models take pixels from 0 to 255' if self._preprocessing else ''), flush=True)
         return [keras_path, saved_model_path, *others]

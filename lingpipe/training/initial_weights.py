@@ -8,10 +8,10 @@ which the groups of the expression replace each '%s'. Expressions match from the
 several checkpoints have a variable, the last one counts.
 """
 
+import operator
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 from absl import logging
@@ -33,50 +33,18 @@ def validate(train: hyperparams.Params) -> None:
     if not isinstance(train.init_from_checkpoint, (str, type(None))):
         raise ValueError(f'train.init_from_checkpoint={train.init_from_checkpoint!r} is not possible: it must be a '
                          "path or None. Set it to one, such as 'logs/a/train/ckpt-100'.")
-    if not isinstance(train.init_from_checkpoint_rules, dict):
-        raise ValueError(f'{_FIELD}={train.init_from_checkpoint_rules!r} is not possible: it must be a dictionary from '
-                         "paths of checkpoints to rules. Write it like {'logs/a/train/ckpt-100': ([('(.*)', '%s')], "
-                         '[])}, or {} for none.')
-    for path, entry in train.init_from_checkpoint_rules.items():
-        if not isinstance(path, str):
-            raise ValueError(f'{_FIELD} has the key {path!r}, which is not a text. Write the path of a checkpoint, '
-                             "such as 'logs/a/train/ckpt-100'.")
-        if not _is_entry(entry):
-            raise ValueError(f'{_FIELD}[{path!r}]={entry!r} is not a pair of a list of rules and of a list of '
-                             "expressions to leave alone. Write it like ([('(.*)', '%s')], ['head/']).")
-        rules, ignored = entry
-        for pattern, name in [*rules, *((pattern, None) for pattern in ignored)]:
-            _validate_rule(pattern, name)
-
-
-def require_unchanged(train: hyperparams.Params, changes: list[str], step: int) -> None:
-    """Raise ValueError if a field that names initial weights has changed: a resumed run does not read them."""
-    for field in ('init_from_checkpoint', 'init_from_checkpoint_rules'):
-        value = train.Get(field)
-        if value and any(change.startswith(f'train.{field} : ') for change in changes):
-            raise ValueError(f'train.{field}={value!r} is for a new training run, and this one resumes from step '
-                             f'{step}. Leave it as it was, or choose another --logdir.')
-
-
-def _is_entry(entry: Any) -> bool:
-    return (_is_sequence(entry, 2) and all(map(_is_sequence, entry)) and all(
-        isinstance(pattern, str) for pattern in entry[1])
-            and all(_is_sequence(rule, 2) and all(isinstance(part, str) for part in rule) for rule in entry[0]))
-
-
-def _is_sequence(value: Any, length: int | None = None) -> bool:
-    return isinstance(value, (list, tuple)) and length in (None, len(value))
-
-
-def _validate_rule(pattern: str, name: str | None) -> None:
     try:
-        num_groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f'{_FIELD}: {pattern!r} is not a regular expression ({error}). Correct it.') from error
-    plain = (name or '').replace('%%', '')
-    if name is not None and not plain.count('%s') == plain.count('%') == num_groups:
-        raise ValueError(f"{_FIELD}: {name!r} must have a '%s' for each group of {pattern!r}, and no other '%' ('%%' "
-                         'stands for one). Change one of them.')
+        for rules, ignored in train.init_from_checkpoint_rules.values():
+            for pattern, name in rules:
+                operator.mod(name, ('',) * re.compile(pattern).groups)  # fails unless each group has a '%s'
+            if isinstance(ignored, str):
+                raise ValueError(f'{ignored!r} is not a list')
+            for pattern in ignored:
+                re.compile(pattern)
+    except (AttributeError, TypeError, ValueError, re.error) as error:
+        raise ValueError(f'{_FIELD}={train.init_from_checkpoint_rules!r} is not possible: {error}. It must be a '
+                         'dictionary from paths of checkpoints to pairs of rules and expressions to leave alone. Write '
+                         "it like {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}, or {} for none.") from error
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:

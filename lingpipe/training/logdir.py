@@ -2,7 +2,7 @@
 
 ::
 
-    control/lock                 held by the training run that writes here, export_lock by an export
+    control/lock                 held by the training run that writes here
     control/params.txt           the params, as text that can be read again
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
@@ -24,10 +24,9 @@ import fcntl
 import json
 import os
 import platform
-import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -36,64 +35,21 @@ from lingpipe import host_processor
 from lingpipe.training import errors
 
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'numpy')
-_NUM_SHOWN = 80
 _OF_LAYERS = ('task.body.layers', 'task.body.model', 'task.body.dtype_policy')
-_REMOTE = re.compile('[A-Za-z][A-Za-z0-9.]*://')
-_OF_PATTERNS = re.compile(r'[*?\[\\]')
-_Record = TypeVar('_Record')
-
-
-@contextlib.contextmanager
-def hold_lock(file: str, folder: str) -> Iterator[Any]:
-    """Hold a lock inside this scope, so that nothing else can hold it; the lock also ends with the process.
-
-    It works on file systems of this machine that support locks, and has no effect on others, such as 'gs://'. The file
-    is created if needed, and not deleted. `folder` is the locked folder, as the user named it.
-
-    Raises:
-        TrainingError: another process holds the lock, or the folder cannot be written to.
-    """
-    file = file.removeprefix('file://')
-    if _REMOTE.match(file):
-        yield
-        return
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise errors.TrainingError(f'--logdir={folder} cannot be used: its lock {file} cannot be opened '
-                                   f'({error.strerror}). Choose a folder of yours on a disk with space.') from error
-    try:
-        _lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, _NUM_SHOWN).decode(errors='replace').strip()
-        raise errors.TrainingError(
-            f'--logdir={folder} is in use by another process ({holder}). Wait for its end, stop it, or choose another '
-            '--logdir; nothing was changed.') from error
-    except OSError:
-        return  # this file system has no locks
-    with contextlib.suppress(OSError):  # the name of the holder is optional: the disk may be full
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f'process {os.getpid()} on {socket.gethostname()}\n'.encode())
+_PATTERNS = '*?[\\'
 
 
 class LogDir:
     """The files of one training run, in a folder of this machine or elsewhere, such as 'gs://bucket/run'.
 
     Raises:
-        ValueError: TensorFlow would take the path for a pattern.
+        ValueError: TensorFlow would take the path for a pattern, and read other files.
     """
 
     def __init__(self, path: Any) -> None:
-        refuse_patterns('--logdir', path)
         self.path = os.path.expanduser(path)
+        if any(character in self.path for character in _PATTERNS):
+            raise ValueError(f'--logdir={self.path} is a pattern for TensorFlow. Choose a path without *, ?, [ and \\.')
         self.train, self.best, self._control = (tf.io.gfile.join(self.path, name)
                                                 for name in ('train', 'best', 'control'))
 
@@ -113,32 +69,9 @@ class LogDir:
             tf.io.gfile.makedirs(folder)
         except tf.errors.OpError as error:
             raise errors.TrainingError(
-                f'--logdir={self.path} cannot be written to ({errors.reason(error)}). Choose a folder of yours on a '
+                f'--logdir={self.path} cannot be written to ({errors.cause(error)}). Choose a folder of yours on a '
                 'disk with free space.') from error
         return folder
-
-    @contextlib.contextmanager
-    def replaced_folder(self, name: str) -> Iterator[str]:
-        """Yield a new folder; on exit its entries replace the entries with the same names in the folder `name`.
-
-        Raises:
-            TrainingError: the folder could not be written, or another process writes it.
-        """
-        folder, new = self.create_folder(name), tf.io.gfile.join(self.path, f'{name}.new')
-        with hold_lock(tf.io.gfile.join(self.create_folder('control'), f'{name}_lock'), self.path):
-            _remove_folder(new)
-            try:
-                tf.io.gfile.makedirs(new)
-                yield new
-                for file in tf.io.gfile.listdir(new):
-                    old = tf.io.gfile.join(folder, file.rstrip('/'))
-                    _remove_folder(old)
-                    tf.io.gfile.rename(tf.io.gfile.join(new, file.rstrip('/')), old, overwrite=True)
-            except (OSError, tf.errors.OpError) as error:
-                raise errors.TrainingError(f'{folder} could not be written ({errors.cause(error)}). Free some space, '
-                                           'then run the same command again.') from error
-            finally:
-                _remove_folder(new)
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
         """Write or replace files, {name: contents}, in a folder of the log directory; return their paths."""
@@ -147,9 +80,32 @@ class LogDir:
             replace_text(path, contents)
         return paths
 
-    def lock(self) -> Any:
-        """Return the scope in which no other training can run here; see `hold_lock`."""
-        return hold_lock(tf.io.gfile.join(self._control, 'lock'), self.path)
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let no other training run here inside this scope; a lock also ends with the process.
+
+        File systems that know no locks, such as 'gs://', have none.
+
+        Raises:
+            TrainingError: another process trains here.
+        """
+        if '://' in self.path:
+            yield
+            return
+        with open(os.path.join(self._control, 'lock'), 'a+') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise errors.TrainingError(
+                    f'--logdir={self.path} is in use by another process ({file.read().strip()}). Wait for its end, '
+                    'stop it, or choose another --logdir; nothing was changed.') from error
+            except OSError:
+                pass  # this file system has no locks
+            file.truncate(0)
+            file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+            file.flush()
+            yield
 
     def require(self) -> None:
         """Raise TrainingError if the folder does not exist."""
@@ -170,14 +126,13 @@ class LogDir:
         """Require this folder; warn if params describe another model than its run's: the weights may fit both."""
         self.require()
         earlier = self.read_params()
-        told = of_the_model(changes(earlier, params_text)) if earlier else None
-        if told:
-            logging.warning('This command has another model than the training run in %s: %s. Give it the same '
-                            '--model_params_override, which are in control/params.txt.', self.path, '; '.join(told))
+        if earlier and _of_layers(earlier) != _of_layers(params_text):
+            logging.warning('This command has another model than the training run in %s. Give it the same '
+                            '--model_params_override, which are in control/params.txt.', self.path)
 
     def read(self, *names: str) -> str | None:
         """Return the text of a file by its path below this folder, or None if there is no such file."""
-        return parsed(tf.io.gfile.join(self.path, *names), str)
+        return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
         """Write the params, the analysis of the model, and the versions of hardware and packages."""
@@ -191,14 +146,15 @@ class LogDir:
 
     def read_versions(self) -> dict[str, str]:
         """Return the `versions` that `write_control` wrote; empty if there are none."""
-        return self._parsed('versions.txt', lambda text: dict(line.split(' ', 1) for line in text.splitlines())) or {}
-
-    def _parsed(self, name: str, parse: Callable[[str], _Record]) -> _Record | None:
-        return parsed(tf.io.gfile.join(self._control, name), parse)
+        return dict(line.split(' ', 1) for line in (self.read('control', 'versions.txt') or '').splitlines())
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
         """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
-        return self._parsed('left_out.json', _left_out_of)
+        text = self.read('control', 'left_out.json')
+        if text is None:
+            return None
+        record = json.loads(text)
+        return record['left_out'], record['num_devices']
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
         """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
@@ -209,7 +165,7 @@ class LogDir:
 
     def read_evaluated(self) -> int:
         """Return the step of the newest evaluation that came to its end; 0 if there is none."""
-        return self._parsed('evaluated.txt', int) or 0
+        return int(self.read('control', 'evaluated.txt') or 0)
 
     def write_evaluated(self, step: int) -> None:
         """Record that the evaluation after a step came to its end."""
@@ -225,82 +181,20 @@ def versions() -> dict[str, str]:
     return {**found, 'python': platform.python_version(), **host_processor.installed(_PACKAGES)}
 
 
-def changes(old: str, new: str) -> list[str]:
-    """Return what differs between an earlier and a later text of params, such as 'train.max_steps : 20 -> 30'.
-
-    Params that replace None, and elements added to or removed from a list, are one change each. Other lines in only one
-    of the texts come from another version or another model, and are left out.
-    """
-    before, after = map(_with_classes, (old, new))
-    names = dict.fromkeys([*after, *before])
-    of_one = [name for name in names if name.endswith(']') and (name in before) != (name in after)]
-    outer = [name for name in of_one if not any(name != each and name.startswith(each) for each in of_one)]
-    return [f'{name} : {_shown(before.get(name, "nothing"))} -> {_shown(after.get(name, "nothing"))}' for name in names
-            if before.get(name) != after.get(name) and (name in outer or name in before and name in after)]
+def _of_layers(params_text: str) -> list[str]:
+    return [line for line in params_text.splitlines() if line.startswith(_OF_LAYERS)]
 
 
-def _with_classes(text: str) -> dict[str, str]:
-    """Return {path: value} of a text of params; the value of nested Params is the name of their class."""
-    lines = [line.split(' : ', 1) for line in text.splitlines() if ' : ' in line]
-    return {name.removesuffix('.cls'): value for name, value in lines}
-
-
-def of_the_model(changed: list[str]) -> list[str]:
-    """Return which `changes` make another model, not the same one on other devices."""
-    return [change for change in changed if change.startswith('task.') and (
-        not change.startswith('task.body.') or change.startswith(_OF_LAYERS))]
-
-
-def _shown(value: str) -> str:
-    return value if len(value) <= _NUM_SHOWN else f'{value[:_NUM_SHOWN]}...'
-
-
-def refuse_patterns(name: str, path: Any) -> None:
-    """Raise ValueError if TensorFlow would take the path of a flag or field for a pattern, and read other files."""
-    found = _OF_PATTERNS.search(str(path))
-    if found:
-        raise ValueError(f'{name}={path} has the character {found[0]}, and TensorFlow takes such a path of checkpoints '
-                         'for a pattern that stands for other paths. Choose or rename it to one without *, ?, [ and '
-                         '\\; nothing was changed.')
-
-
-def _remove_folder(folder: str) -> None:
-    with contextlib.suppress(tf.errors.OpError):
-        tf.io.gfile.rmtree(folder)
-
-
-def _left_out_of(text: str) -> tuple[list[str], int | None]:
-    record = json.loads(text)
-    return list(record['left_out']), record['num_devices']
-
-
-def parsed(file: str, parse: Callable[[str], _Record]) -> _Record | None:
-    """Return what a function makes of the text of a file; None if there is no such file.
-
-    Raises:
-        TrainingError: the function raises an error, or the file cannot be read.
-    """
+def read_text(file: str) -> str | None:
+    """Return the text of a file, or None if there is no such file."""
     if not tf.io.gfile.exists(file):
         return None
-    try:
-        with tf.io.gfile.GFile(file, 'rb') as stream:
-            return parse(stream.read().decode())
-    except (tf.errors.OpError, ValueError, TypeError, LookupError, OverflowError) as error:
-        reason = f'{type(error).__name__}: {errors.cause(error)[:_NUM_SHOWN]}'
-        raise errors.TrainingError(f'{file} is corrupt ({reason}). Delete it, or choose another --logdir; nothing was '
-                                   'changed.') from error
+    with tf.io.gfile.GFile(file, 'rb') as stream:
+        return stream.read().decode()
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replace a file atomically, so that a full disk (a `TrainingError`) or a kill leaves the old one complete."""
-    new = f'{file}.new'
-    try:
-        with tf.io.gfile.GFile(new, 'wb') as stream:
-            stream.write(text)
-        tf.io.gfile.rename(new, file, overwrite=True)
-    except tf.errors.OpError as error:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.remove(new)
-        raise errors.TrainingError(
-            f'{file} could not be written ({errors.reason(error)}). Free some space or choose another --logdir, then '
-            'run the same command again.') from error
+    """Replace a file at once, so that a full disk or a kill leaves the old one complete."""
+    with tf.io.gfile.GFile(f'{file}.new', 'wb') as stream:
+        stream.write(text)
+    tf.io.gfile.rename(f'{file}.new', file, overwrite=True)

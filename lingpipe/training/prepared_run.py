@@ -9,7 +9,6 @@ from lingpipe.cluster import waits
 from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
-    best_checkpoint,
     checkpointing,
     checkpoints,
     errors,
@@ -50,30 +49,26 @@ class PreparedRun:
         self._dog = dog or watchdog.Watchdog()
         self._logdir = logdirs.LogDir(logdir)
         self._trackers = trackers.Trackers(params.train.trackers, self._logdir)
-        with self._waiting_for(f'log directory {logdir}'):
-            self._logdir.create()
-            if params.eval.best_metric is not None:
-                self._logdir.create_folder('best')
-            with self._logdir.lock():
-                pass  # refuses a second training run before everything is built
+        self._logdir.create()
+        if params.eval.best_metric is not None:
+            self._logdir.create_folder('best')
+        with self._logdir.lock():
+            pass  # refuses a second training run before everything is built
         self._input = experiment.build_input(params.input, params.train.random_seed)
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
-        inputs = [self._evaluation_inputs[name] for name in ('Dev', 'Test') if name in self._evaluation_inputs]
-        self._best = best_checkpoint.BestCheckpoint(
-            self._logdir.best, params.eval.best_metric, inputs[0].params.ToText() if inputs else '')
+        self._best = checkpoints.BestCheckpoint(self._logdir.best, params.eval.best_metric)
         placement = placement or Placement()
         self._task = self._built_task(placement)
         self._program = placement.program(self._task, params.train, self._input.batch_spec)
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
         self._writer = checkpointing.BackgroundWriter()
-        with self._waiting_for(f'list of checkpoints in {logdir}'):
-            self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
-            self._best_checkpointer = self._make_checkpointer(self._logdir.best, max_to_keep=1)
+        self._checkpointer = self._make_checkpointer(self._logdir.train, params.train.save_max_to_keep)
+        self._best_checkpointer = self._make_checkpointer(self._logdir.best, max_to_keep=1)
         self._step = 0
         self._iterator: Any = None
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Return the scope of a wait for files of the log directory, or for other processes at the same point."""
+        """Return the scope of a wait for other processes at the same point."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:
@@ -111,39 +106,28 @@ class PreparedRun:
             self._program.state_restored()
         self._step = int(self._program.global_step)
         self._iterator = self._program.open_input(self._input, self._step)
-        earlier = self._logdir.read_params()
-        changes = logdirs.changes(earlier or '', self._params.ToText()) if newest else []
-        initial_weights.require_unchanged(self._params.train, changes, self._step)
-        if changes:
-            print(f'Changed since the last start: {"; ".join(changes)}', flush=True)
         targets = self._input.TargetSpec(self._input.params)
         is_larger_better = experiment.is_larger_better(
             self._params.eval, self._task, self._task.metric_names(targets))
         for name, data in self._evaluation_inputs.items():
             self._evaluator.require_fit(name, data, self._input)
             evaluation.require_examples(name, data, self._params.train)
-        with self._waiting_for(f'first curves in {self._logdir.path}'):
-            self._best.read(is_larger_better, resumes=bool(newest))
-            if not newest and self._logdir.read_evaluated():
-                self._logdir.write_evaluated(0)  # was of an earlier run
-            self._begin_files()
-        body = self._params.task.body
-        replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
-        max_steps = self._params.train.max_steps
-        print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
-              'micro-batches, '
-              + (f'resuming from step {self._step} of {max_steps}' if newest else
-                 f'starting{" again, without a checkpoint" if earlier else ""}, {max_steps} steps')
-              + f', log directory {self._logdir.path}', flush=True)
-        if self._step >= max_steps > 0:
-            print(f'Nothing is left to train: step {self._step} has reached train.max_steps={max_steps}. To continue, '
-                  'raise train.max_steps.', flush=True)
-
-    def _begin_files(self) -> None:
-        """Write what describes the run, and open its curves."""
+        self._best.read(is_larger_better, resumes=bool(newest))
+        if not newest and self._logdir.read_evaluated():
+            self._logdir.write_evaluated(0)  # was of an earlier run
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params, self._evaluation_inputs)
         analysis = partition_summary.table(self._program.partitions)
         self._trackers.text('partitions', analysis, 0)
         print(analysis)
+        body = self._params.task.body
+        replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
+        max_steps = self._params.train.max_steps
+        print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
+              'micro-batches, '
+              + (f'resuming from step {self._step} of {max_steps}' if newest else f'starting, {max_steps} steps')
+              + f', log directory {self._logdir.path}', flush=True)
+        if self._step >= max_steps > 0:
+            print(f'Nothing is left to train: step {self._step} has reached train.max_steps={max_steps}. To continue, '
+                  'raise train.max_steps.', flush=True)

@@ -17,7 +17,6 @@ import tensorflow as tf
 import tqdm
 
 from lingpipe.input import base_input
-from lingpipe.training import errors
 
 STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluation')  # where time goes
 _NUM_NAMED = 5
@@ -47,40 +46,25 @@ def _of_input(name: str, data: base_input.BaseInput) -> str:
 
 
 class SummaryWriter:
-    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test', into an event file in a folder.
-
-    Every method raises a `TrainingError` when the disk is full or cannot be written to.
-    """
+    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test', into an event file in a folder."""
 
     def __init__(self, directory: str) -> None:
-        self._directory = directory
-        with self._errors_in_words():
-            self._writer = tf.summary.create_file_writer(str(directory))
+        self._writer = tf.summary.create_file_writer(directory)
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write one point of several curves."""
-        with self._errors_in_words(), self._writer.as_default():
+        with self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
         """Write a text of a step, shown in TensorBoard with its spaces kept."""
-        with self._errors_in_words(), self._writer.as_default():
+        with self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self) -> None:
         """Make everything written so far visible to others."""
-        with self._errors_in_words():
-            self._writer.flush()
-
-    @contextlib.contextmanager
-    def _errors_in_words(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            raise errors.TrainingError(
-                f'The curves could not be written to {self._directory} ({errors.cause(error)}). Free some space '
-                'or choose another --logdir, then run the same command again.') from error
+        self._writer.flush()
 
 
 class TimeSpent:

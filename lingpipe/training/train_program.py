@@ -121,10 +121,10 @@ class TrainProgram:
         self.batch_waits.is_resumed = seen > 0
         return seen
 
-    def watching_input(self, data: base_input.BaseInput, wait: Callable[..., waits.Wait] = batch_waits.for_batch
-                       ) -> contextlib.AbstractContextManager[None]:
+    def watching_input(self, data: base_input.BaseInput,
+                       wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> waits.Wait:
         """Return the scope in which the process ends with a message if the input gives `run` no batch in time."""
-        return self.batch_waits.watching(data, self._params.input_timeout_seconds, wait)
+        return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
         """Return a number that changes with each step; None while a step waits for a batch. Any thread may ask."""

@@ -23,7 +23,6 @@ from lingpipe.training import (
     train_program,
 )
 
-_SECONDS_OF_A_SAMPLE = 3600
 # What an input raises; other errors may come from other machines.
 _OF_INPUTS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.DataLossError, tf.errors.NotFoundError,
               tf.errors.PermissionDeniedError, tf.errors.UnimplementedError)
@@ -122,7 +121,7 @@ class Trainer(prepared_run.PreparedRun):
             if path is None:
                 return
             self._trackers.flush()
-        except errors.TrainingError as error:
+        except (errors.TrainingError, tf.errors.OpError) as error:
             waits.end_process(f'{sentence} {error}')
         self._trackers.end(trackers.KILLED if self.interrupted else trackers.FAILED)
         if self.interrupted:
@@ -221,11 +220,7 @@ class Trainer(prepared_run.PreparedRun):
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
             f'{self._input.example_name}_per_second': self._rate,
             **({} if num_bad_records is None else {'bad_records': num_bad_records})}
-        self._log('train', values)
-
-    def _log(self, name: str, values: dict[str, float]) -> None:
-        with self._waiting_for(f'curves of {name} to be written in {self._logdir.path}'):
-            self._trackers.log(name, self._step, values)
+        self._trackers.log('train', self._step, values)
 
     def _non_finite(self) -> errors.TrainingError:
         step = int(self._program.global_step) + 1
@@ -254,7 +249,7 @@ class Trainer(prepared_run.PreparedRun):
             if metrics is None:
                 return {}  # interrupted: the checkpoint is written first
             results[name] = metrics
-            self._log(name, metrics)
+            self._trackers.log(name, self._step, metrics)
             self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
         self._record(results)
         self._show_sample()
@@ -263,12 +258,10 @@ class Trainer(prepared_run.PreparedRun):
     def _show_sample(self) -> None:
         if device_kinds.has_static_shapes_only(self._task.body.stages[0].device):
             return  # generated texts change their length
-        with self._time.of(progress.EVALUATION), \
-                waits.Wait('a sample of the model', _SECONDS_OF_A_SAMPLE, details=self._dog.silence_in_words):
+        with self._time.of(progress.EVALUATION):
             text = self._task.sample(self._input, self._program.read)
         if text is not None:
-            with self._waiting_for(f'curves of train to be written in {self._logdir.path}'):
-                self._trackers.text('sample', text, self._step)
+            self._trackers.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _record(self, results: dict[str, dict[str, float]]) -> None:
@@ -284,8 +277,7 @@ class Trainer(prepared_run.PreparedRun):
             self._begin_save(self._best_checkpointer, write)
             return
         self._writer.wait()  # it may have to write that an earlier evaluation has ended
-        with self._waiting_for(f'the step of this evaluation to be written in {self._logdir.path}'):
-            write()
+        write()
 
     def _finish(self, path: str) -> dict[str, dict[str, float]]:
         results = self._evaluate(self._evaluation_inputs, decode=True)

@@ -49,13 +49,6 @@ def test_an_urgent_wait_ends_soon(told, monkeypatch):
     assert told[0].startswith('Waited 0.2 s for a pigeon. See')
 
 
-def test_work_keeps_a_wait_from_its_end_but_not_from_warnings(told, caplog):
-    done = iter(range(1000))
-    with waits.Wait('a pigeon', .2, work=lambda: next(done)):
-        assert not told.event.wait(1)
-    assert len(caplog.records) >= 2
-
-
 def test_a_process_that_waits_exits_with_the_code_for_a_restart():
     program = ('import time; from lingpipe.cluster import waits\n'
                'with waits.Wait("a pigeon", .1, "seconds=0.1"): time.sleep(100)')

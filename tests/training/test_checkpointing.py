@@ -61,7 +61,7 @@ def empty(file):
 
 
 DAMAGES = [(suffix, damage) for suffix in ('data-00000-of-00001', 'index')
-           for damage in (truncate, flip_a_byte, empty, lambda file: file.unlink())]
+           for damage in (truncate, flip_a_byte, empty)]
 
 
 def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_program, copied, contents, stored, caplog):
@@ -103,18 +103,6 @@ def test_where_no_checkpoint_is_whole_nothing_is_trained_over(make_program, copi
                                                    '.*ckpt-12 .*logdir'):
         checkpointing.Checkpointer(copied / 'train', make_program()).restore_newest()
     assert contents(copied) == before
-
-
-@pytest.mark.parametrize('damage', [
-    empty, lambda file: file.unlink(), lambda file: file.write_text('rubbish {'),
-    lambda file: file.write_text('all_model_checkpoint_paths: "ckpt-8"\n')])
-def test_a_damaged_list_of_checkpoints_does_not_pass_for_an_empty_folder(make_program, copied, damage):
-    damage(copied / 'train/checkpoint')
-    with pytest.raises(errors.TrainingError, match='missing or damaged. To resume from ckpt-12 write ') as caught:
-        checkpointing.Checkpointer(copied / 'train', make_program())
-    told = str(caught.value).partition(' write ')[2].partition(' into it')[0]
-    (copied / 'train/checkpoint').write_text(told + '\n')
-    assert checkpointing.Checkpointer(copied / 'train', make_program()).latest() == str(copied / 'train/ckpt-12')
 
 
 @pytest.mark.parametrize('state', [
@@ -165,13 +153,3 @@ def test_a_folder_that_was_deleted_meanwhile_gets_a_checkpoint_again(make_progra
         path = checkpointer.save()
         assert checkpoints.complete(tmp_path / 'train') == [path]
         shutil.rmtree(tmp_path / 'train')
-
-
-def test_a_checkpoint_with_the_name_of_another_step_is_refused(make_program, copied, contents):
-    for file in copied.glob('train/ckpt-12.*'):
-        file.rename(copied / 'train' / file.name.replace('12', '20'))
-    (copied / 'train/checkpoint').write_text('model_checkpoint_path: "ckpt-20"\n')
-    before = contents(copied)
-    with pytest.raises(errors.TrainingError, match='ckpt-20 has the state of step 12: it was renamed or copied. Give'):
-        checkpointing.Checkpointer(copied / 'train', make_program()).restore_newest()
-    assert contents(copied) == before

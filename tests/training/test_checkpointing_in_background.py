@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.training import checkpointing, checkpoints, errors, experiment, train_program
+from lingpipe.training import checkpointing, checkpoints, experiment, train_program
 
 
 @pytest.fixture
@@ -51,18 +51,6 @@ def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_w
         np.testing.assert_array_equal(stored(tmp_path / 'ckpt-1')[name], value + 1)
 
 
-def test_a_folder_whose_first_checkpoint_was_never_listed_is_started_in(
-        tiny, finished, tmp_path, monkeypatch, assert_same_checkpoint):
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, 'add', lambda path: 1 / 0)  # as where it is killed
-        with pytest.raises(ZeroDivisionError):
-            tiny.only_train(tmp_path)
-    assert (tmp_path / 'train/ckpt-12.index').exists() and checkpoints.complete(tmp_path / 'train') == []
-    tiny.only_train(tmp_path)
-    assert checkpoints.complete(tmp_path / 'train') == [str(tmp_path / 'train/ckpt-12')]
-    assert_same_checkpoint(tmp_path / 'train/ckpt-12', finished.logdir / 'train/ckpt-12')
-
-
 def test_training_goes_on_while_a_checkpoint_is_written(
         tiny, finished, tmp_path, held_writes, after_update, assert_same_checkpoint):
     after_update(lambda step: held_writes.set())
@@ -92,8 +80,7 @@ def test_an_error_of_the_thread_ends_training_at_the_next_step(
     with monkeypatch.context() as patch:
         patch.setattr(tf.train.Checkpoint, 'write', save_to_full_disk)
         after_update(lambda step: failed.wait(60))
-        with pytest.raises(errors.TrainingError, match=f'^The checkpoint of step 1 could not be written to {tmp_path}/'
-                                                       'train .* There is no earlier one. Free some space or choose'):
+        with pytest.raises(tf.errors.OpError, match=f'{tmp_path}/train/ckpt-1.*File too large'):
             tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)
     assert checkpoints.complete(tmp_path / 'train') == [] and not list(tmp_path.glob('train/ckpt-1.*'))
     tiny.only_train(tmp_path, **SAVES_AT_1_AND_12)

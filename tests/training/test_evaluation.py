@@ -63,18 +63,11 @@ def test_a_chosen_checkpoint_is_evaluated_and_drawn_at_its_step(make_evaluation,
     assert result['Test']['accuracy'] == pytest.approx(before[0][1])
 
 
-def test_other_checkpoints_and_examples_have_no_place_in_the_curves(tiny, copied, tmp_path, caplog):
+def test_a_checkpoint_of_another_run_has_no_place_in_the_curves(make_evaluation, copied, tmp_path):
     before = curve(copied / 'eval_test', 'accuracy')
     other = shutil.copytree(copied / 'train', tmp_path / 'other')
-    inputs = tiny.evaluation_inputs()
-    params = tiny.params()
-    params.Define('test', inputs['Test'], '')
-    (copied / 'control/params.txt').write_text(params.ToText())
-    evaluation.CheckpointEvaluation(params, inputs, copied).once(str(other / 'ckpt-4'))
-    params.test.split = 'train'
-    evaluation.CheckpointEvaluation(params, {'Test': params.test}, copied).once()
+    make_evaluation(copied).once(str(other / 'ckpt-4'))
     assert curve(copied / 'eval_test', 'accuracy') == before
-    assert 'which are of another evaluation: checkpoint' in caplog.text and "test.split : 'test' -> 'train'" in caplog.text
 
 
 def test_what_is_damaged_is_passed_over(make_evaluation, copied, capsys, caplog):
@@ -88,8 +81,6 @@ def test_what_is_damaged_is_passed_over(make_evaluation, copied, capsys, caplog)
         'that can be read; nothing was deleted.']
     with pytest.raises(errors.DamagedCheckpointError, match=f'Checkpoint {newest} cannot be read .*Choose another one'):
         made.once(newest)
-    made.follow(timeout_seconds=0.1)
-    assert caplog.messages[-1].endswith('Waiting for the next one.')
 
 
 def test_what_training_deletes_meanwhile_is_passed_over(make_evaluation, copied, monkeypatch, capsys):
@@ -98,24 +89,12 @@ def test_what_training_deletes_meanwhile_is_passed_over(make_evaluation, copied,
     def delete_and_evaluate(path):
         if path.endswith('-12'):
             checkpoints.delete(path)
-            checkpoints.leave_out(copied / 'train', [path])
+            checkpoints.keep_newest(str(copied / 'train/ckpt-8'), 5)
         return once(made, path)
 
     monkeypatch.setattr(made, 'once', delete_and_evaluate)
     made.follow(timeout_seconds=0.1)
     assert capsys.readouterr().out.startswith('step 8, Test: ')
-
-
-def test_following_ends_with_the_run_which_may_have_another_last_step(make_evaluation, copied, capsys):
-    make_evaluation(copied, train__max_steps=1000).follow()
-    assert capsys.readouterr().out.startswith('step 12, Test: ')
-
-
-def test_a_folder_that_cannot_be_written_to_shows_metrics(make_evaluation, copied, capsys, caplog):
-    (copied / 'eval_test').rename(copied / 'elsewhere')
-    (copied / 'eval_test').write_text('This is not a folder.')
-    make_evaluation(copied).once()
-    assert capsys.readouterr().out.startswith('step 12, Test: ') and 'The metrics are complete, but' in caplog.text
 
 
 def test_curves_are_written_though_nobody_reads_the_output(make_evaluation, copied, monkeypatch):

@@ -11,18 +11,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import waits
 from lingpipe.input import image_input
-from lingpipe.models import image_classifier
-from lingpipe.training import (
-    batch_waits,
-    checkpointing,
-    experiment,
-    interruption,
-    logdir,
-    progress,
-    trackers,
-    train_program,
-    trainer,
-)
+from lingpipe.training import experiment, interruption, train_program
 
 
 class Stall:
@@ -131,7 +120,7 @@ def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monk
 
     def look(self):
         time.sleep(0.1)  # the batch is there before it counts as given
-        positions.append((self.batch_waits._current(seeks=False), self.batch_waits._current(seeks=True), self.position()))
+        positions.append((self.batch_waits.limited(), self.position()))
         return False
 
     def slow_step(self, batch):
@@ -142,7 +131,7 @@ def test_nobody_waits_for_the_input_while_a_step_takes_long(tiny, tmp_path, monk
 
     monkeypatch.setattr(train_program.TrainProgram, '_step', slow_step)
     tiny.only_train(tmp_path, train__max_steps=3)
-    assert positions == [(None, None, 2), (None, None, 4), (None, None, 6)]
+    assert positions == [(None, 2), (None, 4), (None, 6)]
 
 
 def test_a_resumed_run_may_take_longer_to_seek_its_position(tiny, stall):
@@ -179,15 +168,6 @@ def test_batches_of_a_program_are_waited_for_without_a_graph(tiny, stall):
     assert stall.sentence()
 
 
-def test_an_input_that_hangs_while_it_is_built_is_named(tiny, stall, monkeypatch):
-    monkeypatch.setattr(batch_waits, '_LONGEST_IDLE_SECONDS', .5)
-    stall.expected = "Waited 0.5 s for ImageInput(name='"
-    make = image_input.ImageInput.__init__
-    monkeypatch.setattr(image_input.ImageInput, '__init__', lambda *args: stall.block() or make(*args))
-    experiment.build_input(tiny.params().input)
-    assert ' to be ready. ' in stall.sentence()
-
-
 def test_a_checkpoint_that_is_not_written_is_named(
         tiny, stall, monkeypatch, tmp_path, caplog, finished, assert_same_checkpoint):
     stall.expected = f'Waited 1 s for checkpoint {tmp_path}/train/ckpt-12 to be written (train.check'
@@ -208,20 +188,13 @@ def test_a_checkpoint_that_training_cannot_read_is_named(tiny, stall, monkeypatc
 
 
 WORK = [
-    (logdir.LogDir, 'create', 'log directory {} ('),
-    (checkpointing.Checkpointer, '__init__', 'list of checkpoints in {}'),
-    (train_program.TrainProgram, 'state_restored', 'weights to reach all devices ('),
-    (progress.SummaryWriter, 'text', 'first curves in {}'),
-    (trackers.Trackers, 'log', 'curves of train to be written in {}'),
-    (train_program.TrainProgram, 'before_save', 'the newest weights'),
-    (progress.SummaryWriter, 'flush', 'curves of Test to be written in {}'),
-    (image_classifier.ImageClassifier, 'sample', 'a sample of the model')]
+    (train_program.TrainProgram, 'state_restored', 'weights to reach all devices'),
+    (train_program.TrainProgram, 'before_save', 'the newest weights')]
 
 
-def test_work_between_steps_that_hangs_is_named(tiny, stall, monkeypatch, tmp_path):
-    monkeypatch.setattr(trainer, '_SECONDS_OF_A_SAMPLE', 1.)
+def test_a_copy_between_devices_that_hangs_is_named(tiny, stall, monkeypatch, tmp_path):
     for owner, name, what in WORK:
-        work, expected = getattr(owner, name), f'Waited 1 s for {what.format(tmp_path)}'
+        work, expected = getattr(owner, name), f'Waited 1 s for {what} ('
         monkeypatch.setattr(owner, name, lambda *args, work=work, expected=expected: stall.block(expected) or work(*args))
-    tiny.train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=2, train__summary_interval_steps=1)
-    assert all(stall.sentence(f'Waited 1 s for {what.format(tmp_path)}') for _, _, what in WORK)
+    tiny.train(tmp_path, train__checkpoint_timeout_seconds=1.0, train__max_steps=2)
+    assert all(stall.sentence(f'Waited 1 s for {what} (') for _, _, what in WORK)
