@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.stages import graph_pieces
-from lingpipe.stages.rows import arithmetic, movement
-from lingpipe.stages.rows.forms import CONSTANT, MEAN, MIXED, NUM_ROWS, ROWS, TOTAL, Dependence, Form, Node, of_numbers
+from lingpipe.stages.rows import forms, rules
 
 _UNKNOWN_SIZE = 3  # of dimensions other than the batch
 _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
@@ -23,17 +22,17 @@ class Value:
     """An argument or a result of a function.
 
     Attributes:
-        specs: its `tf.TensorSpec` for each of two batches, which have `NUM_ROWS` rows.
+        specs: its `tf.TensorSpec` for each of two batches, which have `forms.NUM_ROWS` rows.
     """
 
-    dependence: Dependence
+    dependence: forms.Dependence
     specs: tuple[tf.TensorSpec, tf.TensorSpec]
 
     @property
     def is_rows(self) -> bool:
         """Whether it has one entry for each row of the batch, along its first dimension."""
         shape = self.specs[0].shape
-        return self.dependence == ROWS and bool(shape.rank) and shape[0] == NUM_ROWS[0]
+        return self.dependence == forms.ROWS and bool(shape.rank) and shape[0] == forms.NUM_ROWS[0]
 
     @property
     def is_scalar(self) -> bool:
@@ -62,8 +61,8 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
         places: how many places of the first dimension belong to each row.
     """
     sizes = [_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:]]
-    one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in NUM_ROWS)
-    return Value(ROWS, (one, other))
+    one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in forms.NUM_ROWS)
+    return Value(forms.ROWS, (one, other))
 
 
 def of_function(function: Callable, *arguments: Any) -> Results:
@@ -77,19 +76,19 @@ def of_function(function: Callable, *arguments: Any) -> Results:
     """
     graphs = [_trace(function, arguments, place) for place in range(2)]
     given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
-    given.update({inner.ref(): CONSTANT for _, inner in graphs[0].captures})
+    given.update({inner.ref(): forms.CONSTANT for _, inner in graphs[0].captures})
     found = of_graph(graphs[0].get_operations(), graphs[1], given)
     pairs = zip(graphs[0].outputs, graphs[1].outputs)
     return Results([Value(found[one.ref()], (_spec_of(one), _spec_of(two))) for one, two in pairs], graphs[0])
 
 
-def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, Dependence],
-             otherwise: Callable[[Node], Any] = lambda node: MIXED) -> dict[Any, Dependence]:
+def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, forms.Dependence],
+             otherwise: Callable[[forms.Node], Any] = lambda node: forms.MIXED) -> dict[Any, forms.Dependence]:
     """Return the dictionary from the reference of each tensor to its `Dependence`.
 
     Args:
-        operations: of the trace with `NUM_ROWS[0]` rows, in the graph's order.
-        other: graph of the trace with `NUM_ROWS[1]` rows.
+        operations: of the trace with `forms.NUM_ROWS[0]` rows, in the graph's order.
+        other: graph of the trace with `forms.NUM_ROWS[1]` rows.
         given: dictionary from references of tensors to their known `Dependence`.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
     """
@@ -109,53 +108,38 @@ def _spec_of(tensor: tf.Tensor) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, Dependence],
-            otherwise: Callable[[Node], Any]) -> dict[Any, Dependence]:
+def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, forms.Dependence],
+            otherwise: Callable[[forms.Node], Any]) -> dict[Any, forms.Dependence]:
     """Return the dependences of the results of an operation."""
-    mixed = {output.ref(): MIXED for output in operation.outputs}
+    mixed = {output.ref(): forms.MIXED for output in operation.outputs}
     if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
         return mixed
     # A gradient gives a loop more inputs afterwards: empty lists, for what its backward pass needs.
-    node = Node(operation, other, [found.get(tensor.ref(), CONSTANT) for tensor in operation.inputs])
+    node = forms.Node(operation, other, [found.get(tensor.ref(), forms.CONSTANT) for tensor in operation.inputs])
     pairs = list(zip(operation.outputs, other.outputs))
-    if all(each == CONSTANT for each in node.given) or all(map(_is_known, operation.outputs)):
+    if all(each == forms.CONSTANT for each in node.given) or all(map(_is_known, operation.outputs)):
         values = [_of_constants(one, two) for one, two in pairs]
     else:
-        found_now = (arithmetic.RULES.get(operation.type) or movement.RULES.get(operation.type) or otherwise)(node)
-        values = found_now if isinstance(found_now, list) else [found_now] * len(pairs)
-    return {one.ref(): _checked(value, one, two) for value, (one, two) in zip(values, pairs)}
+        values = rules.RULES.get(operation.type, otherwise)(node)
+    values = values if isinstance(values, list) else [values] * len(pairs)
+    return {one.ref(): forms.placed(value, one, two) for value, (one, two) in zip(values, pairs)}
 
 
-def _of_constants(one: tf.Tensor, two: tf.Tensor) -> Dependence:
+def _of_constants(one: tf.Tensor, two: tf.Tensor) -> forms.Dependence:
     """Return the dependence of a result that depends at most on the number of rows."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
-        return MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else CONSTANT
+        return forms.MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else forms.CONSTANT
     first, second = np.asarray(first), np.asarray(second)
     if np.array_equal(first, second):
-        return CONSTANT
+        return forms.CONSTANT
     if first.ndim == second.ndim == 0:
-        return of_numbers(first, second)
+        return forms.of_numbers(first, second)
     is_uniform = all(value.ndim and value.size and (value == first[:1]).all() for value in (first, second))
-    return ROWS if is_uniform else MIXED
+    return forms.ROWS if is_uniform else forms.MIXED
 
 
-def _checked(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return `value` if rows grow along their axis and nowhere else, or if other tensors do not grow; else MIXED."""
-    if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
-        return value
-    if value.form is not Form.ROWS:
-        return value if one.shape.as_list() == two.shape.as_list() else MIXED
-    if not (one.shape.is_fully_defined() and two.shape.is_fully_defined()):
-        return MIXED
-    sizes, others = one.shape.as_list(), two.shape.as_list()
-    if len(sizes) != len(others) or value.axis >= len(sizes):
-        return MIXED
-    grown, size = others.pop(value.axis), sizes.pop(value.axis)
-    return value if sizes == others and size * NUM_ROWS[1] == grown * NUM_ROWS[0] else MIXED
-
-
-_ARE_SUMS = {MEAN: False, CONSTANT: False, TOTAL: True}
+_ARE_SUMS = {forms.MEAN: False, forms.CONSTANT: False, forms.TOTAL: True}
 
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
@@ -170,39 +154,29 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
         constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
         other: graph of the trace with `forms.NUM_ROWS[1]` rows.
     """
-    given = {one.ref(): ROWS if _grown(one, two) else CONSTANT for one, two in inputs}
-    given.update({tensor.ref(): CONSTANT for tensor in constants})
+    given = {one.ref(): forms.ROWS if forms.grown(one, two) else forms.CONSTANT for one, two in inputs}
+    given.update({tensor.ref(): forms.CONSTANT for tensor in constants})
     needed = graph_pieces.ancestors(losses)
     operations = [each for each in losses[0].graph.get_operations() if each in needed] if losses else []
     found = of_graph(operations, other, given, _row_by_row)
     return [_ARE_SUMS.get(found[loss.ref()]) for loss in losses]
 
 
-def _row_by_row(node: Node) -> list[Dependence] | Dependence:
-    """Return the dependences of results with a row for each row of the inputs; MIXED if an input is anything else."""
-    if not all(each in (CONSTANT, ROWS._replace(axis=each.axis)) or _is_known(tensor)
+def _row_by_row(node: forms.Node) -> list[forms.Dependence] | forms.Dependence:
+    """Return the dependences that the shapes show; MIXED if an input is neither rows nor the same in both traces."""
+    if not all(each in (forms.CONSTANT, forms.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
-        return MIXED
-    return [_of_result(one, two) for one, two in zip(node.operation.outputs, node.other.outputs)]
+        return forms.MIXED
+    results = zip(node.operation.outputs, node.other.outputs)
+    # A float that does not grow may be a sum over the rows: `forms.placed` finds no rows in it.
+    return [forms.CONSTANT if _is_whole_number(one) and not forms.grown(one, two) else forms.ROWS
+            for one, two in results]
+
+
+def _is_whole_number(tensor: tf.Tensor) -> bool:
+    return tensor.dtype.is_integer or tensor.dtype.is_bool
 
 
 def _is_known(tensor: tf.Tensor) -> bool:
     """Whether a tensor's value is known while tracing, as a static shape is."""
     return tf.get_static_value(tensor) is not None
-
-
-def _of_result(one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return the dependence that the shapes show; MIXED for floats that do not grow: they may be sums over the rows."""
-    if one.dtype == tf.variant:
-        return ROWS
-    grown = _grown(one, two)
-    if not grown and (one.dtype.is_integer or one.dtype.is_bool):
-        return CONSTANT
-    return ROWS._replace(axis=grown[0]) if grown and len(grown) == 1 else MIXED
-
-
-def _grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
-    """Return the dimensions that differ between the two traces; None if they are not known."""
-    if one.shape.rank is None or one.shape.rank != two.shape.rank:
-        return None
-    return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]

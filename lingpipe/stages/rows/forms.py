@@ -3,7 +3,6 @@
 import enum
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 NUM_ROWS = (5, 7)  # of the two traces that are compared; primes, so that no other size grows by the same factor
@@ -59,13 +58,7 @@ class Node(NamedTuple):
 
     def value(self, place: int) -> Any:
         """Return the constant value of an input, None if it has none or it depends on the number of rows."""
-        if self.given[place] != CONSTANT:
-            return None
-        return tf.get_static_value(self.operation.inputs[place])
-
-    def get(self, name: str) -> Any:
-        """Return an attribute."""
-        return self.operation.get_attr(name)
+        return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
     def rows(self) -> list[int]:
@@ -80,24 +73,21 @@ def of_numbers(first: Any, second: Any) -> Dependence:
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
 
 
-def aligned(node: Node, power: int = 0) -> Dependence:
-    """Return the dependence of an element-wise result, whose inputs are broadcast from the right."""
-    rank = node.operation.outputs[0].shape.rank
-    if rank is None or any(node.operation.inputs[place].shape.rank is None for place in node.rows):
+def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
+    """Return the dimensions that differ between the two traces; None if they are not known."""
+    if one.shape.rank is None or one.shape.rank != two.shape.rank:
+        return None
+    return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]
+
+
+def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
+    """Return a dependence with the axis of its rows: the only dimension that grows, and grows as they do; or MIXED."""
+    axes = grown(one, two)
+    if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
+        return value
+    if value.form is not Form.ROWS:
+        return value if axes == [] else MIXED
+    if not axes or len(axes) > 1 or not (one.shape.is_fully_defined() and two.shape.is_fully_defined()):
         return MIXED
-    axes = {rank - len(node.sizes(place)) + node.given[place].axis for place in node.rows}
-    sizes = {node.sizes(place)[node.given[place].axis] for place in node.rows}
-    return Dependence(Form.ROWS, power, axes.pop()) if len(axes) == len(sizes) == 1 else MIXED
-
-
-def only_rows(node: Node, *places: int) -> bool:
-    """Whether the inputs at some places have rows, and all others are constants."""
-    return all((each.form is Form.ROWS) if place in places else each.form is Form.CONSTANT
-               for place, each in enumerate(node.given)) and not any(each.power for each in node.given)
-
-
-def axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the dimensions of the first input that another input lists; None if they are not known."""
-    value = node.value(place)
-    rank = len(node.sizes(0))
-    return None if value is None else {int(axis) % rank for axis in np.reshape(value, -1)}
+    first, second = one.shape[axes[0]], two.shape[axes[0]]
+    return value._replace(axis=axes[0]) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED

@@ -47,6 +47,8 @@ CASES = {
     'similarities': (lambda y, x: tf.matmul(x, y, transpose_b=True), MIXED),
     'identity matrix': (lambda y, x: tf.reduce_mean(x[:, :1] * tf.eye(tf.shape(x)[0])), MIXED),
     'columns beside rows': (lambda y, x: tf.reduce_mean(x[:, 0] - y[:, :1]), MIXED),
+    'rows that rows name': (lambda y, x: tf.gather(x, tf.cast(y[:, 0], tf.int32)), MIXED),
+    'rows of a table': (lambda y, x: x + tf.ones([10, 4])[:tf.shape(x)[0]], MIXED),
     'flip': (lambda y, x: x[::-1] - y, MIXED),
     'flip behind an ellipsis': (lambda y, x: tf.reduce_sum(x, -1)[..., ::-1], MIXED),
     'flip of a transposed batch': (lambda y, x: tf.reduce_sum(tf.transpose(x)[:, ::-1], 0), MIXED),

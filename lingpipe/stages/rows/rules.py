@@ -1,0 +1,200 @@
+"""Rules for operations: how their results depend on the rows of a batch.
+
+A rule says only whether a result has rows; where they are is the dimension that grows from trace to trace. So a result
+in which two dimensions grow, such as the differences of all pairs of rows, has no rows.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lingpipe.stages.rows.forms import CONSTANT, MIXED, ROWS, TOTAL, Dependence, Form, Node, grown, of_numbers
+
+
+def _row_by_row(node: Node) -> Dependence:
+    is_plain = all(each == CONSTANT or each.form is Form.ROWS and not each.power for each in node.given)
+    return ROWS if is_plain else MIXED
+
+
+def _linear(node: Node) -> Dependence:
+    """Return the dependence of the only input, which the result also has."""
+    is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
+    return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
+
+
+def _product(node: Node, sign: int = 1) -> Dependence:
+    one, two = node.given[0], node.given[1]
+    forms, power = [one.form, two.form], one.power + sign * two.power
+    if Form.MIXED in forms or sign < 0 and two.form is Form.SUM:
+        return MIXED
+    if forms.count(Form.CONSTANT) == 2:
+        return Dependence(Form.CONSTANT, power)
+    if Form.SUM in forms:
+        return Dependence(Form.SUM, power) if Form.CONSTANT in forms else MIXED
+    return Dependence(Form.ROWS, power)
+
+
+def _added(node: Node) -> Dependence:
+    """Return the dependence of a sum, whose terms have to grow alike, apart from zeros."""
+    given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
+    forms = {each.form for each in given}
+    if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
+        return MIXED
+    has_sums = Form.SUM in forms  # beside them a constant is the sum of its n-th parts
+    powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in given}
+    others = Form.ROWS if Form.ROWS in forms else Form.CONSTANT
+    return Dependence(Form.SUM if has_sums else others, powers.pop()) if len(powers) == 1 else MIXED
+
+
+def _is_zero(node: Node, place: int) -> bool:
+    value = node.value(place)
+    return value is not None and not np.any(value)
+
+
+def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
+    """Return the dependence after a reduction; if the rows are reduced, `lost` maps their power to the dependence."""
+    value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
+    if value.form is Form.SUM and is_linear:
+        return value
+    if value.form is not Form.ROWS or axes is None or value.power and not is_linear:
+        return MIXED
+    return lost(value.power) if value.axis in axes else value
+
+
+def _axes_of(node: Node, place: int = 1) -> set[int] | None:
+    """Return the dimensions of the first input that another input lists; None if they are not known."""
+    value = node.value(place)
+    return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
+
+
+def _along_others(node: Node, place: int = 1) -> Dependence:
+    """Operations along some dimensions, which the input number `place` lists."""
+    axes = _axes_of(node, place)
+    return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
+
+
+def _along_last(node: Node, count: int = 1) -> Dependence:
+    """Operations along the last dimensions: softmax, sorting."""
+    kept = len(node.sizes(0)) - count
+    return _row_by_row(node) if all(node.given[place].axis < kept for place in node.rows) else MIXED
+
+
+def _first_is_batch(node: Node) -> Dependence:
+    """Operations over a batch, such as a convolution, whose other inputs are constants."""
+    return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
+
+
+def _matrix_product(node: Node) -> Dependence:
+    names = ('transpose_a', 'transpose_b') if node.operation.type == 'MatMul' else ('adj_x', 'adj_y')
+    flipped = [node.operation.get_attr(name) for name in names]
+    contracted = [len(node.sizes(0)) - 1 - flipped[0], len(node.sizes(1)) - 2 + flipped[1]]
+    return _contracted(node, [node.given[place].axis == contracted[place] for place in node.rows])
+
+
+def _einsum(node: Node) -> Dependence:
+    terms, result = node.operation.get_attr('equation').decode().split('->')
+    letters = [terms.split(',')[place][node.given[place].axis] for place in node.rows if '...' not in terms]
+    return _contracted(node, [letter not in result for letter in letters]) if len(set(letters)) == 1 else MIXED
+
+
+def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
+    """Return the dependence of a product of matrices, by whether it sums over the rows of each input that has rows."""
+    if not any(is_summed):
+        return _row_by_row(node)
+    return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
+
+
+def _half_square_sum(node: Node) -> Dependence:
+    return TOTAL if node.rows == [0] and not node.given[0].power else MIXED
+
+
+def _moved(node: Node, data: slice = slice(1)) -> Dependence:
+    """Return the dependence of inputs that become a result, in which all rows have to be in their order."""
+    value = node.given[data][0]
+    is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
+    return value if is_kept and set(node.given[data]) == {value} else MIXED
+
+
+def _is_whole(node: Node, place: int = 0) -> bool:
+    """Whether the first result has as many rows as an input."""
+    axes = grown(node.operation.outputs[0], node.other.outputs[0])
+    return bool(axes) and node.operation.outputs[0].shape[axes[0]] == node.sizes(place)[node.given[place].axis]
+
+
+def _reshaped(node: Node) -> Dependence:
+    """Elements stay in order, so rows stay together if the dimensions before theirs are the same."""
+    value, result = node.given[0], node.operation.outputs[0]
+    same = grown(result, node.other.outputs[0]) == [value.axis] and (
+        node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())
+    return value if value.form is not Form.ROWS or same else MIXED
+
+
+def _sliced(node: Node) -> Dependence:
+    """Return the dependence of a slice without negative strides, or of the number of rows in a shape."""
+    start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
+    if start is None or strides is None or np.min(strides) < 0:
+        return MIXED
+    shapes = [tf.get_static_value(each.inputs[0]) for each in (node.operation, node.other)]
+    if node.given[0].form is not Form.MIXED or any(shape is None for shape in shapes):
+        return _moved(node)
+    is_number = node.operation.outputs[0].shape.rank == 0
+    return of_numbers(*[shape[np.reshape(start, -1)[0]] for shape in shapes]) if is_number else MIXED
+
+
+def _padded(node: Node) -> Dependence:
+    return _moved(node) if node.given[0] == ROWS._replace(axis=node.given[0].axis) else MIXED
+
+
+def _gathered(node: Node) -> Dependence:
+    """Return the dependence of a gather: a constant by rows' indices, rows by constant indices, or within each row."""
+    is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
+    if node.rows == [0]:
+        return _row_by_row(node) if _is_whole(node) else MIXED
+    if node.rows == [1]:
+        return _row_by_row(node)
+    return ROWS if is_by_row and node.given == [ROWS, ROWS, CONSTANT] and node.value(2) > 0 else MIXED
+
+
+def _filled(node: Node, place: int = 0) -> Dependence:
+    """Return the dependence of a constant that is repeated for each row, or of rows that are broadcast."""
+    return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
+
+
+_ELEMENT_WISE = (
+    'Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor Ceil ClipByValue Cos '
+    'Cosh Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Gelu Greater GreaterEqual Inv InvGrad '
+    'IsFinite IsInf IsNan LeakyRelu Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum '
+    'Mod NotEqual OnesLike Pow Reciprocal Relu Relu6 Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh Softplus '
+    'Softsign Sqrt Square SquaredDifference Tan Tanh TruncateDiv TruncateMod Xdivy Xlog1py Xlogy ZerosLike').split()
+_ALL, _ALL_BUT_LAST, _SECOND = slice(None), slice(-1), slice(1, 2)
+
+RULES: dict[str, Callable[[Node], Any]] = {
+    **dict.fromkeys((*_ELEMENT_WISE, 'OneHot'), _row_by_row),
+    **dict.fromkeys(('Identity', 'StopGradient', 'PreventGradient', 'CheckNumerics', 'Neg', 'Cast'), _linear),
+    **dict.fromkeys(('Mul', 'MulNoNan'), _product),
+    **dict.fromkeys(('RealDiv', 'Div', 'DivNoNan'), functools.partial(_product, sign=-1)),
+    **dict.fromkeys(('Add', 'AddV2', 'AddN', 'Sub'), _added),
+    'Sum': functools.partial(_reduced, lost=lambda power: Dependence(Form.SUM, power)),
+    'Mean': functools.partial(_reduced, lost=lambda power: Dependence(Form.SUM, power - 1)),
+    **dict.fromkeys(('Max', 'Min', 'Prod', 'Any', 'All', 'EuclideanNorm', 'ArgMax', 'ArgMin'), _reduced),
+    **dict.fromkeys(('Softmax', 'LogSoftmax', 'SoftmaxCrossEntropyWithLogits', 'SparseSoftmaxCrossEntropyWithLogits',
+                     'TopKV2', 'InTopKV2'), _along_last),
+    'MatrixBandPart': functools.partial(_along_last, count=2),
+    **dict.fromkeys((
+        'Conv2D', 'Conv3D', 'DepthwiseConv2dNative', 'MaxPool', 'MaxPoolV2', 'AvgPool', 'MaxPool3D', 'AvgPool3D',
+        'ResizeBilinear', 'ResizeNearestNeighbor', 'ResizeBicubic', 'SpaceToDepth', 'DepthToSpace',
+        'ExtractImagePatches'), _first_is_batch),
+    **dict.fromkeys(('MatMul', 'BatchMatMulV2', 'BatchMatMulV3', 'BatchMatMul'), _matrix_product),
+    'Einsum': _einsum, 'L2Loss': _half_square_sum,
+    'Reshape': _reshaped, 'Slice': _sliced, 'StridedSlice': _sliced,
+    **dict.fromkeys(('ExpandDims', 'Squeeze', 'Transpose', 'SplitV', 'Unpack'), _moved),
+    'Split': functools.partial(_moved, data=_SECOND), 'Pack': functools.partial(_moved, data=_ALL),
+    'ConcatV2': functools.partial(_moved, data=_ALL_BUT_LAST), 'IdentityN': lambda node: list(node.given),
+    **dict.fromkeys(('Pad', 'PadV2', 'MirrorPad'), _padded),
+    **dict.fromkeys(('Cumsum', 'Cumprod', 'ReverseV2'), _along_others),
+    'Roll': functools.partial(_along_others, place=2),
+    **dict.fromkeys(('GatherV2', 'ResourceGather', 'GatherNd'), _gathered),
+    'Fill': functools.partial(_filled, place=1), 'BroadcastTo': _filled, 'Tile': _filled}
