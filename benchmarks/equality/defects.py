@@ -44,7 +44,7 @@ DEFECTS = [Defect(*each) for each in (
      'return parts[0] if len(parts) == 1 else self._call(device, tf.add_n, parts)', 'return parts[0]',
      'pipeline/test_gradient_flow.py'),
     ('recomputation draws again what cannot be repeated', 'stages/stage_program.py',
-     'self._unrepeatable(needed) + choices[retained](needed)', 'choices[retained](needed)',
+     'cut.unrepeatable + ([] if', '([] if',
      'pipeline/test_gpipe_layer.py'),
     ('all random layers get the same seed', 'stages/random_seeds.py',
      '_draw(seed, [count, 2])', 'tf.repeat(_draw(seed, [1, 2]), count, 0)', 'pipeline/test_gpipe_layer_random.py'),

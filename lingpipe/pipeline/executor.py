@@ -101,7 +101,7 @@ class Execution:
         self.needed = self._needed_gradients()
         self._previous: dict[str, list[tf.Operation]] = {}  # of each device
         self._outputs = {(_PIPELINE_INPUT, m): each for m, each in enumerate(inputs)}
-        self._in_flight: dict[tuple[int, int], stage_program.InFlight] = {}  # of (stage, micro-batch)
+        self._in_flight: dict[tuple[int, int], stage_program.Values] = {}  # of (stage, micro-batch)
         self._metrics: list[dict] = []
         self._added_losses: dict[int, list] = {}
         self._gradients = gradient_flow.BoundaryGradients()
@@ -260,7 +260,7 @@ class Execution:
         self._gradients.add([sources[position] for position in needed.inputs], m, input_gradients)
 
     def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
-                             in_flight: stage_program.InFlight, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+                             in_flight: stage_program.Values, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         """Build the backward pass of one segment after the other; return the gradients of the stage's inputs."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
@@ -279,7 +279,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
     def _what_forward_retains(self, stage: Stage, m: int) -> stage_program.Retained:
-        """Return what the forward action of a micro-batch leaves in `InFlight.residuals`."""
+        """Return what the forward action of a micro-batch leaves in flight."""
         recompute = self._options.recompute
         least: stage_program.Retained = 'selected' if recompute == 'selective' else 'unrepeatable'
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._without_recompute:

@@ -1,6 +1,5 @@
 """A stage: a run of layers on a device, and its programs, each traced once."""
 
-import collections
 import copy
 import inspect
 import itertools
@@ -86,10 +85,10 @@ class Stage:
     @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
         """List of the batch norms that were called more than once, or with a mask, in any trace so far."""
-        traces = [program.trace for program in self._programs.values()]
-        counts = [collections.Counter(trace.statistics.norms) for trace in traces]
-        repeated = [norm for counter in counts for norm, count in counter.items() if count > 1]
-        return repeated + [norm for trace in traces for norm in trace.masked_norms]
+        traces = [[(each.norm, each.is_masked) for each in program.trace.norm_calls]
+                  for program in self._programs.values()]
+        return [norm for calls in traces for norm, is_masked in calls
+                if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
         """Return which variables are trainable and the settings of layers; if these change, programs are outdated."""

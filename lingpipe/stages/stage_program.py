@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import boundary, graph_pieces, losses, stage_layers, stage_trace
+from lingpipe.stages import boundary, graph_pieces, losses, stage_cut, stage_layers, stage_trace
 from lingpipe.stages.rows import dependence
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
@@ -53,72 +53,25 @@ class NeededGradients(NamedTuple):
 NOTHING_NEEDED = NeededGradients((), ())
 
 
-class InFlight(NamedTuple):
-    """What the forward action of a micro-batch leaves for its backward action.
+class ActionResult(NamedTuple):
+    """What an action of a stage returns; each kind of action fills in its own fields.
 
     Attributes:
-        arguments: what the forward action was given, including weights and other variables.
-        residuals: what the forward action has retained, or a recomputation has computed; arguments are excluded.
-        bridge: what the first half of a split backward action leaves for the second: the gradients that it was given,
-            and what it computed from them.
-    """
-
-    arguments: Values
-    residuals: Values = {}
-    bridge: Values = {}
-
-    @property
-    def values(self) -> Values:
-        """Arguments, residuals and bridge in one dictionary."""
-        return {**self.arguments, **self.residuals, **self.bridge}
-
-
-# Results of actions. `operation` is the call, which the next action on its device waits for; None: nothing had to be
-# computed. `in_flight` is what later actions on the micro-batch can then read.
-
-class ForwardResult(NamedTuple):
-    """The results of a forward action."""
-
-    operation: tf.Operation | None
-    in_flight: InFlight
-    results: stage_trace.Results
-
-
-class PreparedResult(NamedTuple):
-    """The results of a recomputation, or of the first half of a split backward action."""
-
-    operation: tf.Operation | None
-    in_flight: InFlight
-    input_gradients: list[tf.Tensor] = []  # those of the needed inputs; empty for a recomputation
-
-
-class BackwardResult(NamedTuple):
-    """The results of a backward action, of its second half, or of the backward pass of one segment.
-
-    Attributes:
-        input_gradients: gradients of the needed inputs; empty for a second half.
+        operation: the call, which the next action on its device waits for; None: nothing had to be computed.
+        in_flight: what later actions on the micro-batch can read. First the arguments of the forward action and what it
+            retains; then what a recomputation computes; last the gradients that the first half of a split backward
+            action is given, and what it computes from them for the second half.
+        results: of a forward action.
+        input_gradients: those of the needed inputs.
         sums: the new sums of the gradients of the needed weights; where gradients are `micro_batches.Rows`, only the
             gradients of this micro-batch.
     """
 
     operation: tf.Operation | None
-    input_gradients: list[tf.Tensor]
-    sums: list[Any]
-
-
-ActionResult = TypeVar('ActionResult', ForwardResult, PreparedResult, BackwardResult)
-
-
-def _once_per_need(method: Callable) -> Callable:
-    """Cache the result of a method for each `NeededGradients`."""
-    @functools.wraps(method)
-    def found(self: 'StageProgram', needed: NeededGradients) -> Any:
-        key = (method.__name__, needed)
-        if key not in self._found:
-            self._found[key] = method(self, needed)
-        return self._found[key]
-
-    return found
+    in_flight: Values = {}
+    results: Any = None
+    input_gradients: list[tf.Tensor] = []
+    sums: list[Any] = []
 
 
 class StageProgram:
@@ -170,8 +123,7 @@ class StageProgram:
         self._all_arguments = tf.nest.flatten(self._arguments)
         self._given_sums = [placeholder for placeholder in trace.given_sums if placeholder is not None]
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
-        self._found: dict[tuple, Any] = {}
-        self._selected: dict[NeededGradients, list[tf.Tensor]] = {}
+        self._cuts: dict[NeededGradients, stage_cut.StageCut] = {}
 
     @property
     def hidden_variables(self) -> list[keras.Variable]:
@@ -180,99 +132,93 @@ class StageProgram:
         return [variable for part in self._run.variables() for variable in part
                 if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
-    def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ForwardResult:
+    def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
         """Build the forward action in the current graph; `NOTHING_NEEDED` says no backward action follows."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
-            choices: dict[str, Callable] = {'residuals': self._residuals, 'between': self._between,
-                                            'selected': self._selected.get, 'unrepeatable': lambda needed: []}
-            tensors = self._unrepeatable(needed) + choices[retained](needed)
+            cut = self._cut(needed)
+            tensors = cut.unrepeatable + ([] if retained == 'unrepeatable' else getattr(cut, retained))
         values, operation = self._call(
             ('forward', retained, needed), given, tf.nest.flatten(results) + tensors, side_effects=self._side_effects)
-        return ForwardResult(operation, InFlight(given, _select(values, tensors)), _look_up(values, results))
+        return ActionResult(operation, {**given, **_select(values, tensors)}, _look_up(values, results))
 
-    def recompute(self, in_flight: InFlight, wanted: Literal['residuals', 'between'],
-                  needed: NeededGradients) -> PreparedResult:
+    def recompute(self, in_flight: Values, wanted: Literal['residuals', 'between'],
+                  needed: NeededGradients) -> ActionResult:
         """Build the recomputation of the missing residuals, or of the missing tensors between segments."""
-        tensors = self._residuals(needed) if wanted == 'residuals' else self._between(needed)
-        retained = in_flight.residuals
-        missing = [tensor for tensor in tensors if tensor.ref() not in retained]
+        missing = [tensor for tensor in getattr(self._cut(needed), wanted) if tensor.ref() not in in_flight]
         if not missing:
-            return PreparedResult(None, in_flight)
-        values, operation = self._call(('recompute', wanted, frozenset(retained), needed), in_flight.values, missing,
-                                       feeds=[ref.deref() for ref in retained])
-        return PreparedResult(operation, in_flight._replace(residuals={**retained, **_select(values, missing)}))
+            return ActionResult(None, in_flight)
+        values, operation = self._call(('recompute', wanted, frozenset(in_flight), needed), in_flight, missing,
+                                       feeds=[ref.deref() for ref in in_flight])
+        return ActionResult(operation, {**in_flight, **_select(values, missing)})
 
-    def backward(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
-                 needed: NeededGradients) -> BackwardResult:
+    def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
+                 needed: NeededGradients) -> ActionResult:
         """Build the backward action in the current graph.
 
         Args:
-            in_flight: the `InFlight` of the micro-batch so far, with all residuals.
+            in_flight: what earlier actions on the micro-batch left, with all residuals.
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
                 if any.
             sums: sums of the gradients of the needed weights over the micro-batches so far.
         """
-        return self._whole_backward('backward', in_flight, gradients, sums, needed, self._residuals(needed))
+        return self._whole_backward('backward', in_flight, gradients, sums, needed, self._cut(needed).residuals)
 
-    def backward_from_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
-                             needed: NeededGradients) -> BackwardResult:
+    def backward_from_inputs(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
+                             needed: NeededGradients) -> ActionResult:
         """Build recomputation and `backward` as one function, so that residuals stay inside it."""
-        feeds = [*self._unrepeatable(needed), *self._selected.get(needed, [])]
+        feeds = [*self._cut(needed).unrepeatable, *self._cut(needed).selected]
         return self._whole_backward('backward_from_inputs', in_flight, gradients, sums, needed, feeds)
 
-    def _whole_backward(self, name: str, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
-                        needed: NeededGradients, feeds: list[tf.Tensor]) -> BackwardResult:
-        wanted = self._gradients_and_sums(needed)
-        given = {**in_flight.values, **_by_ref(self.trace.given_gradients, gradients), **self._sums(sums, needed)}
+    def _whole_backward(self, name: str, in_flight: Values, gradients: list[tf.Tensor], sums: list,
+                        needed: NeededGradients, feeds: list[tf.Tensor]) -> ActionResult:
+        cut = self._cut(needed)
+        wanted = cut.input_gradients, cut.sums
+        given = {**in_flight, **_by_ref(self.trace.given_gradients, gradients), **self._sums(sums, needed)}
         values, operation = self._call((name, needed), given, tf.nest.flatten(wanted), feeds)
         input_gradients, new_sums = _look_up(values, wanted)
-        return BackwardResult(operation, input_gradients, new_sums)
+        return ActionResult(operation, input_gradients=input_gradients, sums=new_sums)
 
-    def backward_inputs(self, in_flight: InFlight, gradients: list[tf.Tensor],
-                        needed: NeededGradients) -> PreparedResult:
+    def backward_inputs(self, in_flight: Values, gradients: list[tf.Tensor], needed: NeededGradients) -> ActionResult:
         """Build the first half of a split backward action, which the previous stage waits for; see `backward`."""
-        inputs, _ = self._gradients_and_sums(needed)
-        given = _by_ref(self.trace.given_gradients, gradients)
-        if not inputs:
-            return PreparedResult(None, in_flight._replace(bridge=given))
-        bridge = self._bridge(needed)
+        cut, in_flight = self._cut(needed), {**in_flight, **_by_ref(self.trace.given_gradients, gradients)}
+        if not needed.inputs:
+            return ActionResult(None, in_flight)
         values, operation = self._call(
-            ('backward_inputs', needed), {**in_flight.values, **given}, inputs + bridge, feeds=self._residuals(needed))
-        return PreparedResult(operation, in_flight._replace(bridge={**given, **_select(values, bridge)}),
-                              _look_up(values, inputs))
+            ('backward_inputs', needed), in_flight, cut.input_gradients + cut.bridge, feeds=cut.residuals)
+        return ActionResult(operation, {**in_flight, **_select(values, cut.bridge)},
+                            input_gradients=_look_up(values, cut.input_gradients))
 
-    def backward_weights(self, in_flight: InFlight, sums: list, needed: NeededGradients) -> BackwardResult:
+    def backward_weights(self, in_flight: Values, sums: list, needed: NeededGradients) -> ActionResult:
         """Build the second half of a split backward action, from what `backward_inputs` left."""
-        _, new_sums = self._gradients_and_sums(needed)
-        bridge = [tensor for tensor in self._bridge(needed) if tensor.ref() in in_flight.bridge]
+        cut = self._cut(needed)
         values, operation = self._call(
-            ('backward_weights', bool(bridge), needed), {**in_flight.values, **self._sums(sums, needed)},
-            tf.nest.flatten(new_sums), feeds=self._residuals(needed) + bridge)
-        return BackwardResult(operation, [], _look_up(values, new_sums))
+            ('backward_weights', needed), {**in_flight, **self._sums(sums, needed)}, tf.nest.flatten(cut.sums),
+            feeds=cut.residuals + cut.bridge)
+        return ActionResult(operation, sums=_look_up(values, cut.sums))
 
-    def backward_segment(self, index: int, in_flight: InFlight, gradients: list[tf.Tensor], sums: list,
-                         needed: NeededGradients) -> BackwardResult:
+    def backward_segment(self, index: int, in_flight: Values, gradients: list[tf.Tensor], sums: list,
+                         needed: NeededGradients) -> ActionResult:
         """Build the backward pass of one segment, which recomputes the tensors inside it.
 
         Args:
-            in_flight: what is retained of the micro-batch so far, with all tensors between the segments.
+            in_flight: what earlier actions on the micro-batch left, with all tensors between the segments.
             gradients: gradients of the segment's differentiable outputs, then of the added losses.
             sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
-        trace, added = self.trace, self.of_added_losses(self.trace.given_gradients)
+        trace, cut, added = self.trace, self._cut(needed), self.of_added_losses(self.trace.given_gradients)
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
         given = trace.given_gradients[:num_given] if is_last else trace.between_gradients[index]
         is_first = index == self.first_segment(needed)
-        inputs = self._gradients_and_sums(needed)[0] if is_first else trace.between_gradients[index - 1]
+        inputs = cut.input_gradients if is_first else trace.between_gradients[index - 1]
         own = {place: trace.segment_sums[index][position] for place, position in enumerate(needed.weights)
                if position in trace.segment_sums[index]}
-        values = {**in_flight.values, **_by_ref([*given, *added], gradients), **self._sums(sums, needed)}
+        values = {**in_flight, **_by_ref([*given, *added], gradients), **self._sums(sums, needed)}
         values, operation = self._call(('backward_segment', index, needed), values, [*inputs, *tf.nest.flatten(own)],
-                                       feeds=[*self._between(needed), *given, *self._unrepeatable(needed)])
+                                       feeds=[*cut.between, *given, *cut.unrepeatable])
         new = _look_up(values, own)
-        return BackwardResult(operation, _look_up(values, inputs),
-                              [new.get(place, value) for place, value in enumerate(sums)])
+        return ActionResult(operation, input_gradients=_look_up(values, inputs),
+                            sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
         """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not summed."""
@@ -311,20 +257,22 @@ class StageProgram:
             choose: function from the list of the forward pass's operations, the list of residuals, and the list of
                 tensors that exist in any case, to the list of tensors to keep.
         """
-        if needed not in self._selected:
-            found = graph_pieces.ancestors(tf.nest.flatten(self.trace.results) + self._residuals(needed))
+        cut = self._cut(needed)
+        if not cut.is_selected:
+            found = graph_pieces.ancestors(tf.nest.flatten(self.trace.results) + cut.residuals)
             forward = [operation for operation in self.graph.get_operations() if operation in found]
-            given = [*self._all_arguments, *self._unrepeatable(needed), *graph_pieces.known_shapes(self.graph),
+            given = [*self._all_arguments, *cut.unrepeatable, *graph_pieces.known_shapes(self.graph),
                      *[inner for _, inner in self.graph.captures]]  # such as an adapted mean in float16
-            self._selected[needed] = choose(forward, self._residuals(needed), given)
+            cut.selected, cut.is_selected = choose(forward, cut.residuals, given), True
 
-    def has_residuals(self, in_flight: InFlight, needed: NeededGradients) -> bool:
+    def has_residuals(self, in_flight: Values, needed: NeededGradients) -> bool:
         """Whether all residuals are there."""
-        return all(tensor.ref() in in_flight.residuals for tensor in self._residuals(needed))
+        return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
         """Return the largest number of tensors that the backward function may take, including residuals."""
-        return len([*self._all_arguments, *self._residuals(needed), *self.trace.given_gradients, *self._given_sums])
+        residuals = self._cut(needed).residuals
+        return len([*self._all_arguments, *residuals, *self.trace.given_gradients, *self._given_sums])
 
     @functools.cached_property
     def differentiates_python(self) -> bool:
@@ -352,7 +300,8 @@ class StageProgram:
             other: program of the same stage with `forms.NUM_ROWS[1]` rows; this one has `forms.NUM_ROWS[0]`.
         """
         inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
-        return dependence.are_sums(self.trace.added_losses, inputs, self.trace.moments, other.graph)
+        moments = [moment for call in self.trace.norm_calls for moment in (call.mean, call.variance)]
+        return dependence.are_sums(self.trace.added_losses, inputs, moments, other.graph)
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
@@ -371,14 +320,15 @@ class StageProgram:
                 repeats=name in _REPEATING, inline=self._setting.is_inlined)
         return self._pieces[key](values)
 
-    def _gradients_and_sums(self, needed: NeededGradients) -> tuple[list[tf.Tensor], list]:
-        """Return the needed input gradients and new sums."""
-        return ([self.trace.input_gradients[position] for position in needed.inputs],
-                [self.trace.sums[position] for position in needed.weights])
-
     def _sums(self, sums: list, needed: NeededGradients) -> Values:
         return {self.trace.given_sums[position].ref(): outer for position, outer in zip(needed.weights, sums)
                 if not self.keeps_rows(position)}
+
+    def _cut(self, needed: NeededGradients) -> stage_cut.StageCut:
+        if needed not in self._cuts:
+            self._cuts[needed] = stage_cut.StageCut(
+                self.graph, self.trace, self._all_arguments, self._backward_operations, *needed)
+        return self._cuts[needed]
 
     @functools.cached_property
     def _backward_operations(self) -> set[tf.Operation]:
@@ -390,44 +340,6 @@ class StageProgram:
         later = self._backward_operations
         return [operation for operation in self.graph.get_operations()
                 if operation.op_def.is_stateful and operation not in later]
-
-    @_once_per_need
-    def _backward_ancestors(self, needed: NeededGradients) -> set[tf.Operation]:
-        return graph_pieces.ancestors(tf.nest.flatten(self._gradients_and_sums(needed)))
-
-    @_once_per_need
-    def _residuals(self, needed: NeededGradients) -> list[tf.Tensor]:
-        """Tensors that the forward pass computes from its arguments and the backward pass reads."""
-        later, given = self._backward_operations, {tensor.ref() for tensor in self._all_arguments}
-        from_arguments = graph_pieces.descendants(self.graph, self._all_arguments + self._unrepeatable(needed))
-        return [tensor for tensor in self._read_by(later & self._backward_ancestors(needed))
-                if tensor.op not in later and tensor.op in from_arguments and tensor.ref() not in given]
-
-    @_once_per_need
-    def _bridge(self, needed: NeededGradients) -> list[tf.Tensor]:
-        """Tensors that are computed for the input gradients and are also read for the weight gradients."""
-        later, (inputs, sums) = self._backward_operations, self._gradients_and_sums(needed)
-        first = graph_pieces.ancestors(inputs) & later
-        second = (graph_pieces.ancestors(tf.nest.flatten(sums)) & later) - first
-        return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
-
-    @_once_per_need
-    def _between(self, needed: NeededGradients) -> list[tf.Tensor]:
-        """Return the tensors between segments and the unrepeatable tensors, without arguments and duplicates."""
-        given = {tensor.ref() for tensor in self._all_arguments}
-        tensors = tf.nest.flatten(self.trace.between) + self._unrepeatable(needed)
-        return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in given}.values())
-
-    @_once_per_need
-    def _unrepeatable(self, needed: NeededGradients) -> list[tf.Tensor]:
-        """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
-        operations = self._backward_ancestors(needed) - self._backward_operations
-        return [tensor for operation in self.graph.get_operations() if operation in operations
-                for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']
-
-    def _read_by(self, operations: set[tf.Operation]) -> list[tf.Tensor]:
-        ordered = [operation for operation in self.graph.get_operations() if operation in operations]
-        return list({tensor.ref(): tensor for operation in ordered for tensor in operation.inputs}.values())
 
 
 def _by_ref(inner: list[tf.Tensor], outer: list[tf.Tensor]) -> Values:

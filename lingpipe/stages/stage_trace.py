@@ -58,8 +58,7 @@ class Trace(NamedTuple):
         results: what the forward pass computes.
         added_losses: list of scalars, the losses that layers added.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
-        masked_norms: list of the batch norms that are called with a mask.
-        moments: list of the means and variances by which batch norms normalise this micro-batch.
+        norm_calls: list of the `stage_scope.NormCall`s, whose moments `statistics` combines.
         given_statistics: placeholder for the statistics of the micro-batches so far.
         borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
         assigned: list of Keras variables that layers assign.
@@ -81,8 +80,7 @@ class Trace(NamedTuple):
     results: Results
     added_losses: list
     given_factors: list
-    masked_norms: list[keras.layers.BatchNormalization]
-    moments: list
+    norm_calls: list
     statistics: batch_statistics.BatchStatistics
     given_statistics: tf.Tensor
     borrowed: list
@@ -123,17 +121,16 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
             outputs = boundary.unpack(call.outputs)
             differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + sums_of_added[:1]
         between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
-        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in call.scope.norm_calls])
+        norm_calls = call.scope.norm_calls
+        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in norm_calls])
         given_statistics = _placeholder(statistics.spec)
         assigned = call.scope.assigned
         results = Results(
             outputs,
-            statistics.merge(given_statistics, rows.counted(statistics.of_micro_batch(call.scope.norm_calls))),
+            statistics.merge(given_statistics, rows.counted(statistics.of_micro_batch(norm_calls))),
             [rows.unless_empty(value, old) for _, value, old in assigned], metrics, sums_of_added)
         traces.append(Trace(
-            boundary.structure_of(call.outputs), results, added, given_factors,
-            [each.norm for each in call.scope.norm_calls if each.is_masked],
-            [moment for each in call.scope.norm_calls for moment in (each.mean, each.variance)], statistics,
+            boundary.structure_of(call.outputs), results, added, given_factors, norm_calls, statistics,
             given_statistics, list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
                         len(run.segments) if by_layer else 0, run.keeps_rows)))

@@ -22,7 +22,8 @@ def calls_fixture(monkeypatch):
 
     def recording_forward(self, arguments, kept, needed=None):
         done = forward(self, arguments, kept, needed)
-        calls.append((kept, [ref.deref() for ref in done.in_flight.residuals if ref not in done.in_flight.arguments]))
+        given = {tensor.ref() for tensor in self._all_arguments}
+        calls.append((kept, [ref.deref() for ref in done.in_flight if ref not in given]))
         return done
 
     monkeypatch.setattr(stage_program.StageProgram, 'forward', recording_forward)
