@@ -168,8 +168,6 @@ class PipelineModel(model_surface.ModelSurface):
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self._build_for(x)
-        self.pipe.grid.rows_check.check_in_first_step(
-            _first_tensor(x), loss_scaling.unscaled(self._built_optimizer())._iterations.value)
         try:
             outputs = self._train_in_pipeline(*self._loss_and_targets(x, y, sample_weight), x)
         except compiled_loss.NotAdditive as error:

@@ -153,7 +153,6 @@ class StageGrid:
     Attributes:
         replicas: for each replica the list of its `Stage`s.
         observer: builds the actions of training steps, or None; see `executor.PassOptions`.
-        rows_check: `micro_batches.RowsCheck` of training batches.
     """
 
     observer: Any = None
@@ -162,7 +161,6 @@ class StageGrid:
                  params: hyperparams.Params) -> None:
         self.replicas, self.schedule = replicas, schedule
         self._seeds, self._params = seeds, params
-        self.rows_check = micro_batches.RowsCheck(params.num_micro_batches, params.num_replicas)
 
     @property
     def stages(self) -> list[Stage]:
@@ -190,7 +188,6 @@ class StageGrid:
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if options.training:
-            self.rows_check.check(batch)
             validation.refuse_overwritten(self.trainable_variables)
         validation.validate_batch(batch, count, p, [stage.device for stages in self.replicas for stage in stages])
         first, last = self._device_to_split_on(0), self._device_to_split_on(-1)

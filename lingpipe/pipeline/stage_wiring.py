@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, micro_batches, stage_program, stage_scope
+from lingpipe.stages import boundary, micro_batches, stage_program
 from lingpipe.stages.rows import forms
 from lingpipe.stages.stage import Stage
 
@@ -81,14 +81,8 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
             sized.add(stage, micro_batches.specs_of(inputs, num_rows), structure, (), None, training, by_layer)
         return sized.programs
 
-    def found() -> list[list[bool | None]]:
-        return [one.are_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
-
     try:
-        sums = found()
-        if any(None in each for each in sums):
-            with stage_scope.functions_laid_out():  # to see what a layer's own `tf.function` computes
-                sums = found()
+        sums = [one.are_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
     except Exception:  # noqa: BLE001  layers may raise anything for a size that they are not made for
         return [[None] * len(program.trace.added_losses) for program in wiring.programs]
     return sums + [[]] * (len(stages) - end)

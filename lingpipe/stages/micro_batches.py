@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from lingpipe.devices import device_kinds
 
@@ -112,39 +111,6 @@ def row_checks(batch: Any) -> list[tf.Operation]:
     return [tf.debugging.assert_equal(
         rows[1:], rows[0], 'The tensors of a batch have other numbers of rows than the first: all must have the same '
         'number. Check the input pipeline.')] if rows[1:] else []
-
-
-class RowsCheck:
-    """Warns once if the first training batch of a pipeline has fewer rows than all replicas have micro-batches."""
-
-    def __init__(self, num_micro_batches: int, num_replicas: int) -> None:
-        self._num_micro_batches, self._num_replicas = num_micro_batches, num_replicas
-        self._is_done = False
-
-    def check(self, batch: Any) -> None:
-        """Check a nest of tensors `[batch, ...]`, if their number of rows is known before running."""
-        rows = next((_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None), None)
-        if rows is not None:
-            self._check(rows)
-
-    def check_in_first_step(self, tensor: tf.Tensor, step: tf.Tensor) -> None:
-        """Check a tensor `[batch, ...]` while running, if its number of rows is not known before."""
-        if tensor.shape[0] is None and not self._is_done:
-            rows = tf.shape(tensor)[0]
-            tf.cond((step == 0) & (rows < self._total), lambda: tf.numpy_function(self._check, [rows], []), tf.no_op)
-
-    @property
-    def _total(self) -> Any:
-        return self._num_micro_batches * self._num_replicas
-
-    def _check(self, rows: Any) -> None:
-        if not self._is_done and rows < self._total:
-            times = f'num_replicas={self._num_replicas} times ' if self._num_replicas > 1 else ''
-            logging.warning(
-                '%snum_micro_batches=%d is more than the %d rows of a batch, and the extra ones would be empty. Set '
-                'num_micro_batches to %d or less, or make batches larger.',
-                times, self._num_micro_batches, rows, max(1, rows // self._num_replicas))
-        self._is_done = True
 
 
 def split(batch: Any, num_micro_batches: int) -> list:

@@ -4,14 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.stages import graph_pieces
 
 # Beginnings of the types of operations that change nothing, or, as curves and random numbers, in any order.
 _HARMLESS = ('ReadVariableOp', 'VariableShape', 'VarIsInitialized', 'ResourceGather', 'LookupTableFind',
              'LookupTableSize', 'LookupTableExport', 'QueueSize', 'Write', 'FlushSummary', 'Rng', 'StatefulRandom',
              'StatefulUniform', 'StatefulStandardNormal', 'StatefulTruncatedNormal')
-_NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of operation types
 
 
 def refuse_changes(graph: tf.Graph, stage: int) -> None:
@@ -44,20 +42,6 @@ def _body_changes(graph: tf.Graph, body: Any, place: int, num_inputs: int) -> bo
         if any(_changes(graph, node, place, len(data)) for place, name in enumerate(data) if name == argument):
             return True
     return False
-
-
-def refuse_uncompilable(graph: tf.Graph, device: str) -> None:
-    """Raise ValueError if XLA cannot compile a graph for a device: tables, texts, or variables of another device."""
-    names = [operation.name for operation in graph.get_operations() if operation.type.startswith(_NOT_FOR_XLA)]
-    if names:
-        raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile (jit_compile=True). '
-                         'Set jit_compile=False, or do it before the pipeline, in the input.')
-    elsewhere = [variable for variable in graph.variables if not device_kinds.is_logical_core(device)
-                 and not variable_placement.is_same_device(device, variable.device)]
-    if elsewhere:
-        raise ValueError(f'A layer uses {elsewhere[0].name!r}, a variable of TensorFlow on {elsewhere[0].device}, and '
-                         f'its partition is on {device}: XLA (jit_compile=True) cannot reach it there. Make it by '
-                         'add_weight, or set jit_compile=False.')
 
 
 def _name(graph: tf.Graph, outer: tf.Tensor) -> str:

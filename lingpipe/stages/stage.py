@@ -18,7 +18,6 @@ from lingpipe.stages import (
     outside_state,
     stage_layers,
     stage_program,
-    stage_scope,
     stage_trace,
 )
 
@@ -124,7 +123,7 @@ class Stage:
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
-        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer, tf.config.functions_run_eagerly())
+        key = (nests, tuple(tf.nest.flatten(specs)), loss, training, by_layer)
         trainability = self.trainability()
         if (key, trainability) not in self._programs:
             before = settings(sublayers(self.layers))
@@ -147,20 +146,8 @@ class Stage:
             device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
-        """Trace a program; inline a layer's own `tf.function` if it assigns variables."""
-        try:
-            program = stage_program.StageProgram(*arguments)
-        except stage_scope.UnreachableError as unreachable:
-            try:
-                with stage_scope.functions_laid_out():
-                    program = stage_program.StageProgram(*arguments)
-            except TypeError as error:  # of a branch or loop on a tensor, which only AutoGraph takes
-                raise stage_scope.UnreachableError(
-                    f'{unreachable} If its own branches or loops on tensors need the function, write them by '
-                    'keras.ops.cond, where or while_loop.') from error
+        program = stage_program.StageProgram(*arguments)
         outside_state.refuse_changes(program.graph, self.index)
-        if self.jit_compile:
-            outside_state.refuse_uncompilable(program.graph, self.device)
         if program.hidden_variables:
             raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
                              'concrete function of its own, so they receive no gradient inside a partition. Leave out '

@@ -4,7 +4,7 @@ import collections
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -13,23 +13,6 @@ import tensorflow as tf
 from lingpipe import patches
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import boundary, graph_pieces
-
-
-class UnreachableError(ValueError):
-    """A layer sets a variable or calls a batch norm, which the message names, in its own function, loop or branch."""
-
-    __init__ = Exception.__init__  # AutoGraph raises classes with another constructor as StagingError
-
-
-@contextlib.contextmanager
-def functions_laid_out() -> Iterator[None]:
-    """Inline calls of `tf.function`s: the operations inside them are traced into the calling graph."""
-    eagerly = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(eagerly)
 
 
 def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
@@ -156,7 +139,7 @@ class StageScope(keras.StatelessScope):
         end of the batch.
 
         Raises:
-            UnreachableError: the value is inside a loop or branch of the layer.
+            ValueError: the value is inside a loop or branch of the layer.
         """
         variable, value = update
         if self._deferred[id(variable)]:
@@ -169,12 +152,12 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise UnreachableError if a tensor is inside a loop, branch or function, so that the stage cannot read it.
+        """Raise ValueError if a tensor is inside a loop, branch or function, so that the stage cannot read it.
 
         The message says what the layer does, and what the user can do about it.
         """
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
-            raise UnreachableError(
+            raise ValueError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 

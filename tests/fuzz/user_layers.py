@@ -57,15 +57,10 @@ class AddedLoss(layers.Layer):
 
 
 class AddedSum(layers.Layer):
-    """Adds losses that are sums over the rows: a scalar, one of a `tf.function` of its own, and a loss for each row."""
-
-    @tf.function
-    def energy(self, inputs):
-        return ops.sum(ops.square(inputs))
+    """Adds losses that are sums over the rows: a scalar, and a loss for each row."""
 
     def call(self, inputs):
         self.add_loss(0.01 * ops.sum(ops.square(inputs)))
-        self.add_loss(0.01 * self.energy(ops.tanh(inputs)))
         self.add_loss(0.01 * ops.mean(ops.square(inputs), axis=tuple(range(1, len(inputs.shape)))))
         return inputs
 

@@ -37,27 +37,6 @@ def test_a_small_batch_gives_one_micro_batch_a_row(num_rows, expected):
     assert micro_batches.count((tf.ones([num_rows, 2]), tf.ones([num_rows])), 4) == expected
 
 
-@pytest.mark.parametrize('is_static', [True, False])
-def test_too_few_rows_in_the_first_batch_bring_one_warning(caplog, is_static):
-    """Too few are fewer than micro-batches."""
-    def run(num_rows, steps, check):
-        @tf.function(input_signature=[tf.TensorSpec([num_rows if is_static else None, 2]), tf.TensorSpec([], tf.int32)])
-        def check_both(batch, step):
-            check.check({'none': None, 'batch': batch})
-            check.check_in_first_step(batch, step)
-
-        caplog.clear()
-        for step in steps:
-            check_both(tf.ones([num_rows, 2]), step)
-        return [message for message in caplog.messages if 'num_micro_batches' in message]
-
-    assert run(5, [0, 1], micro_batches.RowsCheck(4, 2)) == [
-        'num_replicas=2 times num_micro_batches=4 is more than the 5 rows of a batch, and the extra ones would be '
-        'empty. Set num_micro_batches to 2 or less, or make batches larger.']
-    check = micro_batches.RowsCheck(4, 1)
-    assert run(4, [0], check) == run(3, [1], check) == []  # a last batch may be small
-
-
 def test_an_input_without_batch_dimension_is_refused():
     with pytest.raises(ValueError, match='scalar'):
         micro_batches.count((tf.ones([8, 2]), tf.ones([])), 4)

@@ -95,17 +95,3 @@ def test_what_changes_no_result_is_taken(kind, recompute, assert_close, tmp_path
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         out = pipe_of(kind, recompute=recompute, num_replicas=2, num_micro_batches=2).value_and_grad(loss, X, Y)
     assert_close((out.loss, out.gradients), (value, expected))
-
-
-def test_tables_are_refused_where_xla_compiles():
-    model = keras.Sequential([keras.Input([2], dtype='int32'), layers.IntegerLookup(vocabulary=[2, 7]),
-                              layers.Embedding(4, 3), layers.Flatten(), layers.Dense(1)])
-    pipe = lingpipe.GPipeLayer.from_keras(model, num_micro_batches=2, jit_compile=True)
-    with pytest.raises(ValueError, match='XLA cannot compile .* Set jit_compile=False'):
-        pipe.value_and_grad(loss, np.array([[2, 7]] * 4), Y[:4])
-
-
-def test_variables_of_another_device_are_refused_where_xla_compiles():
-    pipe = pipe_of(DividesByVariable, partition_by=[1, 4], jit_compile=True)
-    with pytest.raises(ValueError, match="Variable:0', .* of TensorFlow on .*CPU:0, .*partition is on .*CPU:1: XLA"):
-        pipe.value_and_grad(loss, X, Y)
