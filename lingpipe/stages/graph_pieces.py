@@ -16,34 +16,23 @@ import tensorflow as tf
 from lingpipe.private_api import pywrap_tfe, record, xla
 
 
-def copy_operations(graph: tf.Graph, operations: set[tf.Operation], values: dict[Any, tf.Tensor]) -> None:
-    """Copy operations; the copies take the device, control edges and control flow of the graph they are copied to.
+def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
+    """Copy an operation; the copy takes the device and control flow of the current graph.
 
     `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one of its operations.
-
-    Args:
-        values: from `tensor.ref()` of a tensor of `graph` to its replacement; the results of all copies are added.
     """
-    copies: dict[tf.Operation, tf.Operation] = {}
-    for operation in graph.get_operations():
-        if operation in operations:
-            copies[operation] = _copy(graph, operation, values, [
-                copies[other] for other in operation.control_inputs if other in copies])
-            for old, new in zip(operation.outputs, copies[operation].outputs):
-                values.setdefault(old.ref(), new)
-
-
-def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, control_inputs: list) -> tf.Operation:
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
     for name in functions_of(attributes.values()):
         if not target._is_function(name):
             target._add_function_recursive(graph._get_function(name))
-    with tf.control_dependencies(control_inputs):
-        return target.create_op(
+    with tf.control_dependencies([copies[other] for other in operation.control_inputs if other in copies]):
+        copies[operation] = target.create_op(
             operation.type, [values[tensor.ref()] for tensor in operation.inputs],
             [tensor.dtype for tensor in operation.outputs], name=operation.name, attrs=attributes,
             op_def=operation.op_def)
+    for old, new in zip(operation.outputs, copies[operation].outputs):
+        values.setdefault(old.ref(), new)
 
 
 def _attributes_of(operation: tf.Operation) -> dict:
@@ -88,17 +77,14 @@ class GraphPiece:
     of side effects in them.
 
     Args:
-        graph: the `FuncGraph` to cut from.
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
-        outputs: tensors of `graph` that the piece computes.
         side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
         name: name of the function, shown in profiles.
-        jit_compile: whether XLA compiles the piece. XLA cannot pass lists of tensors, which loops keep for their
-            gradients, from one program to another. So pieces that take or return such lists are not compiled.
+        jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep
+            for their gradients: XLA cannot pass these from one program to another.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
-        repeats: whether the piece recomputes what another piece computed. If XLA compiles both pieces into one program,
-            XLA would merge the two computations and retain the results. An optimization barrier before the piece
-            prevents that.
+        repeats: whether the piece recomputes what another piece computed. An optimization barrier before it keeps XLA
+            from merging the two computations, which would retain the results.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and keeps a virtual CPU to one core.
     """
@@ -154,11 +140,10 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the function in the current graph, with a dictionary from `feed.ref()` to the tensor to feed.
+        """Call the function in the current graph; return `values` with the outputs, and the operation if there is one.
 
-        Returns:
-            Dictionary from `output.ref()` to its value (outputs that are feeds have their value in `values`), and the
-            call operation, None if there is nothing to compute.
+        Args:
+            values: from `tensor.ref()` of each feed to the tensor to feed.
         """
         if not self.outputs:
             return dict(values), None
@@ -182,7 +167,6 @@ class GraphPiece:
         return results
 
     def _first_call(self, graph: tf.Graph, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Add the function to the graph; this, and checking all attributes, takes as long as several calls."""
         with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
             return tf.raw_ops.PartitionedCall(
                 args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
@@ -195,7 +179,10 @@ class GraphPiece:
         values.update({inner.ref(): tf.identity(outer) for outer, inner in external})
         values.update({graph.get_tensor_by_name(name).ref(): tf.constant(shape, dtype)
                        for name, (shape, dtype) in self._constants.items()})
-        copy_operations(graph, operations, values)
+        copies: dict[tf.Operation, tf.Operation] = {}
+        for operation in graph.get_operations():
+            if operation in operations:
+                _copy(graph, operation, values, copies)
         return [values[tensor.ref()] for tensor in self.outputs]
 
 
@@ -269,18 +256,14 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Return the max poolings whose outputs are read by gradients among `operations`.
 
-    A backward pass that repeats them retains less, and is much faster on CPUs. oneDNN's gradient of max pooling needs a
-    record of the maxima, which its max pooling writes only for a gradient in the same graph. TensorFlow's own gradient
-    takes many times as long.
+    A backward pass that repeats them is much faster on CPUs: oneDNN's gradient needs a record of the maxima, which its
+    max pooling writes only for a gradient in the same graph.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors whose values are shapes known in the trace.
-
-    XLA must know these shapes too, so no piece of the graph passes them to another one.
-    """
+    """Return the tensors that are known shapes; XLA must know them too, so no piece passes them to another one."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

@@ -167,9 +167,9 @@ _ELEMENT_WISE = (
     'Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor Ceil ClipByValue Cos '
     'Cosh Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod Gelu Greater GreaterEqual Inv InvGrad '
     'IsFinite IsInf IsNan LeakyRelu Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum '
-    'Mod NotEqual OnesLike Pow Reciprocal Relu Relu6 Rint Round Rsqrt SelectV2 Selu Sigmoid Sign Sin Sinh Softplus '
-    'Softsign Sqrt Square SquaredDifference StringLength StringLower StringToHashBucketFast StringUpper Tan Tanh '
-    'TruncateDiv TruncateMod Xdivy Xlog1py Xlogy ZerosLike').split()
+    'Mod NotEqual OnesLike Pow Reciprocal Relu Relu6 Rint Round Rsqrt Select SelectV2 Selu Sigmoid Sign Sin Sinh '
+    'Softplus Softsign Sqrt Square SquaredDifference StringLength StringLower StringToHashBucketFast StringUpper Tan '
+    'Tanh TruncateDiv TruncateMod Xdivy Xlog1py Xlogy ZerosLike').split()
 _ALL, _ALL_BUT_LAST, _SECOND = slice(None), slice(-1), slice(1, 2)
 
 RULES: dict[str, Callable[[Node], Any]] = {
