@@ -2,7 +2,7 @@
 
     python examples/classify.py --preset=bert_tiny_en_uncased --train=train.csv --test=test.csv --save=tuned
 
-The files have columns `text` and `label`. A folder with a folder of text files for each class works too.
+The files have columns `text` and `label`; JSON lines with these fields work too.
 """
 
 import argparse
@@ -12,15 +12,15 @@ import keras_hub
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.input import hub_tokenizer, text_classification_input
+from lingpipe.input import hub_tokenizer, text_classification_input, text_records
 
 
 def main(arguments=None):
     """Fine-tune a classifier, save it, and return its class names and {name of a curve: its values by epoch}."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--preset', required=True, help='folder or name of a KerasHub preset')
-    parser.add_argument('--train', required=True, help='file or folder of labelled texts')
-    parser.add_argument('--test', required=True, help='file or folder of other labelled texts')
+    parser.add_argument('--train', required=True, help='file of labelled texts')
+    parser.add_argument('--test', required=True, help='file of other labelled texts')
     parser.add_argument('--save', required=True, help='folder for the preset of the fine-tuned model')
     parser.add_argument('--num_partitions', type=int, default=2)
     parser.add_argument('--batch_size', type=int, default=16)
@@ -32,7 +32,8 @@ def main(arguments=None):
     if not tf.config.list_physical_devices('GPU'):
         lingpipe.use_virtual_devices(flags.num_partitions)
     params = text_classification_input.TextClassificationInput.Params().Set(
-        class_files=flags.train, batch_size=flags.batch_size, sequence_length=flags.sequence_length,
+        class_names=sorted({record.label('label') for record in text_records.from_files(flags.train)}),
+        batch_size=flags.batch_size, sequence_length=flags.sequence_length,
         tokenizer=hub_tokenizer.KerasHubTokenizer.Params().Set(preset=flags.preset))
     train, test = (params.Copy().Set(files=files).Instantiate() for files in (flags.train, flags.test))
 

@@ -1,17 +1,12 @@
-"""Models of KerasHub that need no network, one for each head that needs no labels."""
+"""Language models of KerasHub that need no network."""
 
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.input import (
-    byte_pair_tokenizer,
-    masked_lm_input,
-    sequence_to_sequence_input,
-    text_input,
-)
+from lingpipe.input import byte_pair_tokenizer, sequence_to_sequence_input, text_input
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import keras_params
-from lingpipe.models import keras_task, language_model
+from lingpipe.models import language_model
 
 
 class _SmallHubModel(base_model_params.SingleTaskModelParams):
@@ -95,37 +90,6 @@ class PydocGPTNeoXLora(PydocGPTNeoX):
         p = super().Task()
         p.body.model.Set(lora_rank=self.LORA_RANK, lora_layers=['.*/query_key_value'])
         p.train.init_from_checkpoint = self.START
-        return p
-
-
-@model_registry.RegisterSingleTaskModel
-class PydocMaskedRoberta(_SmallHubModel):
-    """A small RoBERTa of KerasHub that guesses masked tokens of the Python interpreter's help texts."""
-
-    BATCH_SIZE = 32
-    SEQUENCE_LENGTH = 64
-    VOCAB_SIZE = 1024
-    HIDDEN_DIM = 128
-
-    def _Input(self, split):
-        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
-            dataset='pydoc_topics', vocab_size=self.VOCAB_SIZE, keras_hub_class='RobertaTokenizer')
-        return masked_lm_input.MaskedLMInput.Params().Set(
-            name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
-            sequence_length=self.SEQUENCE_LENGTH, tokenizer=tokenizer)
-
-    def Dev(self):
-        return self._Input('dev')
-
-    def Task(self):
-        p = keras_task.KerasTask.Params().Set(
-            name='pydoc_masked_roberta',
-            loss=keras_params.KerasParams(keras.losses.SparseCategoricalCrossentropy, from_logits=True),
-            metrics=[keras_params.KerasParams(keras.metrics.SparseCategoricalAccuracy, name='accuracy')])
-        self._SetBody(p.body, backbone='RobertaBackbone', head='masked_lm', backbone_arguments={
-            'vocabulary_size': self.VOCAB_SIZE, 'num_layers': 2, 'num_heads': 4, 'hidden_dim': self.HIDDEN_DIM,
-            'intermediate_dim': 4 * self.HIDDEN_DIM, 'dropout': 0.1, 'max_sequence_length': self.SEQUENCE_LENGTH})
-        self._SetTraining(p, keras_params.KerasParams(keras.optimizers.AdamW, weight_decay=0.01))
         return p
 
 

@@ -23,16 +23,20 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
 
 
 def paths_of(files: str) -> list[str]:
-    """Return the paths of a file, of a folder, or of what a glob pattern matches, sorted.
+    """Return the paths of a file, of the files in a folder, or of those that a glob pattern matches, sorted.
 
     Raises:
         ValueError: there are none.
     """
     files = os.path.expanduser(files)
-    paths = [files] if tf.io.gfile.exists(files) else sorted(tf.io.gfile.glob(files))
+    if tf.io.gfile.isdir(files):
+        found = [os.path.join(files, name) for name in tf.io.gfile.listdir(files)]
+    else:
+        found = [files] if tf.io.gfile.exists(files) else tf.io.gfile.glob(files)
+    paths = sorted(path for path in found if not tf.io.gfile.isdir(path))
     if not paths:
-        raise ValueError(f'files: {files!r} is not there. Give the path of a file or a folder, or a pattern such as '
-                         "'data/*.jsonl'.")
+        raise ValueError(f'files: {files!r} names no file. Give the path of a file, a folder of files, or a pattern '
+                         "such as 'data/*.jsonl'.")
     return paths
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import hub_tokenizer, record_fields, text_input, text_records, tfds_builders
+from lingpipe.input import hub_tokenizer, text_input, text_records, tfds_builders
 
 
 class _Kind(NamedTuple):
@@ -113,8 +113,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
 def _texts(p):
     if p.files:
-        yield from record_fields.good_values(
-            record_fields.text, text_records.from_files(p.files), p.text_feature or 'text')
+        yield from (record.text(p.text_feature or 'text') for record in text_records.from_files(p.files))
         return
     feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
     for example in tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator():

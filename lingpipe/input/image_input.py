@@ -1,6 +1,5 @@
 """Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
 
-import glob
 import re
 
 import keras
@@ -101,7 +100,7 @@ class ImageInput(base_input.BaseInput):
             return image_augmentation.keep(images, None, params.image_size), paths, tf.where(
                 are_read, reasons, 'cannot be read')
 
-        paths = _files(files)
+        paths = base_input.paths_of(files)
         batches = tf.data.Dataset.from_tensor_slices(paths).batch(params.batch_size)
         return len(paths), base_input.parallel_map(batches, batch).prefetch(1)
 
@@ -218,16 +217,6 @@ def _dataset_name(p):
     if not isinstance(p.dataset, str):
         raise ValueError(f"dataset: {p.dataset!r} is not the TFDS name of a dataset. Set it to one, such as 'cifar10'.")
     return re.split('[:/]', p.dataset)[0]
-
-
-def _files(pattern):
-    """Return the paths of the files that a pattern matches, and of those in folders that it matches."""
-    found = [path for each in base_input.paths_of(pattern) for path in (
-        sorted(tf.io.gfile.glob(f'{glob.escape(each)}/*')) if tf.io.gfile.isdir(each) else [each])]
-    paths = [path for path in found if not tf.io.gfile.isdir(path)]
-    if not paths:
-        raise ValueError(f'files: {pattern!r} holds no file. Give a file, a folder of files, or a pattern.')
-    return paths
 
 
 def _described(p):

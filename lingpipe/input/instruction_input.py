@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_fields, record_input, text_input
+from lingpipe.input import record_input, text_input
 
 _PROMPT = '{prompt}'
 
@@ -18,11 +18,12 @@ class InstructionInput(record_input.RecordInput):
 
         token_ids      <s> 2 + 2 = 4 </s> .       prompt '2 + 2 =', response ' 4', padding '.'
         labels         2 + 2 = 4 </s> . .
-        weights        0 0 0 0 1 1    0 0         times the sample weight
+        weights        0 0 0 0 1 1    0 0
         padding_mask   1 1 1 1 1 1 1  0
 
-    Prompt and response are tokenized separately, as in generation. Responses that are too long are truncated, and a
-    warning counts them. A plain text that is too long continues in further rows, and all its tokens count once.
+    Prompt and response are tokenized separately, as in generation. Responses that are too long are truncated, prompts
+    without room for a response are left out, and a warning counts both. A plain text that is too long continues in
+    further rows, and all its tokens count once.
 
     Everything is tokenized when the input is created.
     """
@@ -48,47 +49,42 @@ class InstructionInput(record_input.RecordInput):
     def _fields(self):
         return ('text_field',) if self.params.text_field else ('prompt_field', 'response_field')
 
-    def _row(self, record):
-        """Return prompt and response; a plain text is a response without a prompt."""
+    def _arrays(self, records):
         p = self.params
-        if p.text_field:
-            return '', record_fields.text(record, p.text_field)
-        prompt = p.prompt_template.replace(_PROMPT, record_fields.text(record, p.prompt_field))
-        return prompt, record_fields.text(record, p.response_field)
-
-    def _arrays(self, rows):
-        p, self._num_cut = self.params, 0
-        places, prompts, responses, sample_weights = zip(*rows)
-        tokens = self._tokenized(prompts), self._tokenized(responses)
-        records = self._good(zip(places, *tokens, sample_weights, strict=True), self._rows_of)
-        if self._num_cut:
-            logging.warning('%d responses of %s are cut, since they do not fit into sequence_length=%d.', self._num_cut,
-                            p.files or p.dataset, p.sequence_length)
-        rows, num_shown, weights = zip(*(row for rows_of_record in records for row in rows_of_record))
+        responses = [record.text(p.text_field or p.response_field) for record in records]
+        prompts = [self._prompt(record) for record in records]
+        pairs = zip(self._tokenized(prompts), self._tokenized(responses), strict=True)
+        found = [row for pair in pairs for row in self._rows_of(*pair)]
+        num_left_out = 0 if p.text_field else len(records) - len(found)
+        num_cut = 0 if p.text_field else sum(len(tokens) > p.sequence_length + 1 for tokens, _ in found)
+        if num_cut or num_left_out:
+            logging.warning('%s: sequence_length=%d cuts %d responses, and leaves out %d prompts without room for one.',
+                            self.source, p.sequence_length, num_cut, num_left_out)
+        if not found:
+            raise ValueError(f'sequence_length: {p.sequence_length} has no room for any response of {self.source}. '
+                             'Raise it.')
+        rows = [tokens[:p.sequence_length + 1] for tokens, _ in found]
         tokens = keras.utils.pad_sequences(rows, p.sequence_length + 1, padding='post', value=self.tokenizer.pad_id)
-        lengths = np.array(list(map(len, rows)), np.int32)
-        return tokens, lengths, np.array(num_shown, np.int32), np.array(weights, np.float32)
+        return tokens, np.array(list(map(len, rows)), np.int32), np.array([shown for _, shown in found], np.int32)
 
-    def _rows_of(self, prompt, response, weight):
-        """Return the tokens of each row of a record, the number of those that are only shown, and the weight."""
-        shown = [*self.tokenizer.start_ids, *prompt]
-        tokens, length = [*shown, *response, self.tokenizer.end_id], self.params.sequence_length
-        if len(tokens) < 2:
-            raise record_fields.BadRecord(f'field {self.params.text_field!r}: the tokenizer makes nothing of it.')
+    def _prompt(self, record):
+        """Return the prompt of a record; a plain text is a response without a prompt."""
+        p = self.params
+        return '' if p.text_field else p.prompt_template.replace(_PROMPT, record.text(p.prompt_field))
+
+    def _rows_of(self, prompt, response):
+        """Return the tokens of each row of a record, and the number of those that are only shown."""
+        shown, length = [*self.tokenizer.start_ids, *prompt], self.params.sequence_length
+        tokens = [*shown, *response, self.tokenizer.end_id]
         if self.params.text_field:  # each row begins with the last token of the previous one, so none is lost
-            return [(tokens[start:start + length + 1], 1, weight) for start in range(0, len(tokens) - 1, length)]
-        if len(shown) > length:
-            raise record_fields.BadRecord(
-                f'field {self.params.prompt_field!r}: its {len(shown)} tokens leave no room for a response in '
-                f'sequence_length={length}. Raise sequence_length.')
-        self._num_cut += len(tokens) > length + 1
-        return [(tokens[:length + 1], len(shown), weight)]
+            return [(tokens[start:start + length + 1], 1) for start in range(0, len(tokens) - 1, length)]
+        return [(tokens, len(shown))] if len(shown) <= length else []
 
     def _batch(self, columns, visits):
-        tokens, num_tokens, num_shown, weights = (column[:, tf.newaxis] for column in columns)
+        tokens, num_tokens, num_shown = (column[:, tf.newaxis] for column in columns)
         inputs, labels = tokens[:, 0, :-1], tokens[:, 0, 1:]
         places = tf.range(self.params.sequence_length)
-        weights *= tf.cast((places + 1 >= num_shown) & (places + 1 < num_tokens), tf.float32)
+        weights = tf.cast((places + 1 >= num_shown) & (places + 1 < num_tokens), tf.float32)
         if self.params.has_padding_mask:
             inputs = {'token_ids': inputs, 'padding_mask': places < num_tokens}
         return inputs, labels, weights, self.tokenizer.num_bytes(labels)

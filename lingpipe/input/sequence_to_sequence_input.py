@@ -5,7 +5,7 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_fields, record_input
+from lingpipe.input import record_input
 
 _SIDES = ('encoder', 'decoder')
 
@@ -16,7 +16,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
         labels              <s> 4 2 </s> <pad> <pad>
-        weights             1 1 1 1 0 0                    times the sample weight
+        weights             1 1 1 1 0 0
 
     Texts that are too long are truncated, and warnings say how many fill their rows. Everything is tokenized when the
     input is created.
@@ -54,23 +54,18 @@ class SequenceToSequenceInput(record_input.RecordInput):
                              "keras_hub_class='BartTokenizer'.")
         return self.tokenizer.seq_2_seq_preprocessor(*_lengths(self.params))
 
-    def _row(self, record):
-        p = self.params
-        return record_fields.text(record, p.source_field), record_fields.text(record, p.target_field)
-
-    def _arrays(self, rows):
+    def _arrays(self, records):
         """Return the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
-        _, sources, targets, weights = map(list, zip(*rows))
-        preprocessor = self._preprocessor()
+        p, preprocessor = self.params, self._preprocessor()
+        sources, targets = ([record.text(field) for record in records] for field in (p.source_field, p.target_field))
         inputs, labels, mask = record_input.by_pieces(lambda some: preprocessor(
-            {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(sources))
+            {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(records))
         for side, is_token in (('sources', inputs['encoder_padding_mask']), ('targets', mask)):
             num_full = np.count_nonzero(is_token.all(1))
             if num_full:
                 logging.warning('%d %s of %s fill all %d tokens of a row, and what does not fit is cut off.',
-                                num_full, side, self.params.files or self.params.dataset, is_token.shape[1])
-        weights = mask * np.array(weights, np.float32)[:, np.newaxis]
-        return *(inputs[name] for name in self.input_spec), labels, weights
+                                num_full, side, self.source, is_token.shape[1])
+        return *(inputs[name] for name in self.input_spec), labels, mask.astype(np.float32)
 
     def _batch(self, columns, visits):
         *inputs, labels, weights = columns

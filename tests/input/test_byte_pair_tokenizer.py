@@ -36,8 +36,8 @@ def test_kerashub_makes_the_same_tokens(tokenizer):
 
 
 def test_a_vocabulary_is_learnt_from_own_files(tmp_path):
-    (tmp_path / 'a.jsonl').write_text('{"text": "zyzzyva zyzzyva"}\n{"other": 1}\n' * 9)
-    (tmp_path / 'b.txt').write_text('xylophone ' * 9)
+    (tmp_path / 'a.jsonl').write_text('{"text": "zyzzyva zyzzyva"}\n' * 9)
+    (tmp_path / 'b.csv').write_text('text\n' + 'xylophone\n' * 9)
     own = byte_pair_tokenizer.BytePairTokenizer.Params().Set(files=str(tmp_path / '*'), vocab_size=300).Instantiate()
     assert [len(own.encode(tf.constant(word))) for word in ('zyzzyva', 'xylophone')] == [1, 1]
     assert len(own.encode(tf.constant('help'))) == 4

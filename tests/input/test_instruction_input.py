@@ -7,7 +7,7 @@ from lingpipe.input import hub_tokenizer, instruction_input, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
-PAIRS = [('ab', 'cde', 2.0), ('f', 'g', 1.0), ('hi', 'jklmnop', 0.5), ('q', 'rs', 0.0), ('tu', 'v', 1.0)]
+PAIRS = [('ab', 'cde'), ('f', 'g'), ('hi', 'jklmnop'), ('q', 'rs'), ('tu', 'v')]
 
 
 def write(path, rows):
@@ -17,8 +17,7 @@ def write(path, rows):
 
 @pytest.fixture(name='pairs')
 def pairs_fixture(tmp_path):
-    return write(tmp_path / 'pairs.jsonl', [{'prompt': prompt, 'response': response, 'w': weight}
-                                            for prompt, response, weight in PAIRS])
+    return write(tmp_path / 'pairs.jsonl', [{'prompt': prompt, 'response': response} for prompt, response in PAIRS])
 
 
 def make_input(files, **fields):
@@ -27,22 +26,20 @@ def make_input(files, **fields):
         'shuffle': False, **fields}).Instantiate()
 
 
-def test_only_responses_count_times_their_sample_weight(pairs):
-    mask, tokens, labels, weights, num_bytes = exact_order.all_columns(
-        make_input(pairs, weight_field='w').evaluation_dataset())
+def test_only_responses_count(pairs):
+    mask, tokens, labels, weights, num_bytes = exact_order.all_columns(make_input(pairs).evaluation_dataset())
     np.testing.assert_array_equal(tokens[0], [0, *b'abcde', 0, 0])
     np.testing.assert_array_equal(labels[0], [*b'abcde', 0, 0, 0])
     np.testing.assert_array_equal(mask[0], [1, 1, 1, 1, 1, 1, 1, 0])
-    np.testing.assert_array_equal(weights[0], [0, 0, 2, 2, 2, 2, 0, 0])
+    np.testing.assert_array_equal(weights[0], [0, 0, 1, 1, 1, 1, 0, 0])
     np.testing.assert_array_equal(num_bytes[0][2:6], 1)
-    assert not weights[3].any() and mask[3].any()
     assert len(tokens) == 6 and not weights[5].any()  # the last batch is filled up
 
 
 def test_a_long_response_is_cut_and_said_so(pairs, caplog):
     _, _, labels, weights, _ = exact_order.all_columns(make_input(pairs).evaluation_dataset())
     assert bytes(labels[2].tolist()) == b'hijklmno' and weights[2].tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
-    assert '1 responses of' in caplog.text and 'sequence_length=8' in caplog.text
+    assert 'sequence_length=8 cuts 1 responses, and leaves out 0 prompts' in caplog.text
 
 
 def test_a_long_text_goes_on_in_further_rows(tmp_path):
@@ -67,12 +64,12 @@ def test_training_visits_all_rows_resumes_and_is_shared(pairs):
     exact_order.assert_training_is_exact(data, 4 * num_rows, (3, num_rows))
 
 
-def test_a_prompt_that_leaves_no_room_is_a_bad_record(tmp_path):
-    path = write(tmp_path / 'a.jsonl', [{'prompt': 'a', 'response': 'b'}, {'prompt': 'abcdefgh', 'response': 'i'}])
-    with pytest.raises(ValueError, match="a.jsonl, line 2, field 'prompt': its 9 tokens leave no room .* Raise"):
-        make_input(path)
-    data = make_input(path, bad_records='skip')
-    assert list(data.bad_records) == [f'{path}, line 2'] and data.num_examples == 1
+def test_a_prompt_that_leaves_no_room_is_left_out(tmp_path, caplog):
+    rows = [{'prompt': 'a', 'response': 'b'}, {'prompt': 'abcdefgh', 'response': 'i'}]
+    assert make_input(write(tmp_path / 'a.jsonl', rows)).num_examples == 1
+    assert 'cuts 0 responses, and leaves out 1 prompts' in caplog.text
+    with pytest.raises(ValueError, match='sequence_length: 8 has no room for any response of .*a.jsonl'):
+        make_input(write(tmp_path / 'a.jsonl', rows[1:]))
 
 
 @needs.keras_hub

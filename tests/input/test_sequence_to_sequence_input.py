@@ -8,7 +8,7 @@ from tests import needs
 from tests.input import exact_order, hub_presets
 
 pytestmark = needs.keras_hub
-PAIRS = [('abc', 'cb', 2.0), ('a a', 'd', 1.0), ('abcdabcd', 'abcda', 0.5), ('d', 'abcd', 0.0), ('bb', 'abc', 1.0)]
+PAIRS = [('abc', 'cb'), ('a a', 'd'), ('abcdabcd', 'abcda'), ('d', 'abcd'), ('bb', 'abc')]
 
 
 @pytest.fixture(name='preset', scope='module')
@@ -21,8 +21,7 @@ def preset_fixture(tmp_path_factory):
 def make_input_fixture(preset, tmp_path):
     def make_input(pairs=PAIRS, **fields):
         path = tmp_path / 'pairs.jsonl'
-        path.write_text('\n'.join(json.dumps({'source': source, 'target': target, 'w': weight})
-                                  for source, target, weight in pairs))
+        path.write_text('\n'.join(json.dumps({'source': source, 'target': target}) for source, target in pairs))
         return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(**{
             'files': str(path), 'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset[0]),
             'sequence_length': 8, 'target_length': 6, 'batch_size': 2, 'shuffle': False, **fields}).Instantiate()
@@ -31,13 +30,13 @@ def make_input_fixture(preset, tmp_path):
 
 
 def test_rows_are_those_of_the_preprocessor_of_kerashub(make_input, preset, caplog):
-    *inputs, labels, weights, num_bytes = exact_order.all_columns(make_input(weight_field='w').evaluation_dataset())
-    sources, targets, sample_weights = zip(*PAIRS)
+    *inputs, labels, weights, num_bytes = exact_order.all_columns(make_input().evaluation_dataset())
+    sources, targets = zip(*PAIRS)
     expected, expected_labels, mask = preset[1]({'encoder_text': list(sources), 'decoder_text': list(targets)})
     for name, part in zip(sorted(expected), inputs):
         np.testing.assert_array_equal(part[:5], expected[name], err_msg=name)
     np.testing.assert_array_equal(labels[:5], expected_labels)
-    np.testing.assert_array_equal(weights[:5], np.array(mask) * np.array(sample_weights)[:, np.newaxis])
+    np.testing.assert_array_equal(weights[:5], mask)
     assert not weights[5:].any()
     np.testing.assert_array_equal(num_bytes[:2], [[0, 1, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
     assert '1 sources of' in caplog.text and '2 targets of' in caplog.text and 'fill all 8 tokens' in caplog.text
