@@ -1,19 +1,16 @@
 """The tokenizer of a KerasHub preset, and KerasHub's preprocessors for it."""
 
 import functools
-import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
-from lingpipe.private_api import keras_hub_presets
+from lingpipe import hyperparams
 
 _SPACE = '▁'  # how SentencePiece writes it
-_NUM_SHOWN = 600  # characters of a message of KerasHub
 
 
 class KerasHubTokenizer:
@@ -44,7 +41,9 @@ class KerasHubTokenizer:
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
         """Tokens at the start of a text: one, or none if KerasHub adds none."""
-        return self._load(_start_ids)
+        preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(self.params.preset)
+        start = preprocessor.tokenizer.start_token_id
+        return (start,) if preprocessor.add_start_token and start is not None else ()
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
         """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
@@ -80,7 +79,7 @@ class KerasHubTokenizer:
                                   decoder_sequence_length=target_length)
 
     def _preprocessor(self, task: str, **lengths: int) -> Any:
-        return self._load(functools.partial(getattr(import_keras_hub().models, task).from_preset, **lengths))
+        return getattr(import_keras_hub().models, task).from_preset(self.params.preset, **lengths)
 
     @functools.cached_property
     def _sizes(self):
@@ -103,49 +102,7 @@ class KerasHubTokenizer:
 
     @functools.cached_property
     def _tokenizer(self):
-        return self._load(_tried_tokenizer)
-
-    def _load(self, load: Callable[[str], Any]) -> Any:
-        return load_preset(
-            'tokenizer.preset', self.params.preset, load, 'a preset with a tokenizer for this kind of model')
-
-
-def _tried_tokenizer(preset):
-    """Return the tokenizer of a preset after a trial: KerasHub loads some corrupt files without an error."""
-    tokenizer = import_keras_hub().tokenizers.Tokenizer.from_preset(preset)
-    tokenizer.vocabulary_size()
-    tokenizer('a')
-    return tokenizer
-
-
-def _start_ids(preset):
-    preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(preset)
-    start = preprocessor.tokenizer.start_token_id
-    return (start,) if preprocessor.add_start_token and start is not None else ()
-
-
-def load_preset(field: str, preset: str, load: Callable[[str], Any], wanted: str = 'a preset') -> Any:
-    """Return `load(preset)`; in the message of any error of KerasHub and its downloaders, name the field.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
-    try:
-        return load(os.path.expanduser(preset) if isinstance(preset, str) else preset)
-    except Exception as error:  # whatever KerasHub trips over in a corrupt file
-        raise ValueError(f'{field}={preset!r} {_what_is_wrong(str(preset), error)} Give the folder of {wanted}, or a '
-                         'name that KerasHub knows.') from error
-
-
-def _what_is_wrong(preset, error):
-    names = keras_hub_presets().BUILTIN_PRESETS
-    if os.path.isdir(preset) or '://' in preset or preset in names:
-        return f'cannot be loaded ({" ".join(str(error).split())[:_NUM_SHOWN] or type(error).__name__}).'
-    if os.sep in preset or preset.startswith(('.', '~')):
-        folder, name = os.path.split(preset.rstrip(os.sep))
-        there = os.listdir(folder or '.') if os.path.isdir(folder or '.') else []
-        return f'is not an existing folder{spelling.did_you_mean(name, there) if spelling.close(name, there) else "."}'
-    return f'is neither a folder nor the name of a preset{spelling.did_you_mean(preset, names)}'
+        return import_keras_hub().tokenizers.Tokenizer.from_preset(self.params.preset)
 
 
 def _sizes_of_letters(numbers):

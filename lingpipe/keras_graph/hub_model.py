@@ -18,7 +18,7 @@ _TASKS = {
 _BACKBONE = 'backbone'
 HEADS = [*_TASKS, _BACKBONE]
 _INPUTS = {
-    'causal_lm': 'TextInput with has_padding_mask=True, or InstructionInput', 'masked_lm': 'MaskedLMInput',
+    'causal_lm': 'TextInput with has_padding_mask=True, or InstructionInput',
     'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
     'image_classifier': 'ImageInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
@@ -58,16 +58,14 @@ class KerasHubModel(model_source.KerasModelSource):
         return f'Use {_INPUTS[head]}, which goes with head={head!r}.' if head in _INPUTS else super().suitable_input()
 
     def load_weights(self, model: keras.Model) -> None:
-        if self.params.preset and self.params.load_weights:
-            hub_tokenizer.load_preset('preset', self.params.preset, lambda preset: self._load_weights(model, preset))
-
-    def _load_weights(self, model, preset):
         presets, p = keras_hub_presets(), self.params
-        loader = presets.get_preset_loader(preset)
+        if not (p.preset and p.load_weights):
+            return
+        loader = presets.get_preset_loader(p.preset)
         with self._awaited.loading():
             _load_backbone_weights(loader, getattr(model, 'backbone', model))
-            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, preset, model):
-                model.load_task_weights(presets.get_file(preset, _TASK_WEIGHTS))
+            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
+                model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
         """Raise ValueError for a tokenizer of another KerasHub class, or, if there is a preset, of no such class."""
@@ -106,8 +104,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
     def _preset_backbone(self, hub):
         p = self.params
-        return hub_tokenizer.load_preset('preset', p.preset, lambda preset: hub.models.Backbone.from_preset(
-            preset, load_weights=False, **p.backbone_arguments))
+        return hub.models.Backbone.from_preset(p.preset, load_weights=False, **p.backbone_arguments)
 
     def _new_backbone(self, hub):
         p = self.params
@@ -124,15 +121,11 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Return the preprocessor that a preset has for a task; None if it has none, or there is no preset or task.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+    """Return the preprocessor that a preset has for a task; None if it has none, or there is no preset or task."""
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
-    return hub_tokenizer.load_preset('preset', preset, preprocessor_class.from_preset)
+    return preprocessor_class.from_preset(preset)
 
 
 def _check(p):
@@ -147,8 +140,7 @@ def _with_head(hub, backbone, p):
     if p.head == _BACKBONE:
         return backbone
     cls = _task_class(hub, p.head, type(backbone))
-    stored = hub_tokenizer.load_preset(
-        'preset', p.preset, lambda preset: _stored_arguments(preset, cls)) if p.preset else {}
+    stored = _stored_arguments(p.preset, cls) if p.preset else {}
     arguments = {**stored, **p.head_arguments}
     try:
         return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)

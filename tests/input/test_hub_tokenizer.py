@@ -83,5 +83,5 @@ def test_words_do_not_say_what_stood_between_them(tmp_path):
 
 
 def test_a_folder_that_is_no_preset_is_said_to_be_none(tmp_path):
-    with pytest.raises(ValueError, match=r'cannot be loaded \(Preset .* has no config.json.*\)\. Give the folder'):
+    with pytest.raises(ValueError, match='has no config.json'):
         tokenizer_of(tmp_path)
