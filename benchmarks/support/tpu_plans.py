@@ -19,6 +19,4 @@ def plan(model, topology, override='', recompute='', dtype_policy=None):
     hyperparams.ApplyOverrides(params, override)
     params.task.body.recompute = recompute or params.task.body.recompute
     params.task.dtype_policy = dtype_policy or params.task.dtype_policy
-    if params.input.Get('dataset').startswith('imagenet'):
-        params.input.num_channels = 3  # else the dataset would be asked
     return lingpipe.plan(tpu_system.with_defaults(params), topology.split(':')[0])

@@ -94,7 +94,6 @@ class BaseInput:
         p.Define('shuffle', True, 'Whether training visits the examples in a new random order in every epoch.')
         p.Define(
             'seed', None, "Integer from 0 that fixes order and augmentation; None: the training's random_seed, or 0.")
-        p.Define('prefetch', None, 'Number of batches made ahead; None: tuned by tf.data; 0: none.')
         return p
 
     @staticmethod
@@ -151,10 +150,6 @@ class BaseInput:
     def _check_params(self):
         """Raise ValueError for a field that cannot work; a subclass adds its own."""
         self._check_at_least(batch_size=1, seed=0)
-        if self.params.prefetch is not None:
-            self._check_at_least(prefetch=0)
-        if 'cache' in self.params and self.params.cache not in (None, True, False):
-            raise ValueError(f'cache: {self.params.cache!r} is not allowed. Choose True, False or None.')
 
     def _check_at_least(self, **minimums):
         for field, minimum in minimums.items():
@@ -173,11 +168,7 @@ class BaseInput:
         """Prefetch batches, always in the same order."""
         options = tf.data.Options()
         options.deterministic = True
-        if self.params.prefetch == 0:
-            # The default optimizations of tf.data would add a prefetch.
-            options.experimental_optimization.apply_default_optimizations = False
-            return batches.with_options(options)
-        return batches.prefetch(self.params.prefetch or tf.data.AUTOTUNE).with_options(options)
+        return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 class MemoryInput(BaseInput):

@@ -226,12 +226,6 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
-    mean, deviation = (_for_channels(each, num_channels) for each in _PIXEL_STATISTICS.get(dataset, _ONE_RANGE))
+    statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
+    mean, deviation = (np.broadcast_to(np.float32(each), [num_channels]) for each in statistics)
     return -mean / deviation, (1 - mean) / deviation
-
-
-def _for_channels(statistic, num_channels):
-    # A gray image of a coloured dataset, or the other way round: the average of the channels is used for all.
-    if len(statistic) != num_channels:
-        statistic = [np.mean(statistic)] * num_channels
-    return np.array(statistic, np.float32)

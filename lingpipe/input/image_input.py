@@ -45,17 +45,11 @@ class ImageInput(base_input.BaseInput):
         """Return the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
         p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
-        p.Define('num_channels', None, '1 (gray) or 3 (RGB); None: as in the dataset.')
         p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
         p.Define(
             'shuffle_buffer_size', None,
-            'Encoded images in the shuffle buffer, if the data are read from files (in memory all are shuffled); '
-            'None: all of a dataset of up to '
-            f'{image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
-        p.Define(
-            'cache', None,
-            'Whether the pixels of the split stay in memory, which no augmentation that crops allows; None: if nothing '
-            f'is cropped and they take at most {image_sources.MEMORY_LIMIT_BYTES >> 20} MiB.')
+            'Encoded images in the shuffle buffer, if the pixels are not kept in memory (where all are shuffled); '
+            f'None: all of a dataset of up to {image_sources.DEFAULT_SHUFFLE_BUFFER_SIZE:,}, else that many.')
         p.Define('label_offset', 0, 'Added to every label; 1 for ImageNet models that keep class 0 for background.')
         p.Define('max_bad_records', 100,
                  'How many records that cannot be used are named and skipped before the training ends.')
@@ -64,8 +58,8 @@ class ImageInput(base_input.BaseInput):
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
         """Return the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepare no data."""
-        channels = params.num_channels or _described(params)[0][-1]
-        return tf.TensorSpec([params.batch_size, params.image_size, params.image_size, channels], tf.float32)
+        size = params.image_size
+        return tf.TensorSpec([params.batch_size, size, size, _described(params)[0][-1]], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
@@ -84,21 +78,17 @@ class ImageInput(base_input.BaseInput):
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
         """Make batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepare no data."""
-        spec = ImageInput.InputSpec(params)
         cropping = _augmentation(params).cropping
-        stored = _described(params)[0][:2]
+        *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
         reader = image_pixels.PixelReader(
-            size=(*size, spec.shape[-1]), cropping=cropping, resizes=True, training=False)
+            size=(*size, num_channels), cropping=cropping, resizes=True, training=False)
 
         def batch(paths):
-            encoded, are_read = image_pixels.map_rows(
-                lambda path: (tf.io.read_file(path), True), (paths,), ('', tf.constant(False)))
-            pixels, problems = reader.read(encoded, paths, seeds=None)
+            pixels, is_good = reader.read(image_pixels.map_rows(tf.io.read_file, (paths,), ''), seeds=None)
             images = image_augmentation.normalize(pixels, _dataset_name(params))
-            reasons = tf.strings.regex_replace(problems, '(?s)^.*\n', '')
-            return image_augmentation.keep(images, None, params.image_size), paths, tf.where(
-                are_read, reasons, 'cannot be read')
+            problems = tf.where(is_good, '', image_pixels.PROBLEM)
+            return image_augmentation.keep(images, None, params.image_size), paths, problems
 
         paths = base_input.paths_of(files)
         batches = tf.data.Dataset.from_tensor_slices(paths).batch(params.batch_size)
@@ -111,8 +101,7 @@ class ImageInput(base_input.BaseInput):
         self._bad_records = image_sources.BadRecords(params.max_bad_records, self._data.folder)
         self.num_examples = self._data.num_examples
         self.num_classes = self._data.num_classes + params.label_offset
-        self._sources = image_sources.ImageSources(
-            self.params, self._data, self._augmentation.cropping, self.input_spec.shape[-1])
+        self._sources = image_sources.ImageSources(self.params, self._data, self._augmentation.cropping)
 
     @property
     def bad_records(self) -> dict[str, str]:
@@ -159,22 +148,22 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Return (images float32, labels, problems) of batches of `ImageSources`."""
+        """Return (images float32, labels, names of bad records) of batches of `ImageSources`."""
 
-        def augmented(images, labels, seeds, problems):
+        def augmented(images, labels, seeds, bad):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
                 images = augment(images, seeds, self.params.image_size)
-                return image_augmentation.normalize(images, self._data.name), labels, problems
+                return image_augmentation.normalize(images, self._data.name), labels, bad
             images = image_augmentation.normalize(images, self._data.name)
-            return augment(images, seeds, self.params.image_size), labels, problems
+            return augment(images, seeds, self.params.image_size), labels, bad
 
         return base_input.parallel_map(batches, augmented)
 
-    def _weighted(self, images, labels, problems):
+    def _weighted(self, images, labels, bad):
         """Record bad records, and give only labelled images a weight."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
-        return images, labels, weights * self._bad_records.note(problems)
+        return images, labels, weights * self._bad_records.note(bad)
 
     def _check_training(self, position):
         self._check_position(position)
@@ -186,21 +175,9 @@ class ImageInput(base_input.BaseInput):
 
     def _check_params(self):
         super()._check_params()
-        p = self.params
-        if p.num_channels not in (None, 1, 3):
-            raise ValueError(
-                f'num_channels: {p.num_channels!r} is not allowed. '
-                'Choose 1 (gray), 3 (RGB), or None (as in the dataset).')
         self._check_at_least(image_size=1, label_offset=0, max_bad_records=0)
-        if p.shuffle_buffer_size is not None:
+        if self.params.shuffle_buffer_size is not None:
             self._check_at_least(shuffle_buffer_size=1)
-        self._check_cache()
-
-    def _check_cache(self):
-        p = self.params
-        if _augmentation(p).cropping and p.cache:
-            raise ValueError(f'cache: True keeps pixels, but augmentation {p.augmentation!r} crops images at random. '
-                             'Set cache to None, and data_dir to a folder on a disk of this machine.')
 
 
 def _augmentation(p):

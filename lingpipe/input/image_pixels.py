@@ -1,4 +1,4 @@
-"""Decoding: from encoded images to the pixels of examples, and the problems of images that cannot be used."""
+"""Decoding: from encoded images to the pixels of examples."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,38 +8,36 @@ import tensorflow as tf
 
 from lingpipe.input import image_augmentation
 
+PROBLEM = 'is empty, cut off, damaged or no image of the right size'
+
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
-                 choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decode a PNG, JPEG, GIF or BMP image, or a part of it; of a JPEG only that part is decoded.
+                 choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
+    """Decode an image, or a part of it, into uint8 [height, width, num_channels]; of a JPEG only that part is decoded.
 
     Args:
         num_channels: 1 (gray) or 3 (RGB); the decoder converts.
         choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
             that is wanted; None: the whole image.
 
-    Returns:
-        Tuple of uint8 [height, width, num_channels], and the number of channels that are stored.
-
     Raises:
         tf.errors.InvalidArgumentError: the image is truncated or corrupt, or the string is not an image.
     """
 
     def of_jpeg():
-        shape = tf.io.extract_jpeg_shape(encoded)
         if choose_box is None:
-            return tf.io.decode_jpeg(encoded, channels=num_channels), shape[2]
-        return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels), shape[2]
+            return tf.io.decode_jpeg(encoded, channels=num_channels)
+        shape = tf.io.extract_jpeg_shape(encoded)
+        return _decode_jpeg_box(encoded, choose_box(shape), shape[1], num_channels)
 
     def of_others():
-        image, stored_channels = _decode_with_channels(encoded, num_channels)
+        image = tf.io.decode_image(encoded, channels=num_channels, expand_animations=False)
         if choose_box is None:
-            return image, stored_channels
+            return image
         row, column, height, width = tf.unstack(choose_box(tf.shape(image)))
-        return image[row:row + height, column:column + width], stored_channels
+        return image[row:row + height, column:column + width]
 
-    image, stored_channels = tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others)
-    return tf.ensure_shape(image, [None, None, num_channels]), stored_channels
+    return tf.ensure_shape(tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others), [None, None, num_channels])
 
 
 def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
@@ -58,24 +56,6 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
     right = tf.minimum(image_width - column - width, 1)
     wider = tf.stack([row, column - left, height, left + width + right])
     return tf.io.decode_and_crop_jpeg(encoded, wider, channels=num_channels)[:, left:left + width]
-
-
-def _decode_with_channels(encoded, num_channels):
-    image = tf.io.decode_image(encoded, expand_animations=False)
-    stored_channels = tf.shape(image)[2]
-    is_bmp_or_gif = tf.reduce_any(tf.strings.substr(encoded, 0, 2) == tf.constant(['BM', 'GI']))
-    converted = tf.case([
-        (stored_channels == num_channels, lambda: image),
-        (is_bmp_or_gif, lambda: _in_channels(image, stored_channels, num_channels))],
-        lambda: tf.io.decode_image(encoded, channels=num_channels, expand_animations=False))
-    return converted, stored_channels
-
-
-def _in_channels(image, stored_channels, num_channels):
-    """Convert an image of 1, 3 or 4 channels, which the decoders of BMP and GIF do not do."""
-    colours = tf.cond(stored_channels == 1, lambda: tf.repeat(image, 3, axis=-1), lambda: image[..., :3])
-    colours = tf.ensure_shape(colours, [None, None, 3])
-    return tf.image.rgb_to_grayscale(colours) if num_channels == 1 else colours
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
@@ -114,10 +94,7 @@ def _placed(values, numbers, num_rows):
 
 @dataclasses.dataclass(frozen=True)
 class PixelReader:
-    """Decodes, crops and resizes some images, one after another; the pixels of a bad image are black.
-
-    An image is bad if it is empty, truncated, corrupt, not an image, or stored with other than 1 or 3 channels: CMYK
-    and transparency have no unique conversion.
+    """Decodes, crops and resizes some images, one after another; the pixels of an image that cannot be read are black.
     """
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels
@@ -125,34 +102,21 @@ class PixelReader:
     resizes: bool  # whether whole images are resized; otherwise they already have that size
     training: bool  # whether images are cropped at random; otherwise from the middle
 
-    def read(self, images: tf.Tensor, identifiers: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read encoded images.
+    def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Read encoded images, string [n].
 
         Args:
-            images: string [n].
-            identifiers: string [n], TFDS's identifiers of the examples.
             seeds: int32 [n, 2 or more], the first two of which draw the box; None if nothing is drawn.
 
         Returns:
-            Tuple of uint8 [n, *size], and the problem of each, string [n]: empty, or the identifier, a line end, and a
-            reason that begins with a verb.
+            Tuple of uint8 [n, *size], and whether each could be read, bool [n].
         """
         if seeds is None:
             seeds = tf.zeros([tf.size(images), 2], tf.int32)
-        no_problems, black = tf.fill(tf.shape(images), ''), tf.zeros(self.size, tf.uint8)
-        found, num_channels = map_rows(self._pixels, (images, seeds), (black, tf.constant(0)))
-        is_good = (num_channels == 1) | (num_channels == 3)
-
-        def with_problems():
-            problems = tf.strings.join([identifiers, _reasons(images, num_channels)], '\n')
-            return tf.where(is_good[:, tf.newaxis, tf.newaxis, tf.newaxis], found, black), tf.where(
-                is_good, '', problems)
-
-        return tf.cond(tf.reduce_all(is_good), lambda: (found, no_problems), with_problems)
+        return map_rows(self._pixels, (images, seeds), (tf.zeros(self.size, tf.uint8), tf.constant(False)))
 
     def _pixels(self, encoded, seed):
-        image, num_channels = decode_image(encoded, self.size[2], self._box(seed))
-        return self._resized(image), num_channels
+        return self._resized(decode_image(encoded, self.size[2], self._box(seed))), tf.constant(True)
 
     def _box(self, seed):
         """Return the function that chooses the box, or None for the whole image."""
@@ -168,12 +132,3 @@ class PixelReader:
         elif self.resizes:
             image = resize(image, self.size[0])
         return tf.ensure_shape(image, self.size)
-
-
-def _reasons(images, num_channels):
-    """Return the problems of images, string [n]; an image that was not decoded has 0 channels."""
-    undecoded = tf.where(
-        tf.strings.length(images) == 0, 'is empty', 'is cut off, damaged or no image of the right size')
-    unusual = tf.strings.join(
-        ['has ', tf.strings.as_string(num_channels), ' channels (CMYK or transparency) and not 1 or 3'])
-    return tf.where(num_channels == 0, undecoded, unusual)

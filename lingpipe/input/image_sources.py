@@ -26,11 +26,10 @@ class ImageSources:
     """Makes the examples of training and evaluation; both share what is in memory."""
 
     def __init__(self, params: hyperparams.Params, data: Any,
-                 cropping: image_augmentation.Cropping | None, num_channels: int) -> None:
+                 cropping: image_augmentation.Cropping | None) -> None:
         self._params = params
         self._data = data
         self._cropping = cropping
-        self._num_channels = num_channels
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
         """Return references to all examples, cheap to skip, in an order drawn from a seed, int64 [2], or as stored."""
@@ -49,11 +48,11 @@ class ImageSources:
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
-            problems [batch]), as of `image_pixels.PixelReader`.
+            names of bad records [batch], empty for good ones).
         """
         def decoded(example, seeds):
-            pixels, labels, problems = self._pixels(*example, seeds, training)
-            return pixels, labels, seeds, problems
+            pixels, labels, bad = self._pixels(*example, seeds, training)
+            return pixels, labels, seeds, bad
 
         if not self._is_kept_in_memory:
             some = base_input.parallel_map(examples.batch(_ROWS_PER_CALL), decoded)
@@ -61,14 +60,14 @@ class ImageSources:
         columns = self._kept
 
         def looked_up(numbers, seeds):
-            images, labels, problems = (tf.gather(column, numbers) for column in columns)
-            return images, labels, seeds, problems
+            images, labels, bad = (tf.gather(column, numbers) for column in columns)
+            return images, labels, seeds, bad
 
         return examples.batch(batch_size, drop_remainder=training).map(looked_up)
 
     @functools.cached_property
     def _kept(self):
-        """Pixels, labels and problems of all images."""
+        """Pixels and labels of all images, and the names of bad records."""
         count = self._data.num_examples
         logging.info('Loading %d images of %s into memory.', count, self._data.name)
         examples = base_input.parallel_map(self._data.encoded_examples().batch(_ROWS_PER_CALL), self._pixels)
@@ -76,20 +75,17 @@ class ImageSources:
             return examples.unbatch().batch(count, drop_remainder=True).get_single_element()
 
     def _pixels(self, images, labels, identifiers, seeds=None, training=False):
+        *stored, num_channels = self._data.image_shape
         reader = image_pixels.PixelReader(
-            size=(*self._size, self._num_channels), cropping=self._cropping, resizes=None in self._data.image_shape[:2],
-            training=training)
-        pixels, problems = reader.read(images, identifiers, seeds)
-        return pixels, labels, problems
+            size=(*self._size, num_channels), cropping=self._cropping, resizes=None in stored, training=training)
+        pixels, is_good = reader.read(images, seeds)
+        return pixels, labels, tf.where(is_good, '', identifiers)
 
     @property
     def _is_kept_in_memory(self):
-        p = self._params
-        if p.cache is not None:
-            return p.cache
         height, width = self._size
-        fits = self._data.num_examples * height * width * self._num_channels <= MEMORY_LIMIT_BYTES
-        return fits and not self._cropping
+        num_bytes = self._data.num_examples * height * width * self._data.image_shape[2]
+        return not self._cropping and num_bytes <= MEMORY_LIMIT_BYTES
 
     @property
     def _size(self):
@@ -113,41 +109,36 @@ class BadRecords:
         self._source = source
         self._lock = threading.Lock()
 
-    def note(self, problems: tf.Tensor) -> tf.Tensor:
+    def note(self, bad: tf.Tensor) -> tf.Tensor:
         """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
 
         Args:
-            problems: string [batch], as `ImageSources.batches` makes it; empty for good records.
+            bad: string [batch], names as TFDS gives them; empty for good records.
 
         Raises:
             tf.errors.InvalidArgumentError: too many records are bad; raised while the graph runs.
         """
-        is_good = problems == ''
+        is_good = bad == ''
         refusal = tf.cond(
             tf.reduce_all(is_good), lambda: tf.constant(''),
-            lambda: tf.ensure_shape(tf.numpy_function(self._note, [problems], tf.string), []))
+            lambda: tf.ensure_shape(tf.numpy_function(self._note, [bad], tf.string), []))
         with tf.control_dependencies([tf.debugging.Assert(refusal == '', [refusal])]):
             return tf.cast(is_good, tf.float32)
 
-    def _note(self, problems):
+    def _note(self, bad):
         """Return the error message that ends training; empty as long as training may continue."""
-        for problem in filter(None, problems):
-            refusal = self._note_one(*problem.decode(errors='replace').split('\n', 1))
-            if refusal:
-                return refusal.encode()
+        for identifier in filter(None, bad):
+            file, _, number = identifier.decode(errors='replace').rpartition('__')  # TFDS joins them in this way
+            name = f'record {number} of {file}'
+            with self._lock:
+                if name in self.reasons:
+                    continue
+                self.reasons[name] = image_pixels.PROBLEM
+                count = len(self.reasons)
+            if count > self._max_bad_records:
+                return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} '
+                        f'are allowed; the last: {name} {image_pixels.PROBLEM}. Repair the data, or set '
+                        'max_bad_records higher.').encode()
+            logging.warning('Skipped %s, which %s; %d of at most %s bad records of %s.', name, image_pixels.PROBLEM,
+                            count, self._max_bad_records, self._source)
         return b''
-
-    def _note_one(self, identifier, reason):
-        file, _, number = identifier.rpartition('__')  # TFDS joins them in this way
-        name = f'record {number} of {file}'
-        with self._lock:
-            if name in self.reasons:
-                return ''
-            self.reasons[name] = reason
-            count = len(self.reasons)
-        if count > self._max_bad_records:
-            return (f'max_bad_records: {count} records of {self._source} cannot be used, {self._max_bad_records} are '
-                    f'allowed; the last: {name} {reason}. Repair the data, or set max_bad_records higher.')
-        logging.warning('Skipped %s, which %s; %d of at most %s bad records of %s.', name, reason, count,
-                        self._max_bad_records, self._source)
-        return ''

@@ -12,7 +12,7 @@ from absl import logging
 from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input, batch_share, row_order, tfds_builders, tokenization
 
-_MEMORY_LIMIT_BYTES = 64 * 2**20
+MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
@@ -56,9 +56,8 @@ class TokenizedInput(base_input.BaseInput):
     def Params(cls) -> hyperparams.InstantiableParams:
         p = super().Params()
         p.Define('tokenizer', tokenization.ByteTokenizer.Params(), 'Tokenizer.')
-        p.Define('shuffle_buffer_size', 10_000, 'Texts in the shuffle buffer, if the data are read from files.')
-        p.Define('cache', None, 'Whether all tokens stay in memory; None: if the split takes at most '
-                 f'{_MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
+        p.Define('shuffle_buffer_size', 10_000, 'Texts in the shuffle buffer, if the data are read from files, because '
+                 f'the split takes more than {MEMORY_LIMIT_BYTES >> 20} MiB as stored.')
         return p
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -94,9 +93,7 @@ class TokenizedInput(base_input.BaseInput):
 
     @property
     def _is_kept_in_memory(self):
-        if self.params.cache is not None:
-            return self.params.cache
-        return self._data.num_bytes <= _MEMORY_LIMIT_BYTES
+        return self._data.num_bytes <= MEMORY_LIMIT_BYTES
 
     def _check_params(self):
         super()._check_params()

@@ -34,8 +34,8 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
-    return (f'Devices wait for input in {waited:.0f} % of the step: make batches ahead (prefetch at None), keep '
-            'the data in memory (cache=True), or share the work out (--cluster=multi_worker).')
+    return (f'Devices wait for input in {waited:.0f} % of the step: share the '
+            'work out (--cluster=multi_worker), or keep data where they are read faster.')
 
 
 @dataclasses.dataclass(frozen=True)

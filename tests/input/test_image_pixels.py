@@ -6,14 +6,13 @@ from lingpipe.input import image_pixels
 from tests.input import photographs
 
 GRAY = np.array([0.299, 0.587, 0.114])
-GOOD = {'JPEG': {'quality': 98}, 'PNG': {}}
 
 
 @pytest.mark.parametrize(('mode', 'subsampling'), [('RGB', 0), ('RGB', 1), ('RGB', 2), ('L', 0)])
 def test_decoding_a_part_gives_the_pixels_that_decoding_and_cutting_gives(mode, subsampling):
     encoded = photographs.encoded(photographs.photograph(61, 83), mode=mode, subsampling=subsampling)
-    decode = tf.function(lambda box: image_pixels.decode_image(encoded, 3, lambda shape: box)[0])
-    whole = image_pixels.decode_image(encoded, 3)[0].numpy()
+    decode = tf.function(lambda box: image_pixels.decode_image(encoded, 3, lambda shape: box))
+    whole = image_pixels.decode_image(encoded, 3).numpy()
     generator = np.random.default_rng(0)
     for _ in range(60):
         (row, row_end), (column, column_end) = (sorted(generator.choice(n + 1, 2, replace=False)) for n in (61, 83))
@@ -25,27 +24,17 @@ def test_decoding_a_part_gives_the_pixels_that_decoding_and_cutting_gives(mode, 
 def test_parts_of_what_is_no_jpeg_are_exact(file_format):
     image = photographs.photograph()
     encoded = photographs.encoded(image, file_format)
-    part, stored = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]))
+    part = image_pixels.decode_image(encoded, 3, lambda shape: tf.constant([5, 7, 20, 31]))
     np.testing.assert_array_equal(part, image[5:25, 7:38])
-    assert int(stored) == 3
 
 
-@pytest.mark.parametrize('file_format', ['JPEG', 'PNG', 'BMP', 'GIF'])
+@pytest.mark.parametrize('file_format', ['JPEG', 'PNG'])
 def test_gray_and_colour_become_each_other(file_format):
     image = photographs.photograph()
-    gray, stored = image_pixels.decode_image(photographs.encoded(image, file_format, **GOOD.get(file_format, {})), 1)
-    assert int(stored) == 3
-    assert np.abs(gray.numpy()[..., 0] - image @ GRAY).mean() < (9 if file_format == 'GIF' else 3)
-    colour, stored = image_pixels.decode_image(photographs.encoded(image, file_format, 'L'), 3)
-    assert int(stored) == (3 if file_format == 'GIF' else 1)  # it has a palette
+    gray = image_pixels.decode_image(photographs.encoded(image, file_format, quality=98), 1)
+    assert np.abs(gray.numpy()[..., 0] - image @ GRAY).mean() < 3
+    colour = image_pixels.decode_image(photographs.encoded(image, file_format, 'L'), 3)
     np.testing.assert_array_equal(colour[..., 0], colour[..., 2])
-
-
-@pytest.mark.parametrize(
-    ('file_format', 'mode', 'channels'), [('JPEG', 'CMYK', 4), ('PNG', 'RGBA', 4), ('PNG', 'LA', 2)])
-def test_cmyk_and_alpha_channels_are_counted(file_format, mode, channels):
-    encoded = photographs.encoded(photographs.photograph(), file_format, mode)
-    assert int(image_pixels.decode_image(encoded, 3)[1]) == channels
 
 
 def test_bicubic_resizing_stays_in_the_range_of_pixels():

@@ -36,18 +36,27 @@ def documents(tokens):
     return bytes(tokens.astype(np.uint8).tolist()).decode().split('\0')
 
 
-@pytest.mark.parametrize('cache', [True, False])
-def test_training_resumes_where_it_stopped_and_is_shared(data_dir, cache):
-    data = make_input(data_dir, cache=cache, shuffle_buffer_size=20)
+@pytest.fixture(name='read_from_files')
+def read_from_files_fixture(monkeypatch):
+    monkeypatch.setattr(text_input, 'MEMORY_LIMIT_BYTES', 0)
+
+
+@pytest.fixture(name='any_place', params=['memory', 'files'])
+def any_place_fixture(request):
+    if request.param == 'files':
+        request.getfixturevalue('read_from_files')
+
+
+def test_training_resumes_where_it_stopped_and_is_shared(data_dir, any_place):
+    data = make_input(data_dir, shuffle_buffer_size=20)
     exact_order.assert_training_is_exact(data, 400, (12, 0, 391))  # more than two epochs
 
 
-@pytest.mark.parametrize('cache', [True, False])
-def test_every_label_is_the_input_of_the_next_position(data_dir, cache):
-    inputs, labels = sequences(make_input(data_dir, cache=cache).training_dataset(), 40)
+def test_every_label_is_the_input_of_the_next_position(data_dir, any_place):
+    inputs, labels = sequences(make_input(data_dir).training_dataset(), 40)
     np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1])
     assert inputs.shape == (40, 16)
-    batch = next(iter(make_input(data_dir, cache=cache).training_dataset()))
+    batch = next(iter(make_input(data_dir).training_dataset()))
     assert tf.reduce_min(batch[2]) == tf.reduce_min(batch[3]) == 1
 
 
@@ -64,17 +73,18 @@ def test_an_epoch_in_memory_shows_each_token_once_at_a_new_place(data_dir):
     assert not np.array_equal(epochs[0], other)
 
 
-def test_unshuffled_text_in_memory_and_from_files_is_the_same(data_dir):
-    count = len(make_input(data_dir).tokens) // 16
-    memory, files = (sequences(make_input(data_dir, shuffle=False, cache=cache).training_dataset(), count)[1]
-                     for cache in (True, False))
-    stored = make_input(data_dir).tokens
-    np.testing.assert_array_equal(files.ravel(), stored[:16 * count])
-    np.testing.assert_array_equal(memory.ravel(), stored[1:16 * count + 1])
+@pytest.mark.parametrize(('place', 'first'), [('memory', 1), ('files', 0)])
+def test_unshuffled_text_in_memory_and_from_files_is_the_same(data_dir, place, first, request):
+    if place == 'files':
+        request.getfixturevalue('read_from_files')
+    text = make_input(data_dir, shuffle=False)
+    count = len(text.tokens) // 16
+    found = sequences(text.training_dataset(), count)[1]
+    np.testing.assert_array_equal(found.ravel(), text.tokens[first:16 * count + first])
 
 
-def test_documents_from_files_come_whole_in_another_order_in_every_epoch(data_dir):
-    text = make_input(data_dir, cache=False, shuffle_buffer_size=50)
+def test_documents_from_files_come_whole_in_another_order_in_every_epoch(data_dir, read_from_files):
+    text = make_input(data_dir, shuffle_buffer_size=50)
     tokens = text.tokens
     _, labels = sequences(text.training_dataset(), 2 * len(tokens) // 16)
     epochs = [documents(part) for part in np.split(labels.ravel()[:len(tokens) * 2 // 16 * 16], [len(tokens)])]
@@ -100,11 +110,10 @@ def test_a_text_of_any_length_is_cut_for_evaluation(length, context):
     np.testing.assert_array_equal(rows[:, :-1][weights > 0], tokens - 1)
 
 
-def test_any_text_dataset_of_tfds_can_be_read(tmp_path):
+def test_any_text_dataset_of_tfds_can_be_read(tmp_path, read_from_files):
     published.write_metadata('lm1b', tmp_path, num_examples=30)
     with tfds.testing.mock_data(num_examples=30, data_dir=str(tmp_path)):
-        text = text_input.TextInput.Params().Set(
-            dataset='lm1b', batch_size=4, sequence_length=16, cache=False).Instantiate()
+        text = text_input.TextInput.Params().Set(dataset='lm1b', batch_size=4, sequence_length=16).Instantiate()
         inputs, labels = sequences(text.training_dataset(), 8)
         assert sum(batch[2].numpy().sum() for batch in text.evaluation_dataset()) == len(text.tokens)
         resumed = sequences(text.training_dataset(position=4), 4)
@@ -141,7 +150,6 @@ def test_pydoc_topics_splits_share_no_paragraph(tmp_path):
 
 @pytest.mark.parametrize(('fields', 'words'), [
     ({'sequence_length': 2.5}, ['sequence_length', '2.5', 'integer']),
-    ({'cache': 'no'}, ["cache: 'no' is not allowed. Choose True, False or None."]),
     ({'evaluation_context': 16}, ['evaluation_context', '16', 'nothing to predict']),
     ({'dataset': 'mnist'}, ['mnist', 'image, label', 'Text']),
 ])

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from lingpipe.input import spoken_numbers_dataset, translation_input
+from lingpipe.input import spoken_numbers_dataset, text_input, translation_input
 from tests.input import exact_order, published, small_datasets
 
 NUM_PAIRS = 100
@@ -37,11 +37,12 @@ def sources(dataset, count):
             for row in inputs['source'].numpy().astype(np.uint8)][:count]
 
 
-@pytest.mark.parametrize('cache', [True, False])
-def test_training_resumes_with_another_order_in_every_epoch(data_dir, cache):
+@pytest.mark.parametrize('limit', [text_input.MEMORY_LIMIT_BYTES, 0])
+def test_training_resumes_with_another_order_in_every_epoch(data_dir, limit, monkeypatch):
     def pairs():
-        return make_input(data_dir, cache=cache, shuffle_buffer_size=30)
+        return make_input(data_dir, shuffle_buffer_size=30)
 
+    monkeypatch.setattr(text_input, 'MEMORY_LIMIT_BYTES', limit)
     fitting = [f'{i:03d}' for i in range(NUM_PAIRS) if i % 10 and i != 1]
     whole = sources(pairs().training_dataset(), 3 * len(fitting))
     epochs = [whole[start:start + len(fitting)] for start in range(0, len(whole), len(fitting))]
@@ -72,10 +73,11 @@ def test_an_evaluation_leaves_nothing_out_and_fills_up_with_weight_zero(data_dir
     assert sorted(set(sums[:NUM_PAIRS])) == [1, 3, 5, 7, 8]  # an empty target is its end; one that is cut has none
 
 
-def test_any_translation_dataset_of_tfds_can_be_read(tmp_path):
+def test_any_translation_dataset_of_tfds_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_input, 'MEMORY_LIMIT_BYTES', 0)
     published.write_metadata('wmt14_translate/de-en', tmp_path, num_examples=20)
     with tfds.testing.mock_data(num_examples=20, data_dir=str(tmp_path)):
-        pairs = make_input(None, dataset='wmt14_translate/de-en', cache=False, source_length=40, target_length=40)
+        pairs = make_input(None, dataset='wmt14_translate/de-en', source_length=40, target_length=40)
         assert len(list(pairs.evaluation_dataset())) == 5
         inputs, *_ = next(iter(pairs.training_dataset()))
     assert inputs['source'].shape == inputs['target'].shape == (4, 40)
