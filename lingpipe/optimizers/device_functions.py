@@ -18,13 +18,10 @@ class DeviceFunctions:
     Args:
         function: function `(variables, *per_variable, *shared)` that returns a list of one tensor per variable, or
             None.
-        constants: function without arguments that returns, as a hashable, everything else that `function` reads. Traces
-            are reused while this stays equal.
     """
 
-    def __init__(self, function: Callable, constants: Callable = tuple) -> None:
-        self._function, self._constants = function, constants
-        self._functions = {}
+    def __init__(self, function: Callable) -> None:
+        self._function, self._functions = function, {}
 
     def __call__(self, variables: Any, per_variable: tuple = (), shared: tuple = ()) -> list:
         """Call the function once per device.
@@ -52,7 +49,7 @@ class DeviceFunctions:
     def _of(self, device: str, variables: list) -> Callable:
         """Return the function of a device; a moved variable needs a new trace: an old one would update the old copy."""
         traced = list(map(variable_placement.native, variables))
-        key = (self._constants(), *map(id, traced))
+        key = tuple(map(id, traced))
         if key not in self._functions:
             call = device_kinds.one_call(device, lambda *arguments: self._function(variables, *arguments))
             self._functions[key] = call, traced  # keeps the objects, so that their ids are not reused

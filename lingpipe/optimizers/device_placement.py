@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,16 +14,14 @@ from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
 from lingpipe.private_api import base_optimizer
 from lingpipe.stages import losses
 
-_PLAIN_TYPES = (type(None), bool, int, float, str, tuple, set, re.Pattern)
-
 
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Otherwise it would do all arithmetic on the first device. Its own methods compute the same as before: the update,
-    weight decay, clipping (`global_clipnorm` moves one scalar per variable), accumulation of gradients, the moving
-    average of `use_ema` and the constraints of variables. The optimizers inside a `LossScaleOptimizer` or a
-    `MultiOptimizer` are placed. Call it again after variables have moved: it moves their slots.
+    Otherwise it would do much arithmetic on the first device. Its own methods compute the same as before: the update,
+    weight decay and clipping (`global_clipnorm` moves one scalar per variable). The optimizers inside a
+    `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call it again after variables have moved, which moves their
+    slots, and after attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -60,49 +57,32 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """Applies an optimizer on the devices of its variables, by one function for each device.
+    """Updates weights on their devices, by one function for each device, where Keras's `apply` asks for the update.
 
     ::
 
-        apply                      the order is Keras's
-          accumulate               gradient_accumulation_steps: add to sums, or update with their means
-            clip                   by the global norm: one scalar per variable changes its device
-            update                 clip each gradient, decay the weight, update_step
-          average                  use_ema
-          constrain
+        clip by the global norm: one scalar per variable changes its device
+        on each device: clip each gradient, decay the weight, update_step
 
     The functions run the optimizer's own methods. Learning rate and number of the step are arguments of them, because a
-    compiled function cannot read a variable of another device. A user's optimizer that overrides more than `build` and
-    `update_step` runs as in Keras, on the first device: other methods may combine all weights.
+    compiled function cannot read a variable of another device. What works on all weights at once runs as in Keras,
+    partly on the first device; see `optimizer_parts.works_on_all_weights`.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
         self._slots_of: dict[int, list] = {}
-        self._add_variable, self._apply = optimizer.add_variable_from_reference, optimizer.apply
+        self._add_variable = optimizer.add_variable_from_reference
         optimizer.add_variable_from_reference = self.add_variable
-        if not optimizer_parts.overrides_more(optimizer):
-            optimizer.apply = self.apply
-            optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # they are already sums
-            optimizer._distributed_tf_update_step = self.update_each
+        if not optimizer_parts.works_on_all_weights(optimizer):
+            optimizer._backend_apply_gradients = self._update
         self.forget_traces()
 
     def forget_traces(self) -> None:
         """Drop all functions: attributes of the optimizer may have changed."""
-        make = functools.partial(device_functions.DeviceFunctions, constants=self._constants)
-        self._update_on_devices, self._average_on_devices = make(self._update_group), make(self._average_group)
-        self._mean_on_devices, self._increment_on_devices = make(self._mean_group), make(_increment)
-        self._reset_on_devices = make(_reset)
+        make = device_functions.DeviceFunctions
+        self._update_on_devices, self._constrain_on_devices = make(self._update_group), make(_constrain)
         self._square_on_devices, self._scale_on_devices = make(device_functions.half_squares), make(_scaled)
-        self._constrain_on_devices = device_functions.DeviceFunctions(_constrain, self._constraints)
-
-    def _constants(self) -> tuple:
-        """Return what the optimizer's methods read besides variables, so that other values get other traces."""
-        numbers = {name: value for name, value in vars(self._optimizer).items() if isinstance(value, _PLAIN_TYPES)}
-        return (repr(numbers),)
-
-    def _constraints(self) -> tuple:
-        return tuple(id(variable.constraint) for variable in self._optimizer._trainable_variables)
 
     def add_variable(self, reference_variable: keras.Variable, *args: Any, **kwargs: Any) -> keras.Variable:
         """Create a slot on the device of its variable."""
@@ -119,25 +99,6 @@ class DevicePlacement:
         """Return the list of the slots of a variable."""
         return self._slots_of.get(id(variable), [])
 
-    def apply(self, grads: Iterable, trainable_variables: Iterable | None = None) -> None:
-        """Update variables, each on its device; arguments as in `keras.optimizers.Optimizer.apply`."""
-        optimizer, gradients = self._optimizer, list(grads)
-        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        if len(gradients) != len(variables) or not gradients:
-            self._apply(gradients, trainable_variables)  # Keras refuses this, or does nothing
-            return
-        if not optimizer.built:
-            optimizer.build(variables)
-        optimizer._check_variables_are_known(variables)
-        gradients, variables = optimizer._filter_empty_gradients(gradients, variables)
-        gradients, variables = optimizer._overwrite_variables_directly_with_gradients(gradients, variables)
-        if gradients:
-            (self._accumulate if optimizer.gradient_accumulation_steps else self._update)(gradients, variables)
-            if optimizer.use_ema:
-                self._average()
-            self._constrain(variables)
-        optimizer._iterations.assign_add(1)
-
     def apply_values(self, gradients: list, variables: list[keras.Variable], learning_rate: tf.Tensor,
                      iterations: tf.Tensor) -> None:
         """Update, decay and constrain variables inside a program that cannot read the optimizer's own variables.
@@ -153,25 +114,7 @@ class DevicePlacement:
         self._refuse_what_devices_cannot_hold(variables)
         optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
         self._update_on_devices(variables, (gradients,), shared=(learning_rate, iterations))
-        self._constrain(variables)
-
-    def _accumulate(self, gradients: list, variables: list) -> None:
-        """Add gradients to their sums, or update with the means in every `gradient_accumulation_steps`-th step."""
-        optimizer = self._optimizer
-        sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(variable)] for variable in variables]
-
-        def update() -> None:
-            self._update(self._mean_on_devices(sums, (gradients,)), variables)
-            self._reset_on_devices([each for each in optimizer._accumulated_gradients if each is not None])
-
-        def increment() -> None:
-            self._increment_on_devices(sums, (gradients,))
-
-        tf.cond(_is_due(optimizer._iterations.value, optimizer.gradient_accumulation_steps), update, increment)
-
-    def _mean_group(self, sums: list, gradients: list) -> list[tf.Tensor]:
-        steps = self._optimizer.gradient_accumulation_steps
-        return [(tf.convert_to_tensor(gradient) + each.value) / steps for gradient, each in zip(gradients, sums)]
+        self._constrain_on_devices([variable for variable in variables if variable.constraint is not None])
 
     def _update(self, gradients: list, variables: list) -> None:
         """Clip gradients, decay weights and update them."""
@@ -179,17 +122,8 @@ class DevicePlacement:
         self._refuse_what_devices_cannot_hold(variables)
         if self._clips_by_global_norm():
             gradients = self._clip_by_global_norm(gradients, variables, optimizer.global_clipnorm)
-        if optimizer_parts.is_own(optimizer, '_backend_update_step'):
-            optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
-        else:
-            self._update_on_devices(variables, (gradients,), shared=self._numbers())
-
-    def update_each(self, unused_strategy: Any, gradients_and_variables: Iterable, unused_rate: Any) -> None:
-        """Update the variables that an optimizer's own `_backend_update_step`, such as Nadam's, passes on to Keras."""
-        optimizer = self._optimizer
-        gradients, native = zip(*gradients_and_variables)
-        variables = [optimizer._trainable_variables[optimizer._get_variable_index(each)] for each in native]
-        self._update_on_devices(variables, (gradients,), shared=self._numbers())
+        numbers = tf.convert_to_tensor(optimizer.learning_rate), optimizer._iterations.value.read_value()
+        self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
         """Update variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
@@ -206,12 +140,10 @@ class DevicePlacement:
 
     def _decay(self, variable: keras.Variable) -> None:
         """Decay a weight unless Keras excludes it by the name of its `tf.Variable`, such as 'dense/kernel:0'."""
-        optimizer, native = self._optimizer, variable_placement.native(variable)
-        if optimizer_parts.is_own(optimizer, '_apply_weight_decay'):
-            optimizer._apply_weight_decay([variable])
-        elif optimizer.weight_decay is not None and optimizer._use_weight_decay(native):
-            rate = tf.cast(optimizer.learning_rate, native.dtype)
-            native.assign_sub(native * tf.cast(optimizer.weight_decay, native.dtype) * rate)
+        if optimizer_parts.is_own(self._optimizer, '_apply_weight_decay'):
+            self._optimizer._apply_weight_decay([variable])
+        else:
+            base_optimizer.BaseOptimizer._apply_weight_decay(self._optimizer, [variable_placement.native(variable)])
 
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
         """Clip by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
@@ -220,51 +152,23 @@ class DevicePlacement:
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
-    def _average(self) -> None:
-        """Update moving averages; some variables have none, such as the scales of float8 layers."""
-        optimizer, variables = self._optimizer, self._optimizer._trainable_variables
-        averaged = [variable for variable, average in zip(variables, optimizer._model_variables_moving_average)
-                    if average is not None]
-        self._average_on_devices(averaged, shared=self._numbers())
-        if optimizer.ema_overwrite_frequency:
-            tf.cond(_is_due(optimizer.iterations, optimizer.ema_overwrite_frequency),
-                    lambda: optimizer._overwrite_model_variables_with_average_value(variables), lambda: None)
-
-    def _average_group(self, variables: list, *numbers: Any) -> None:
-        optimizer = self._optimizer
-        averages = [optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
-                    for variable in variables]
-        with self._numbers_are(*numbers), self._attributes_are(_model_variables_moving_average=averages):
-            optimizer._update_model_variables_moving_average(variables)
-
-    def _constrain(self, variables: list) -> None:
-        self._constrain_on_devices([variable for variable in variables if variable.constraint is not None])
-
     def _refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             slots = [slot for slots in self._slots_of.values() for slot in slots]
             optimizer_parts.refuse_all_but_slots(self._optimizer, slots, 'a TPU')
 
-    def _numbers(self) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.convert_to_tensor(self._optimizer.learning_rate), self._optimizer._iterations.value.read_value()
-
-    def _numbers_are(self, learning_rate: Any, iterations: Any) -> contextlib.AbstractContextManager[None]:
-        """Replace the optimizer's learning rate and number of the step by arguments of a function."""
-        rate, count = self._optimizer._learning_rate, self._optimizer._iterations
-        return self._attributes_are(
-            _learning_rate=_standing_for(rate, learning_rate) if isinstance(rate, keras.Variable)
-            else lambda: learning_rate,
-            _iterations=_standing_for(count, iterations))
-
     @contextlib.contextmanager
-    def _attributes_are(self, **values: Any) -> Iterator[None]:
+    def _numbers_are(self, learning_rate: Any, iterations: Any) -> Iterator[None]:
+        """Replace the optimizer's learning rate and number of the step by arguments of a function."""
         attributes = vars(self._optimizer)
-        before = {name: attributes[name] for name in values}
-        attributes.update(values)
+        rate, count = self._optimizer._learning_rate, self._optimizer._iterations
+        attributes['_iterations'] = _standing_for(count, iterations)
+        attributes['_learning_rate'] = (
+            _standing_for(rate, learning_rate) if isinstance(rate, keras.Variable) else lambda: learning_rate)
         try:
             yield
         finally:
-            attributes.update(before)
+            attributes.update(_learning_rate=rate, _iterations=count)
 
 
 def _standing_for(variable: Any, value: Any) -> keras.Variable:
@@ -272,20 +176,6 @@ def _standing_for(variable: Any, value: Any) -> keras.Variable:
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
-
-
-def _is_due(count: Any, interval: int) -> tf.Tensor:
-    return tf.equal((tf.convert_to_tensor(count) + 1) % interval, 0)
-
-
-def _increment(sums: list, gradients: list) -> None:
-    for each, gradient in zip(sums, gradients):
-        each.value.assign_add(tf.convert_to_tensor(gradient))
-
-
-def _reset(sums: list) -> None:
-    for each in sums:
-        each.value.assign(tf.zeros_like(each.value))
 
 
 def _constrain(variables: list) -> None:

@@ -7,9 +7,15 @@ import keras
 from keras import ops
 
 
+class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which `from_config` makes an equal schedule."""
+        return dataclasses.asdict(self)
+
+
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
-class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupExponentialDecay(_Schedule):
     """Linear warm-up, then a staircase of exponential decay with a floor, as in the training of the released AmoebaNet.
 
     With r = initial_learning_rate, at step t::
@@ -34,14 +40,10 @@ class WarmupExponentialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warming = step / max(self.warmup_steps, 1)
         return self.initial_learning_rate * ops.where(step < self.warmup_steps, warming, decayed)
 
-    def get_config(self) -> dict[str, float]:
-        """Return the config from which `from_config` makes an equal schedule."""
-        return dataclasses.asdict(self)
-
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
-class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPolynomialDecay(_Schedule):
     """Linear warm-up, then polynomial decay, as in the training of ResNet-50 with LARS.
 
     With w = warmup_steps, W = floor(w) and N = max_steps, at step t::
@@ -73,14 +75,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warming = self.initial_learning_rate * step / max(self.warmup_steps, 1)
         return ops.where(step < self.warmup_steps, warming, self._decay(step - int(self.warmup_steps)))
 
-    def get_config(self) -> dict[str, float]:
-        """Return the config from which `from_config` makes an equal schedule."""
-        return dataclasses.asdict(self)
-
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
-class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPiecewiseConstantDecay(_Schedule):
     """Linear warm-up, then one drop at each boundary, as for ResNet-50 with SGD (arXiv 1706.02677, section 5.1).
 
     With r = initial_learning_rate, at step t::
@@ -111,10 +109,6 @@ class WarmupPiecewiseConstantDecay(keras.optimizers.schedules.LearningRateSchedu
         factor = ops.where(step < self.warmup_steps, warming, ops.power(float(self.decay_rate), num_falls))
         return self.initial_learning_rate * factor
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the config from which `from_config` makes an equal schedule."""
-        return dataclasses.asdict(self)
-
 
 class LarsRate(NamedTuple):
     """Learning rate and warm-up of ResNet-50 on ImageNet with LARS."""
@@ -133,15 +127,11 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
     Args:
         batch_size: number of examples in a batch, over all replicas.
-        base_batch_size: number of examples for which `learning_rate` was found.
+        base_batch_size: that for which `learning_rate` was found.
     """
     return learning_rate * batch_size / base_batch_size
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Return the rate of the released ResNet-50 on ImageNet; the rate grows more slowly than the batch.
-
-    Args:
-        batch_size: number of examples in a batch, over all replicas.
-    """
+    """Return the rate of the released ResNet-50 on ImageNet; it grows more slowly than the batch of all replicas."""
     return next((rate for limit, rate in _LARS_RATES.items() if batch_size < limit), _LARGEST_LARS_RATE)

@@ -5,12 +5,9 @@ import keras
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.private_api import base_optimizer, tensorflow_optimizer
 
-_HOOKS = (
-    'apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients',
-    '_apply_weight_decay', '_backend_increment_gradient_accumulators', '_backend_reset_gradient_accumulators',
-    '_update_model_variables_moving_average', '_overwrite_model_variables_with_average_value',
-    '_get_current_learning_rate', 'learning_rate')
 _OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
+_PASSED_ON = ('apply', 'apply_gradients')  # an override ends in Keras's `_backend_apply_gradients`
+_OF_EACH = ('_apply_weight_decay', '_get_current_learning_rate', 'learning_rate')
 
 
 def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
@@ -19,30 +16,24 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
     return getattr(type(optimizer), method) not in stock
 
 
-def overrides_more(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether a user's class or object overrides methods beside `build` and `update_step`."""
+def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether an optimizer averages, accumulates, or overrides what a user's class may do with all weights at once."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
-    return 'apply' in vars(optimizer) or any(method in vars(each) for each in theirs for method in _HOOKS)
+    return bool(
+        optimizer.use_ema or optimizer.gradient_accumulation_steps
+        or any(is_own(optimizer, method) for method in _OF_ALL if method not in _PASSED_ON)
+        or any(method in vars(each) for each in theirs for method in _OF_EACH))
 
 
 def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
     """Raise ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
-    name = type(optimizer).__name__
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        if type(optimizer) is not keras.optimizers.LossScaleOptimizer:
-            raise ValueError(
-                f'The optimizer {name} is a LossScaleOptimizer of its own kind, but a pipeline scales the loss itself, '
-                "by the rule of Keras's. Give it keras.optimizers.LossScaleOptimizer.")
-    elif is_own(optimizer, 'scale_loss'):
+    is_scaler = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if not is_scaler and (is_own(optimizer, 'scale_loss') or optimizer.loss_scale_factor):
         raise ValueError(
-            f'The optimizer {name} overrides scale_loss, but a pipeline computes the loss inside its last partition '
-            'and scales it by itself. Leave the method out, and wrap the optimizer in '
-            'keras.optimizers.LossScaleOptimizer where layers compute in float16.')
-    elif optimizer.loss_scale_factor:
-        raise ValueError(
-            f'The optimizer {optimizer.name!r} has loss_scale_factor={optimizer.loss_scale_factor}, a constant scale '
-            'of the loss, but a pipeline computes the loss inside its last partition and scales it by itself. Leave it '
-            'None, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in float16.')
+            f'The optimizer {optimizer.name!r} overrides scale_loss or has loss_scale_factor='
+            f'{optimizer.loss_scale_factor}, but a pipeline scales the loss by itself, inside its last partition. '
+            'Leave it out, and wrap the optimizer in keras.optimizers.LossScaleOptimizer where layers compute in '
+            'float16.')
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:

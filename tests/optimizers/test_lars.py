@@ -80,9 +80,6 @@ def test_steps_with_a_schedule_are_those_by_hand(fields):
 def test_variables_whose_path_has_a_text_of_the_list_get_plain_momentum(skip_list, skips):
     actual = trained(optimizers.LARS(schedule(), skip_list=skip_list), variables_of(VALUES, PATHS), GRADIENTS)
     assert_near(actual, by_hand(VALUES, GRADIENTS, RATES, skips=skips))
-    stock = trained(keras.optimizers.SGD(0.5, momentum=0.9), variables_of(VALUES, PATHS), GRADIENTS)
-    ours = trained(optimizers.LARS(0.5, skip_list=skip_list), variables_of(VALUES, PATHS), GRADIENTS)
-    assert_near([ours[index] for index in skips], [stock[index] for index in skips])
 
 
 def test_where_a_norm_is_zero_the_rate_is_not_scaled():
@@ -136,10 +133,6 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     assert_near(values, by_hand(stages, zip(*gradients), [0.5, 0.5], eeta=0.1))
 
 
-@pytest.mark.parametrize('fields, message', [
-    ({'weight_decay': -1.0}, 'weight_decay=-1.0 is not possible: it must be 0 or more'),
-    ({'momentum': 1.0}, r'momentum=1.0 is not possible: it must be in \[0, 1\)'),
-    ({'skip_list': 'bias'}, r"skip_list='bias' is one text.*Write \['bias'\]")])
-def test_what_cannot_work_is_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        optimizers.LARS(**fields)
+def test_one_text_is_no_list_of_texts():
+    with pytest.raises(ValueError, match=r"skip_list='bias' is one text.*Write \['bias'\]"):
+        optimizers.LARS(skip_list='bias')
