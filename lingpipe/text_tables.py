@@ -1,6 +1,5 @@
-"""Tables as plain text, and as HTML for notebooks."""
+"""Tables as plain text."""
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +13,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = _is_right(header, rows)
     lines = [_line(line, widths, right) for line in [header, ['-' * width for width in widths], *cells]]
     return '\n'.join(lines)
-
-
-def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format the same table as an HTML element."""
-    right = _is_right(header, rows)
-    head = ''.join(f'<th>{html.escape(title)}</th>' for title in header)
-    lines = [''.join(_html_cell(cell, is_right) for cell, is_right in zip(row, right)) for row in rows]
-    return (f'<table><thead><tr>{head}</tr></thead><tbody>'
-            + ''.join(f'<tr>{line}</tr>' for line in lines) + '</tbody></table>')
-
-
-def _html_cell(cell, is_right):
-    style = ' style="text-align: right"' if is_right else ' style="text-align: left"'
-    return f'<td{style}>{html.escape(_text(cell))}</td>'
 
 
 def _is_right(header, rows):

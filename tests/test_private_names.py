@@ -106,7 +106,6 @@ def owners():
 
 _ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
 _GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
-_CALLED_BY_NOTEBOOKS = {'_repr_html_'}  # IPython's protocol, which no base class has
 
 
 def test_private_modules_can_be_imported():
@@ -152,7 +151,6 @@ def test_masks_are_where_they_are_read():
 
 def test_private_methods_that_are_replaced_exist(owners):
     called = _uses(_attributes)
-    replaced = {name: places for name, places in _uses(_methods).items()
-                if name not in called and name not in _CALLED_BY_NOTEBOOKS}
+    replaced = {name: places for name, places in _uses(_methods).items() if name not in called}
     assert not _without_owner(replaced,
                               owners), 'replaces nothing of a library any more, which then calls something else'

@@ -123,11 +123,10 @@ def _memory_of(p: hyperparams.Params, source: Any, input_specs: Any, device: str
 
 
 class Recompute(NamedTuple):
-    """A value of the field `recompute` with its memory limit, and the reason for the choice if the field was 'auto'."""
+    """A value of the field `recompute` with its memory limit."""
 
     value: str
     memory: _Memory
-    reason: str = ''
 
 
 def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
@@ -136,18 +135,18 @@ def _recompute_of(p: hyperparams.Params, schedule: schedules.Schedule,
     if p.recompute != AUTO:
         return Recompute(p.recompute, memory)
     if memory.limit is None and device_kinds.kind_of(device) == 'CPU':
-        return Recompute('none', memory, 'no memory limit')
+        return Recompute('none', memory)
     if memory.limit is None:
-        return Recompute('stage', memory, 'memory_limit or batch_size is not known')
+        return Recompute('stage', memory)  # the memory or batch_size is not known
     for value in ('none', 'stage') if schedule.splits_backward else ('none', 'stage', 'layer'):
         try:
             partition_ends(analyses, schedule.num_stages, p.partition_by, None, extra_forwards(schedule, value),
                            _memory_model(p, schedule, memory.layers, value), memory.limit, schedule.stage_devices)
-            return Recompute(value, memory, f'{memory.limit / 1e9:.3g} GB a device')
+            return Recompute(value, memory)
         except ValueError:  # no cut fits
             continue
     # The estimate refuses only what the user has limited.
-    return Recompute(value, memory if p.memory_limit else _Memory(None), 'nothing else fits by estimate')
+    return Recompute(value, memory if p.memory_limit else _Memory(None))
 
 
 class Cut(NamedTuple):

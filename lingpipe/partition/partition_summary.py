@@ -1,6 +1,5 @@
 """The layers of each partition, as a table for people."""
 
-import html
 import re
 
 from lingpipe import text_tables
@@ -22,17 +21,6 @@ def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
 
 def table(partitions: list) -> str:
     """Return a table with one row per partition."""
-    return text_tables.table(*_titles_and_rows(partitions))
-
-
-def as_html(name: str, settings: str, partitions: list, choices: str) -> str:
-    """Return HTML for notebooks: a pipeline's name and settings, the table of its partitions, and what 'auto' chose."""
-    words = html.escape(f'{parameters_in_words(partitions)}, {settings}')
-    table = text_tables.html_table(*_titles_and_rows(partitions))
-    return f'<b>{html.escape(name)}</b>: {words}{table}{html.escape(choices)}'
-
-
-def _titles_and_rows(partitions):
     columns = [
         ('partition', range(len(partitions))),
         ('device', [short_device(part.device) for part in partitions]),
@@ -45,7 +33,7 @@ def _titles_and_rows(partitions):
     if partitions[0].memory is not None:
         columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
     titles, values = zip(*columns)
-    return list(titles), list(map(list, zip(*values)))
+    return text_tables.table(list(titles), list(map(list, zip(*values))))
 
 
 def _cost_columns(title, costs):

@@ -1,6 +1,5 @@
 """Arguments of a pipeline for Keras users: layers, one argument per field, and numbers instead of 'auto'."""
 
-import inspect
 from typing import Any
 
 from absl import logging
@@ -16,38 +15,25 @@ _MICRO_BATCHES_PER_PARTITION = 4
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Put the fields of a pipeline's Params into the signatures of its constructors and into its docstring."""
-    described = {name: p.description for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model')}
-    for method in (pipeline.__init__, pipeline.from_keras.__func__, pipeline.from_preset.__func__):
-        method.__signature__ = _signature(method, pipeline.Params(), described)
-    lines = ''.join(f'        {name}: {description}\n' for name, description in described.items())
+    """Put the fields of a pipeline's Params, with their defaults for Keras users, into its docstring."""
+    defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
+    lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
+                    for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
     pipeline.__doc__ = f'{(pipeline.__doc__ or "").rstrip()}\n\n    Fields:\n{lines}'
     return pipeline
 
 
-def _signature(method: Any, p: hyperparams.Params, names: Any) -> inspect.Signature:
-    """Return the signature of a method with a keyword argument for each field instead of its `**fields`."""
-    *own, _ = inspect.signature(method).parameters.values()
-    defaults = {**dict(p.IterParams()), 'layers': None, **DEFAULTS}
-    if method.__name__ != '__init__':
-        names = [name for name in names if name != 'layers']
-    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in names]
-    return inspect.Signature([*own, *keywords])
-
-
 def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
-          ) -> tuple[hyperparams.InstantiableParams, dict[str, str], layer_sources.LayerSource]:
+          ) -> tuple[hyperparams.InstantiableParams, list[str], layer_sources.LayerSource]:
     """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
 
     Returns:
-        `GPipeLayer.Params()` with numbers; the dictionary from each field that was 'auto' to the reason for its value;
-        the source of the layers.
+        `GPipeLayer.Params()` with numbers; the list of the fields that were 'auto'; the source of the layers.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
         ValueError: an argument cannot work.
     """
-    inspect.signature(pipeline).bind(**fields)  # refuses other names
     if params is not None:
         if not isinstance(params, hyperparams.Params):
             raise TypeError(f'params={params!r} is not a Params object. A Keras model goes into GPipeLayer.from_keras('
@@ -68,7 +54,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
     return (*_with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), len(source)), source)
 
 
-def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, dict[str, str]]:
+def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, list[str]]:
     """Replace 'auto' by values that follow from the devices, the layers and `batch_size`.
 
     ::
@@ -78,37 +64,30 @@ def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiablePara
         schedule           '1f1b', which keeps fewer activations than 'gpipe' and waits no longer
         recompute          when the pipeline is built; see `balancing.cut`
     """
-    p, reasons = hyperparams.CopyFieldsTo(p, p.cls.Params()), {}  # a layer's Params are frozen
+    p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
+    chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]
     if p.num_partitions == AUTO:
-        p.num_partitions, reasons['num_partitions'] = _num_partitions(p, num_layers)
+        p.num_partitions = _num_partitions(p, num_layers)
     if p.schedule == AUTO:
         p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'
-        reasons['schedule'] = 'it keeps fewer activations than gpipe'
     if p.num_micro_batches == AUTO:
         p.num_micro_batches = num_micro_batches(p.num_partitions, p.batch_size, p.num_replicas)
-        rows = '' if p.batch_size is None else f', or less to divide {p.batch_size} rows'
-        reasons['num_micro_batches'] = f'4 a partition{rows}' if p.num_partitions > 1 else 'one partition'
     for field in ('num_partitions', 'num_micro_batches'):
-        if reasons and p.Get(field) == 1:
-            logging.warning('Nothing overlaps in %r: %s=1%s.', p.name or 'a pipeline', field,
-                            f" by 'auto' ({reasons[field]})" if field in reasons else '')
+        if field in chosen and p.Get(field) == 1:
+            logging.warning(
+                "Nothing overlaps in %r: 'auto' chose %s=1 for %d layers, batch_size=%s and the devices %s. "
+                'lingpipe.use_virtual_devices makes several of a CPU.', p.name or 'a pipeline', field, num_layers,
+                p.batch_size, p.devices or device_kinds.num_devices())
             break
-    return p, reasons
+    return p, chosen
 
 
-def _num_partitions(p: hyperparams.Params, num_layers: int) -> tuple[int, str]:
-    """Return K and the reason."""
+def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
     replicas, stages = [size if isinstance(size, int) and size > 0 else 1
                         for size in (p.num_replicas, p.num_virtual_stages)]
-    num_devices = device_kinds.num_devices() // replicas
     if p.devices:
-        count = len(p.devices)
-        return max(1, count // replicas), '1 device is named' if count == 1 else f'{count} devices are named'
-    if num_devices < 2:
-        return 1, 'one device; lingpipe.use_virtual_devices makes several of a CPU'
-    if num_devices > num_layers // stages:
-        return max(1, num_layers // stages), f'{num_layers} {"layer" if num_layers == 1 else "layers"}'
-    return num_devices, 'one for each device'
+        return max(1, len(p.devices) // replicas)
+    return max(1, min(device_kinds.num_devices() // replicas, num_layers // stages))
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
@@ -119,10 +98,8 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
     the choice is always the same.
 
     Args:
-        num_partitions: K.
         batch_size: rows of a training batch; None: not known, so M is 4 K, and batches that it does not divide are cut
             as evenly as possible.
-        num_replicas: R, among which the rows are shared.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused with all other fields

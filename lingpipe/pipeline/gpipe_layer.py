@@ -1,7 +1,6 @@
 """GPipeLayer: a stack of layers cut into partitions, each on its own device, that process micro-batches."""
 
 import functools
-import html
 import inspect
 import itertools
 from collections.abc import Callable
@@ -22,8 +21,8 @@ class _Untracked:
     """Objects hidden from Keras and TensorFlow, which search layers and collections for what to save."""
 
     def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.StageLosses,
-                 reasons: dict[str, str]) -> None:
-        self.source, self.losses, self.reasons = source, losses, reasons
+                 chosen: list[str]) -> None:
+        self.source, self.losses, self.chosen = source, losses, chosen
         self.grid: stage_grid.StageGrid | None = None
         self.functions: dict[tuple, Callable] = {}  # traced
         self.placed: dict[int, tuple[keras.Variable, str]] = {}  # by id; keeps the variables, so that ids stay unique
@@ -120,7 +119,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
                  source: layer_sources.LayerSource | None = None, **fields: Any) -> None:
-        params, reasons, source = arguments.given(type(self), params, source, fields)
+        params, chosen, source = arguments.given(type(self), params, source, fields)
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are already cast.
         super().__init__(params, autocast=False, dtype='float32')
@@ -131,7 +130,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
-        self._untracked = _Untracked(source, loss_pass.StageLosses(source, self.name), reasons)
+        self._untracked = _Untracked(source, loss_pass.StageLosses(source), chosen)
         self._jit_compile = params.jit_compile
 
     @property
@@ -183,21 +182,9 @@ class GPipeLayer(model_conversion.ModelConversion):
             return super().__repr__()
         p = self.params
         fields = ', '.join(f'{name}={p.Get(name)!r}' for name in ('num_replicas', 'num_micro_batches', 'recompute'))
+        chosen = ', '.join(f'{field}={p.Get(field)!r}' for field in self._untracked.chosen)
         return (f'<GPipeLayer name={self.name!r}, schedule={self._schedule.name!r}, {fields}>\n'
-                f'{partition_summary.table(self.partitions)}{self._chosen_in_words()}')
-
-    def _chosen_in_words(self) -> str:
-        chosen = [f'{field}={self.params.Get(field)} ({reason})' for field, reason in self._untracked.reasons.items()]
-        return f"\n'auto' chose {', '.join(chosen)}." if chosen else ''
-
-    def _repr_html_(self) -> str:
-        """Show the layers of each partition in a notebook."""
-        if self._untracked.grid is None:
-            return f'<pre>{html.escape(repr(self))}</pre>'
-        p = self.params
-        words = (f'{p.num_replicas} × {p.num_micro_batches} micro-batches, schedule {self._schedule.name}, recompute '
-                 f'{p.recompute}')
-        return partition_summary.as_html(self.name, words, self.partitions, self._chosen_in_words())
+                f'{partition_summary.table(self.partitions)}' + (f"\n'auto' chose {chosen}." if chosen else ''))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._require_built(inputs)
@@ -222,7 +209,7 @@ class GPipeLayer(model_conversion.ModelConversion):
             load_weights: whether to load the weights that come with the model of `params`; otherwise
                 `load_initial_weights` loads them later, or a checkpoint has other weights.
         """
-        validation.refuse_strategies(self.name, self.stack)
+        validation.refuse_strategies(self.name)
         validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
         random_seeds.make_global_generator()
         self.analyses = self.source.analyses(input_specs)
@@ -242,7 +229,6 @@ class GPipeLayer(model_conversion.ModelConversion):
             params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
             self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
             self.params.Freeze()
-            self._untracked.reasons['recompute'] = chosen.reason
 
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
         """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
@@ -339,18 +325,13 @@ class GPipeLayer(model_conversion.ModelConversion):
             Nest of tensors `[batch, ...]`, with the masks of the last layer.
 
         Raises:
-            ValueError: `training` is a tensor, or the call is inside a `keras.StatelessScope`, which would give
-                variables other values.
+            ValueError: the call is inside a `keras.StatelessScope`, which would give variables other values.
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
                              'reads variables on its device. Call stateless_call of the PipelineModel, or of the plain '
                              'model, pipe.to_keras().')
-        if tf.is_tensor(training) and tf.is_symbolic_tensor(training):
-            raise ValueError(f'training={training} was given to {self.name!r} as a tensor, but inference and training '
-                             'are different programs. Give a Python boolean, and call the pipeline in both branches of '
-                             'a tf.cond if need be.')
-        inputs = boundary.put_masks_on(self._enter(inputs), mask)
+        inputs = boundary.put_masks_on(self.source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
         outputs, added = self._in_function(tape_pass.call)(
@@ -389,11 +370,10 @@ class GPipeLayer(model_conversion.ModelConversion):
             raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
         grid = self.grid
-        validation.refuse_regularizers_outside(self.trainable_variables, grid.trainable_variables)
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            grid, self._untracked.losses.of(loss_fn), self._enter(x),
+            grid, self._untracked.losses.of(loss_fn), self.source.enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
@@ -413,19 +393,15 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._untracked.grid, self._untracked.losses.of(loss_fn), self._enter(x),
+            self._untracked.grid, self._untracked.losses.of(loss_fn), self.source.enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
         """Return the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
         self._require_built(x)
-        outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self._enter(x))
+        outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self.source.enter(x))
         return self.pack_outputs(outputs), added
-
-    def _enter(self, x: Any) -> Any:
-        validation.refuse_forward_mode(self.name, x, self.trainable_variables)
-        return self.source.enter(x)
 
     def _require_built(self, x: Any) -> None:
         if not self.built:

@@ -152,13 +152,9 @@ class LayersOfModel(_Layers):
     Args:
         model: built `keras.Model`; variables without a value are allocated on the devices of their stages.
         origin: the `KerasModelSource` that made the model and loads its initial weights, or None.
-
-    Raises:
-        ValueError: the model cannot be cut.
     """
 
     def __init__(self, model: keras.Model, origin: model_source.KerasModelSource | None = None) -> None:
-        _refuse_sparse_inputs(model)
         self._use(model)
         self.layers, self._origin = [model], origin  # to Keras, the model is one layer
         self.input_specs = self._graph.input_structure
@@ -212,27 +208,19 @@ class LayersOfModel(_Layers):
                 'adding a loss, into layers.')
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Return the list of `LayerAnalysis`, one per unit of the model.
-
-        Raises:
-            ValueError: the input is not what the model takes.
-        """
+        """Return the list of `LayerAnalysis`, one per unit of the model."""
         self._require_inputs(input_specs)
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
         """Check the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
-        wanted, names = self.input_specs, {symbol.name for symbol in self.model.inputs}
-        if isinstance(specs, dict):
-            fits = set(wanted if isinstance(wanted, dict) else names) <= set(specs)
-        else:
-            fits = len(keras.tree.flatten(specs)) == len(keras.tree.flatten(wanted))
-        if not fits:
-            given = sorted(specs) if isinstance(specs, dict) else f'{len(keras.tree.flatten(specs))} without a name'
-            what_to_do = self._origin.suitable_input() if self._origin else 'Give it these.'
-            raise ValueError(f'Model {self.model.name!r} takes the tensors '
-                             f'{sorted(wanted if isinstance(wanted, dict) else names)}, but the input gives {given}. '
-                             f'{what_to_do}')
+        own = self.input_specs
+        wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
+        given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
+        if not (set(wanted) <= set(given) if isinstance(specs, dict) else given == len(wanted)):
+            advice = self._origin.suitable_input() if self._origin else 'Give it these.'
+            raise ValueError(f'Model {self.model.name!r} takes the tensors {wanted}, but the input gives {given}. '
+                             f'{advice}')
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:
@@ -282,18 +270,13 @@ class LayersOfList(LayersOfModel):
 
     Args:
         layers: list of Keras layers, which need neither weights nor a config.
-
-    Raises:
-        TypeError: one of them is not a layer.
     """
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
         for index, layer in enumerate(layers):
-            if not isinstance(layer, keras.layers.Layer):
-                raise TypeError(f'layers[{index}]={layer!r} is not a Keras layer. Give layers, such as '
+            if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.InputLayer):
+                raise TypeError(f'layers[{index}]={layer!r} is not a Keras layer with a call. Give layers, such as '
                                 'keras.layers.Dense(8); Params of layers go into GPipeLayer.Params().Set(layers=...).')
-            if isinstance(layer, keras.layers.InputLayer):
-                raise TypeError(f'layers[{index}] is an InputLayer. Leave it out: a pipeline is built with its input.')
         self.model, self.layers, self._origin = None, list(layers), None
         base_layer.tie_layers(self.layers)
 
@@ -342,15 +325,10 @@ def _outside_functions() -> Iterator[None]:
 def of_params(p: hyperparams.Params) -> LayerSource:
     """Find the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
 
-    Returns:
-        `LayersOfModel` if `model` is set, else `LayersOfParams`.
-
     Raises:
         ValueError: the model cannot be made or cut, or does not go with other fields.
     """
-    if p.model is None:
-        return LayersOfParams(p.layers, p.dtype_policy)
-    return of_model_params(p)
+    return LayersOfParams(p.layers, p.dtype_policy) if p.model is None else of_model_params(p)
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
@@ -363,15 +341,4 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 def _as_tensor(leaf: Any) -> Any:
     """Convert dense inputs; the model itself makes sparse tensors dense."""
-    if isinstance(leaf, tf.RaggedTensor):
-        raise ValueError('A pipeline was given a ragged tensor, but micro-batches are cut out of dense ones. Make it '
-                         'dense by its to_tensor().')
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
-
-
-def _refuse_sparse_inputs(model: keras.Model) -> None:
-    names = [symbol.name for symbol in getattr(model, 'inputs', None) or [] if getattr(symbol, 'sparse', False)]
-    if names:
-        raise ValueError(
-            f'Inputs {names} of model {model.name!r} are sparse, but micro-batches are cut out of dense tensors. Make '
-            'them keras.Input(..., sparse=False); sparse tensors that the model is given then become dense.')

@@ -1,7 +1,6 @@
 """Pass of a batch with the loss inside the pipeline: mean loss, gradients and metrics."""
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,8 +10,6 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.pipeline import executor, gradient_flow, layer_sources, stage_grid
 from lingpipe.stages import losses
-
-_MANY_LOSSES = 10
 
 
 class ValueAndGrad(NamedTuple):
@@ -45,8 +42,8 @@ class StageLosses:
     needs no new trace. A loss gets outputs in the structure that `source`, the source of the layers, gives them.
     """
 
-    def __init__(self, source: layer_sources.LayerSource, name: str) -> None:
-        self._source, self._name = source, name
+    def __init__(self, source: layer_sources.LayerSource) -> None:
+        self._source = source
         self._known: dict[Any, _StageLoss] = {}
 
     def of(self, loss_fn: Callable) -> '_StageLoss':
@@ -54,10 +51,6 @@ class StageLosses:
         key = losses.identity(loss_fn)
         if key not in self._known:
             self._known[key] = _StageLoss(loss_fn, self._source)
-            if len(self._known) == _MANY_LOSSES:
-                warnings.warn(
-                    f'{self._name!r} was given its {_MANY_LOSSES}th loss function. Each is traced and kept: make the '
-                    'loss once, outside of the training loop.', stacklevel=3)
         return self._known[key]
 
     def forget(self) -> None:
@@ -68,7 +61,7 @@ class StageLosses:
 class _StageLoss:
     """A loss with sample weights among the targets."""
 
-    def __init__(self, loss_fn: Callable, source: Any) -> None:
+    def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:
         self._metrics, self._source = losses.as_metrics(loss_fn), source
         self.results = losses.results_of(loss_fn)
 

@@ -1,8 +1,6 @@
 """Conversion of a Keras model to a pipeline and back, and saving."""
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from typing import Any, Self
 
 import keras
@@ -96,10 +94,7 @@ class ModelConversion(base_layer.BaseLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards.
-
-        It is built if it was made from a Keras model.
-        """
+        """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards."""
         if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
         params = cls.Params().FromTextWithTypes(config['params'])
@@ -115,8 +110,7 @@ class ModelConversion(base_layer.BaseLayer):
         could not hold the sum exactly.
 
         Raises:
-            ValueError: the pipeline was made from Params, or the config of a layer does not recreate the layer; the
-                message names the layer.
+            ValueError: the pipeline was made from Params, or the config of a layer does not recreate the layer.
         """
         device, model = self.stages[0].device, self.source.model
         if model is None:
@@ -148,7 +142,8 @@ def _plain_copy(model: keras.Model, device: str) -> keras.Model:
     pairs = []
 
     def clone(layer: keras.layers.Layer) -> keras.layers.Layer:
-        pairs.append((layer, _made_again(layer)))
+        with base_layer.default_policy(getattr(layer, 'dtype_policy', None)):  # of layers that its constructor makes
+            pairs.append((layer, type(layer).from_config(layer.get_config())))
         return pairs[-1][1]
 
     with tf.init_scope(), variable_placement.creating_on(device), lora.merged(model):
@@ -160,39 +155,18 @@ def _plain_copy(model: keras.Model, device: str) -> keras.Model:
     return copy
 
 
-def _made_again(layer: keras.layers.Layer) -> keras.layers.Layer:
-    with _default_policy(getattr(layer, 'dtype_policy', None)):  # of layers that it makes in its constructor
-        try:
-            return type(layer).from_config(layer.get_config())
-        except Exception as error:  # a user's methods may raise anything
-            raise ValueError(f'Layer {layer.name!r} cannot be made again of its get_config() ({type(error).__name__}). '
-                             'Let its config hold all arguments of its constructor, or save the weights of the model '
-                             'and load them into one that you make.') from error
-
-
-@contextlib.contextmanager
-def _default_policy(policy: Any) -> Iterator[None]:
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy or before)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
 def _copy_state(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
     if not isinstance(layer, keras.layers.Layer):
         return
-    if [variable.shape for variable in layer.variables] != [variable.shape for variable in copy.variables]:
-        raise ValueError(f'Layer {layer.name!r} has other weights than one that is made from its get_config(). Let its '
-                         'config hold all arguments of its constructor, or save the weights of the model and load them '
-                         'into one that you make.')
     # pylint: disable-next=protected-access
-    for part, copied in zip(layer._flatten_layers(), copy._flatten_layers()):
-        if part.dtype_policy != copied.dtype_policy:
-            raise ValueError(f'Layer {part.name!r} has the dtype policy {part.dtype_policy.name!r}, but one that the '
-                             f'get_config() of {layer.name!r} makes has {copied.dtype_policy.name!r}. Let its config '
-                             'hold the policy, or make the inner layer with dtype=self.dtype_policy.')
+    parts = list(zip(layer._flatten_layers(), copy._flatten_layers()))
+    same = [[each.dtype_policy for each in pair] for pair in zip(*parts)]
+    shapes = [[variable.shape for variable in each.variables] for each in (layer, copy)]
+    if same[0] != same[1] or shapes[0] != shapes[1]:
+        raise ValueError(f'Layer {layer.name!r} has other weights or dtype policies than one that is made from its '
+                         'get_config(). Let its config hold all arguments of its constructor, or save the weights of '
+                         'the model and load them into one that you make.')
+    for part, copied in parts:
         copied.trainable = part.trainable
         _copy_own_state(part, copied)
     for variable, copied in zip(layer.variables, copy.variables):
@@ -224,8 +198,7 @@ def _require_shared_weights(pairs: list) -> None:
             if twins.setdefault(id(variable), twin) is not twin:
                 raise ValueError(f'Layer {layer.name!r} shares {variable.path!r} with another layer, but one that its '
                                  'get_config() makes has a weight of its own. Call the layer that has the weight '
-                                 'wherever it is used, or save the weights of the model and load them into one that '
-                                 'you make.')
+                                 'wherever it is used.')
 
 
 def _require_own_weights(model: keras.Model) -> None:

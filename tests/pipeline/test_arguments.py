@@ -1,5 +1,3 @@
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -69,19 +67,16 @@ def test_auto_is_the_default_of_the_constructors_alone():
     for pipe in made:
         chosen = {field: pipe.params.Get(field) for field in arguments.DEFAULTS}
         assert chosen == {'num_partitions': 2, 'num_micro_batches': 6, 'schedule': '1f1b', 'recompute': 'none'}
-        assert "'auto' chose num_partitions=2 (2 devices are named), schedule=1f1b" in repr(pipe)
+        assert "'auto' chose num_partitions=2, num_micro_batches=6, schedule='1f1b', recompute='none'." in repr(pipe)
     assert lingpipe.GPipeLayer.Params().num_micro_batches == 1
 
 
 @pytest.mark.parametrize('fields, expected', [
-    ({}, 'num_partitions=4 (4 layers)'),
-    ({'devices': ['CPU:0']}, 'num_partitions=1 (1 device is named)'),
-    ({'num_partitions': 2, 'batch_size': 13}, 'num_micro_batches=1 (4 a partition, or less to divide 13 rows)')])
+    ({}, ''), ({'devices': ['CPU:0']}, "num_partitions=1 for 4 layers, batch_size=None and the devices ['CPU:0']"),
+    ({'num_partitions': 2, 'batch_size': 13}, 'num_micro_batches=1 for 4 layers, batch_size=13')])
 def test_what_cannot_overlap_is_said(fields, expected, caplog):
-    pipe = lingpipe.GPipeLayer(layers=layers(), **fields)
-    pipe.build(X.shape)
-    assert expected in repr(pipe)
-    assert ('Nothing overlaps' in caplog.text) == (1 in (pipe.params.num_partitions, pipe.params.num_micro_batches))
+    lingpipe.GPipeLayer(layers=layers(), **fields)
+    assert expected in caplog.text and ('Nothing overlaps' in caplog.text) == bool(expected)
 
 
 def test_recomputation_follows_from_the_memory():
@@ -99,8 +94,8 @@ def test_recomputation_follows_from_the_memory():
 
 
 @pytest.mark.parametrize('fields, memory, expected', [
-    ({'batch_size': 64}, 1e9, ('none', 1e9, '1 GB a device')), ({'batch_size': 64}, 1e3, ('layer', None, 'nothing else')),
-    ({}, 1e9, ('stage', None, 'batch_size is not known')), ({'batch_size': 64}, None, ('stage', None, 'not known'))])
+    ({'batch_size': 64}, 1e9, ('none', 1e9)), ({'batch_size': 64}, 1e3, ('layer', None)),
+    ({}, 1e9, ('stage', None)), ({'batch_size': 64}, None, ('stage', None))])
 def test_recomputation_follows_from_the_memory_of_gpus(fields, memory, expected, monkeypatch):
     monkeypatch.setattr(accelerators, 'memory_of_gpus', lambda: memory)
     source = layer_sources.LayersOfModel(keras.Sequential([keras.Input([6]), *layers()]))
@@ -108,17 +103,13 @@ def test_recomputation_follows_from_the_memory_of_gpus(fields, memory, expected,
     specs = source.input_specs
     schedule = schedules.make_schedule('1f1b', 2, 4)
     found = balancing.cut(p, schedule, source, source.analyses(specs), specs, ['GPU:0', 'GPU:1']).recompute
-    assert (found.value, found.memory.limit) == expected[:2] and expected[2] in found.reason
+    assert (found.value, found.memory.limit) == expected
 
 
-def test_the_constructor_shows_every_field_and_its_default():
-    given = {name: argument for name, argument in inspect.signature(gpipe_layer.GPipeLayer).parameters.items()
-             if argument.kind == argument.KEYWORD_ONLY}
-    fields = dict(gpipe_layer.GPipeLayer.Params().IterParams())
-    assert set(given) == set(fields) - {'cls', 'model'}
-    differing = {name for name, argument in given.items() if argument.default != fields[name]}
-    assert differing == {'layers', *arguments.DEFAULTS}
-    assert all(f'{name}:' in gpipe_layer.GPipeLayer.__doc__ for name in given)
+def test_the_docstring_has_every_field_and_its_default():
+    assert all(f'\n        {name}=' in gpipe_layer.GPipeLayer.__doc__ for name in dict(
+        gpipe_layer.GPipeLayer.Params().IterParams()) if name not in ('cls', 'model'))
+    assert "\n        num_micro_batches='auto': M: number" in gpipe_layer.GPipeLayer.__doc__
 
 
 class Scale(keras.layers.Layer):
@@ -164,21 +155,3 @@ def test_batches_may_have_other_sizes_than_the_first():
 def test_what_does_not_go_together_is_refused(fields, error, message):
     with pytest.raises(error, match=message):
         lingpipe.GPipeLayer(**fields).build([2, 3])
-
-
-def test_fields_are_described_where_python_drops_docstrings():
-    class WithoutDocstring:  # as of `python -OO`
-        Params = gpipe_layer.GPipeLayer.Params
-
-        def __init__(self, params=None, **fields):
-            pass
-
-        @classmethod
-        def from_keras(cls, model, **fields):
-            pass
-
-        @classmethod
-        def from_preset(cls, preset, **fields):
-            pass
-
-    assert '\n        schedule: ' in arguments.with_fields(WithoutDocstring).__doc__

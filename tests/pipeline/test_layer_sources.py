@@ -186,7 +186,7 @@ def test_a_plain_copy_that_would_share_weights_or_lack_some_is_refused():
 
     inputs = keras.Input([4])
     pipe = from_keras(keras.Model(inputs, Wide(5, name='wide')(inputs)))
-    with pytest.raises(ValueError, match="'wide' has other weights"):
+    with pytest.raises(ValueError, match="'wide' has other weights or"):
         pipe.to_keras()
     dense = layers.Dense(4)
     model = keras.Model(inputs, keras.ops.matmul(dense(inputs), dense.kernel))

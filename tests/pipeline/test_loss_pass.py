@@ -1,5 +1,3 @@
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from tests.plain_stack import loss_and_gradients
 
 @pytest.fixture
 def known():
-    return loss_pass.StageLosses(layer_sources.LayersOfParams([]), 'pipe')
+    return loss_pass.StageLosses(layer_sources.LayersOfParams([]))
 
 
 def test_equal_losses_are_one_object(known):
@@ -20,17 +18,6 @@ def test_equal_losses_are_one_object(known):
     assert known.of(keras.losses.BinaryCrossentropy(label_smoothing=.1)) is smooth is not other
     known.forget()
     assert known.of(keras.losses.BinaryCrossentropy(label_smoothing=.1)) is not smooth
-
-
-def test_a_loss_made_in_each_step_is_warned_of_once(known):
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        for _ in range(9):
-            known.of(lambda y_true, outputs: outputs)
-    with pytest.warns(UserWarning, match="'pipe' was given its 10th loss function.* make the loss once") as caught:
-        for _ in range(3):
-            known.of(lambda y_true, outputs: outputs)
-    assert len(caught) == 1
 
 
 class CallsPython(keras.layers.Layer):
