@@ -146,7 +146,8 @@ class Execution:
         """Build all actions of the given kinds."""
         build = {schedules.FORWARD: self._forward, schedules.BACKWARD: self._backward,
                  schedules.WEIGHT: self._backward_weights}
-        for action in self.state.execution_order(self._schedule):  # layers that assign state restrict the order
+        self.state.refuse_other_orders(self._schedule)
+        for action in self._schedule.execution_order():
             if action.kind in kinds and (action.kind == schedules.FORWARD or self.needed[action.stage]):
                 build[action.kind](action)
 

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -26,12 +27,8 @@ class Assigned(NamedTuple):
 class StepState:
     """Gives every forward action the values that layers would find if plain Keras ran micro-batch after micro-batch.
 
-    Statistics of batch norm are applied at the end of the batch. The next action reads what layers assigned. If
-    several stages share an assigned variable, their forward actions take turns::
-
-        stage 0   F0 ──┐  ┌─> F1 ──┐  ┌─> F2        count: 0 ─> 1 ─> 2 ─> 3 ─> ...
-                       v  │        v  │
-        stage 1        F0 ┘        F1 ┘
+    Statistics of batch norm are applied at the end of the batch. The next action of a stage reads what its layers
+    assigned.
 
     Args:
         values: for each stage its `Variables`, as tensors on its device.
@@ -96,45 +93,22 @@ class StepState:
                 changed[id(variable)] = (variable, value)
         return list(changed.values())
 
-    def execution_order(self, schedule: schedules.Schedule) -> list[schedules.Action]:
-        """Return the actions of a schedule in an order in which each micro-batch passes its state on to the next.
-
-        Stages that assign the same variable take turns.
-
-        Raises:
-            ValueError: the schedule has no such order.
-        """
-        changing = self._changing()
-        turns = collections.defaultdict(list)
-        for stages in changing.values():
-            for earlier, later in zip([stages[-1], *stages], stages):
-                turns[later].append((earlier, -1 if earlier >= later else 0))
-
-        def before(action: schedules.Action) -> list[schedules.Action]:
-            if action.kind != schedules.FORWARD:
-                return []
-            return [schedules.Action(schedules.FORWARD, earlier, action.micro_batch + step)
-                    for earlier, step in turns[action.stage] if action.micro_batch + step >= 0]
-
-        try:
-            return schedule.execution_order(before)
-        except ValueError as error:
-            paths = [variable.path for parts in self._variables for variable in parts.state + parts.weights
-                     if id(variable) in changing]
-            raise ValueError(
-                f'Layers change {sorted(set(paths))[:3]} from micro-batch to micro-batch, which is not the order of '
-                f'the forward actions of schedule={schedule.name!r}. If several partitions have them, '
-                "cut the model so that one has them (partition_by=[...]); or set schedule='gpipe' and "
-                'num_virtual_stages=1.') from error
-
-    def _changing(self) -> dict[int, list[int]]:
-        """Return a dictionary from the id of an assigned variable to the stages that use it."""
+    def refuse_other_orders(self, schedule: schedules.Schedule) -> None:
+        """Raise ValueError if layers assign a variable of several stages, or do not run the micro-batches in order."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
                 users[id(variable)].add(index)
-        assigned = {id(variable) for program in self._programs for variable in program.trace.assigned}
-        return {key: sorted(users[key]) for key in assigned}
+        for index, program in enumerate(self._programs):
+            order = [action.micro_batch for action in itertools.chain(*schedule.device_actions)
+                     if (action.kind, action.stage) == (schedules.FORWARD, index)]
+            wrong = [variable.path for variable in program.trace.assigned
+                     if len(users[id(variable)]) > 1 or order != sorted(order)]
+            if wrong:
+                raise ValueError(
+                    f'Layers change {wrong[:3]} from micro-batch to micro-batch, but several partitions have them, or '
+                    f'schedule={schedule.name!r} has another order of forward actions. Cut the model so that one '
+                    "partition has them (partition_by=[...]), or set schedule='gpipe'.")
 
     def _with_assigned(self, variables: stage_layers.Variables,
                        values: stage_layers.Variables) -> stage_layers.Variables:

@@ -7,7 +7,7 @@ import functools
 import heapq
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from lingpipe.schedules import simulation, timeline
@@ -73,11 +73,8 @@ class Schedule:
         """Return the index of the device that runs a stage; it is `stage % K` in most schedules."""
         return self._devices[stage]
 
-    def execution_order(self, waits_for_more: Callable[[Action], Iterable[Action]] | None = None) -> list[Action]:
+    def execution_order(self) -> list[Action]:
         """Return one global order of all actions that keeps each device's order and every data dependency.
-
-        Args:
-            waits_for_more: function from an action to further actions that have to come before it.
 
         Raises:
             ValueError: the devices would wait for each other forever.
@@ -92,8 +89,7 @@ class Schedule:
             device = heapq.heappop(this_round)
             while positions[device] < len(self.device_actions[device]):
                 action = self.device_actions[device][positions[device]]
-                more = waits_for_more(action) if waits_for_more else []
-                missing = next((each for each in (*self.dependencies(action), *more) if each not in order), None)
+                missing = next((each for each in self.dependencies(action) if each not in order), None)
                 if missing is not None:
                     waiting[missing].append(device)
                     break
@@ -102,8 +98,6 @@ class Schedule:
                 for woken in waiting.pop(action, ()):
                     heapq.heappush(this_round if woken > device else next_round, woken)
         if len(order) < sum(map(len, self.device_actions)):
-            if waits_for_more:
-                raise ValueError(f'Schedule {self.name!r} has no order in which actions wait for so many others.')
             raise ValueError(_Deadlock(self, positions).describe())
         return list(order)
 
