@@ -57,15 +57,14 @@ def plan():
         The `Choice`, its cut, and the simulated seconds.
     """
     problem, found = models.problem(), []
-    p = gpipe_layer.GPipeLayer.Params().Set(name='pipe', layers=problem.layers)
+    p = gpipe_layer.GPipeLayer.Params().Set(name='pipe', layers=problem.layers, num_optimizer_slots=0)
     for count in map(int, _COUNTS.value):
         for num_replicas in (1, _NUM_CORES):
             open_fields = {'schedule': 'auto', 'num_virtual_stages': 'auto'} if num_replicas == 1 else {}
             planned = lingpipe.plan(
                 p.Copy().Set(num_partitions=_NUM_CORES // num_replicas, num_replicas=num_replicas, partition_by='auto',
                              num_micro_batches=count // num_replicas, recompute='auto', **open_fields),
-                input_specs=models.input_specs(problem), num_devices=_NUM_CORES, num_optimizer_slots=0,
-                profile_device='CPU:0')
+                input_specs=models.input_specs(problem), num_devices=_NUM_CORES, profile_device='CPU:0')
             found.append(planned)
     best = min(found, key=lambda planned: planned.plan.step_time)
     fields = best.params

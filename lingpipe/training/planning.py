@@ -58,8 +58,8 @@ class Planned:
 
 
 def plan(model: Any, accelerator: str | None = None, device_memory: int | str | None = None,
-         num_devices: int | None = None, input_specs: Any = None, num_optimizer_slots: float | None = None,
-         profile_device: str | None = None, *, batch_size: int | None = None) -> Planned:
+         num_devices: int | None = None, input_specs: Any = None, profile_device: str | None = None, *,
+         batch_size: int | None = None) -> Planned:
     """Plan a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
@@ -79,8 +79,6 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, if the model does not say it, as
             `GPipeLayer.Params()` and a `GPipeLayer` of layers do not.
-        num_optimizer_slots: tensors that the optimizer keeps for each weight; None: counted from the optimizer of the
-            experiment or of `compile`, otherwise Adam's 2.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'step_time';
             None: nothing is measured, and times follow from floating-point operations and bytes.
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
@@ -95,8 +93,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     body, specs = subject.body, subject.specs
     if batch_size is not None:
         specs = micro_batches.specs_of(specs, batch_size)
-    num_slots = next(count for count in (num_optimizer_slots, body.num_optimizer_slots, subject.num_slots)
-                     if count is not None)
+    num_slots = subject.num_slots if body.num_optimizer_slots is None else body.num_optimizer_slots
     resolution.validate(body, subject.source)
     if body.partition_by == 'time' and profile_device is None:
         body = body.Copy().Set(partition_by='flops')

@@ -101,7 +101,8 @@ def test_layers_alone_need_input_specs(tiny):
     body = tiny.params().task.body
     with pytest.raises(ValueError, match=r'input_specs=None: .* Give tf.TensorSpec'):
         lingpipe.plan(body)
-    planned = lingpipe.plan(body, input_specs=tf.TensorSpec([32, 8, 8, 1]), num_optimizer_slots=0)
+    body.num_optimizer_slots = 0
+    planned = lingpipe.plan(body, input_specs=tf.TensorSpec([32, 8, 8, 1]))
     assert all(part.slots == 0 for part in planned.plan.partitions)
     assert planned.params.num_partitions == 2
 
