@@ -10,7 +10,6 @@ from lingpipe.partition import accelerators, balancing, partition_summary
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
-from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE, StepTimes
 
 _UNMEASURED = (
     'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
@@ -152,7 +151,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first, with the reason why each of the others was not chosen."""
+    """Return a table of plans, best first, with how much worse the others are."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
@@ -166,29 +165,12 @@ def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
         f'{schedule.num_stages / schedule.num_devices:g}', plan.recompute,
         ' '.join(str(len(part.layer_names)) for part in plan.partitions), step,
         f'{plan.timeline.bubble_fraction:.1%}', max(plan.device_bytes) / _MIB,
-        'chosen' if plan is first else reason(plan, first)]
+        'chosen' if plan is first else _verdict(plan, first)]
 
 
-def reason(plan: plans.Plan, first: plans.Plan) -> str:
-    """Return a few words that say why the first plan was chosen, and not this one."""
+def _verdict(plan: plans.Plan, first: plans.Plan) -> str:
     if not plan.fits:
         return f'lacks {picture.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
     if plan.step_time <= plans.EQUALLY_FAST * first.step_time:
-        more = 'more devices' if _num_devices(plan) > _num_devices(first) else 'more memory'
-        return f'as fast, but needs {more}'
-    slower = plan.step_time / first.step_time - 1
-    mine, its = _parts(plan), _parts(first)
-    what = max(mine, key=lambda name: mine[name] - its[name])
-    milliseconds = f' {1e3 * (mine[what] - its[what]):.3g} ms' if _has_times(plan) else ''
-    return f'{slower:.1%} slower: {what}{milliseconds} longer'
-
-
-def _num_devices(plan: plans.Plan) -> int:
-    return plan.setting.num_replicas * plan.schedule.num_devices
-
-
-def _parts(plan: plans.Plan) -> dict[str, float]:
-    """Return the seconds of each kind of work, averaged over all devices."""
-    step = StepTimes(plan.schedule, plan.timeline.spans)
-    return {'a device computes': step.busy(COMPUTE), 'it recomputes': step.busy((RECOMPUTE,)), 'it waits': step.idle,
-            'the update takes': max(plan.timeline.updates), 'sums over replicas take': plan.summing_time}
+        return 'as fast, but needs more'
+    return f'{plan.step_time / first.step_time - 1:.1%} slower'
