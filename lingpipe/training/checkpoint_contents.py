@@ -23,9 +23,6 @@ MODEL = 'model/'  # prefix of the names of a model's weights
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
-# Errors of a machine that has no such folder, or may not read it.
-_NOT_SEEN = (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.FailedPreconditionError,
-             tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
@@ -85,17 +82,14 @@ class WeightReader:
         """
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
-            self._read(path)
+            stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
+            for name, variable in self._named.items():
+                parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
+            state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
+            require_match(path, state, partial=True)
+            require_low_rank_parts(path, stored, self._named)
+            read_state(path, state)
         return int(self._step)
-
-    def _read(self, path: str) -> None:
-        stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
-        for name, variable in self._named.items():
-            parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
-        state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
-        require_match(path, state, partial=True)
-        require_low_rank_parts(path, stored, self._named)
-        read_state(path, state)
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
@@ -122,24 +116,21 @@ def read_variables(path: str, pairs: list) -> None:
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
-def stored_shapes(path: str) -> dict:
-    """Return a dictionary from the names of a checkpoint's variables to their shapes.
-
-    Raises:
-        DamagedCheckpointError: it cannot be read.
-        TrainingError: it is missing.
-    """
-    return {name: list(shape) for name, shape in _stored(path, 'get_variable_to_shape_map').items()}
+def stored_shapes(path: str) -> dict[str, list[int]]:
+    """Return a dictionary from the names of a checkpoint's variables to their shapes; raise as `restore` does."""
+    return {name: shape for name, (shape, _) in _stored(path).items()}
 
 
-def _stored(path: str, method: str) -> dict[str, Any]:
+def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
+    """Return {name: (shape, dtype)} of a checkpoint's variables."""
     try:
-        found = getattr(tf.compat.v1.train.NewCheckpointReader(str(path)), method)()
+        reader = tf.compat.v1.train.NewCheckpointReader(str(path))
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(path, error) from error
     # TensorFlow writes '..' for a dot.
-    return {name.removesuffix(_SUFFIX).replace('..', '.'): each for name, each in found.items()
-            if name not in _BOOKKEEPING and not name.startswith('save_counter')}
+    return {name.removesuffix(_SUFFIX).replace('..', '.'): (list(shape), dtypes[name])
+            for name, shape in shapes.items() if name not in _BOOKKEEPING and not name.startswith('save_counter')}
 
 
 def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, tf.Variable]]:
@@ -157,17 +148,16 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
         DamagedCheckpointError: it cannot be read.
         TrainingError: it is missing, or has other names, shapes or dtypes.
     """
-    stored, wanted, dtypes = stored_shapes(path), dict(_flat(state)), _stored(path, 'get_variable_to_dtype_map')
+    stored, wanted = _stored(path), dict(_flat(state))
     missing = [name for name in wanted if name not in stored]
     extra = [] if partial else [name for name in stored if name not in wanted]
-    other = [f'{name} {stored[name]} instead of {list(variable.shape)}' for name, variable in wanted.items()
-             if name in stored and stored[name] != list(variable.shape)]
-    of_type = [f'{name} {dtypes[name].name} instead of {variable.dtype.name}' for name, variable in wanted.items()
-               if name in stored and dtypes[name] != variable.dtype]
-    if missing or extra or other or of_type:
+    other = [f'{name} {stored[name][1].name} {stored[name][0]} instead of {variable.dtype.name} {list(variable.shape)}'
+             for name, variable in wanted.items()
+             if name in stored and stored[name] != (list(variable.shape), variable.dtype)]
+    if missing or extra or other:
         parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
             ('variables it lacks', missing), ('it has and the model lacks', extra),
-            ('of another shape', other), ('of another dtype', of_type)) if names]
+            ('of another shape or dtype', other)) if names]
         raise errors.TrainingError(
             f'Checkpoint {path} is of another model: {"; ".join(parts)}. Restore the params it was trained with, or '
             'choose another --logdir; nothing was changed.')
@@ -210,7 +200,7 @@ def _read_on(host: str, path: str) -> bytes | None:
     try:
         with tf.device(host):
             return tf.io.read_file(path).numpy()
-    except _NOT_SEEN:
+    except tf.errors.OpError:
         return None
 
 
