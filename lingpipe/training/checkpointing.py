@@ -97,11 +97,6 @@ class Checkpointer:
         self._damaged = []
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
 
-    def latest(self) -> str | None:
-        """Return the path of the newest checkpoint that is not known to be corrupt, or None."""
-        paths = checkpoints.complete(self._directory)
-        return next((path for path in paths if path not in self._damaged), None)
-
     def save(self, position: Callable[[], int | None] = lambda: 0) -> str | None:
         """Write a checkpoint of the current step, from any thread, and return its path.
 
@@ -114,11 +109,10 @@ class Checkpointer:
         Raises:
             tf.errors.OpError: this checkpoint or the previous one could not be written.
         """
+        self._writer.wait()
         before = position()
-        if before is None:
-            return None
-        copies = self._copied_state()
-        if position() != before:
+        copies = copied_to_hosts(self.state)
+        if before is None or position() != before:
             return None
         path = self._begin_write(copies)
         self._writer.wait()
@@ -129,12 +123,8 @@ class Checkpointer:
 
         It waits for the previous checkpoint, and raises the error of that one.
         """
-        return self._begin_write(self._copied_state(), then)
-
-    def _copied_state(self) -> dict[str, Any]:
-        """Wait for the previous checkpoint, and return a copy of the state."""
         self._writer.wait()
-        return copied_to_hosts(self.state)
+        return self._begin_write(copied_to_hosts(self.state), then)
 
     def _begin_write(self, copies: dict[str, Any], then: Callable[[], None] = lambda: None) -> str:
         """Write a copy of the state in a thread; return the path that the checkpoint will have."""

@@ -21,11 +21,7 @@ from lingpipe.training.placement import Placement
 
 
 class Evaluator:
-    """Runs the task over an evaluation dataset, through the same pipeline that trains.
-
-    Args:
-        placement: the `Placement` that the body is on; None: the devices of this process.
-    """
+    """Runs the task over an evaluation dataset, through the same pipeline that trains."""
 
     def __init__(self, task: base_task.BaseTask, read: Callable = variable_placement.read_variable,
                  placement: Placement | None = None) -> None:
@@ -45,16 +41,13 @@ class Evaluator:
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
-        batch = data.batch_spec
-        if _of_one_example(batch) == _of_one_example(training_input.batch_spec):
+        if _of_one_example(data.batch_spec) == _of_one_example(training_input.batch_spec):
             return
         try:
-            self._function.get_concrete_function(batch, False)
-        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-            raise ValueError(
-                f'{name}() gives examples that do not fit the model: {_in_words(batch)}, and Train() gives '
-                f'{_in_words(training_input.batch_spec)} ({errors.cause(error)}). Give both the same fields, such as '
-                f'{name.lower()}.image_size or {name.lower()}.sequence_length.') from error
+            self._function.get_concrete_function(data.batch_spec, False)
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            raise ValueError(f'{name}() gives examples that do not fit the model ({errors.cause(error)}). Give it the '
+                             'fields of Train().') from error
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
@@ -115,10 +108,6 @@ def _of_one_example(batch: tuple) -> tuple:
     return tf.nest.map_structure(lambda spec: (tuple(spec.shape[1:]), spec.dtype), batch)
 
 
-def _in_words(batch: tuple) -> str:
-    return ', '.join(f'{spec.dtype.name} {list(spec.shape)}' for spec in tf.nest.flatten(batch))
-
-
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> Generator[Any, None, None]:
     """Yield the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
@@ -139,11 +128,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
 
 
 class CheckpointEvaluation:
-    """Evaluates checkpoints of a run with any number of partitions, which may differ from that of training.
-
-    Args:
-        logdir: folder of the run, which must exist.
-    """
+    """Evaluates checkpoints of a run with any number of partitions, which may differ from that of training."""
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
                  devices: list[str] | None = None) -> None:
@@ -162,11 +147,7 @@ class CheckpointEvaluation:
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluate a checkpoint, by default the newest complete one; print and return {dataset: metrics}.
-
-        Raises:
-            TrainingError: there is no checkpoint, or it cannot be read.
-        """
+        """Evaluate a checkpoint, by default the newest complete one; print and return {dataset: metrics}."""
         step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}

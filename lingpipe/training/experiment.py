@@ -1,6 +1,5 @@
 """Checking the params of an experiment, and building its input and its task."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +35,8 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
              'True or False. Set it to one of them')
     _require(isinstance(train.ema_decay, (int, float)) and 0 <= train.ema_decay < 1, 'train.ema_decay',
              train.ema_decay, 'in [0, 1). Set it to 0.999, for instance, or to 0 for no moving average')
-    _check_learning_rate(train)
+    if train.learning_rate is not None:
+        _check_at_least('train.learning_rate', train.learning_rate, 0, (int, float))
     initial_weights.validate(train)
     trackers.validate(train.trackers)
 
@@ -44,20 +44,6 @@ def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.
 def _require(is_possible: bool, field: str, value: Any, allowed: str) -> None:
     if not is_possible:
         raise ValueError(f'{field}={value!r} is not possible: it must be {allowed}.')
-
-
-def _check_learning_rate(train: hyperparams.Params) -> None:
-    """Make the optimizer, and refuse an invalid rate of the first step: a negative one would increase the loss."""
-    optimizer = training_optimizer.make_optimizer(train)
-    rate = optimizer.get_config().get('learning_rate')
-    rate = rate if isinstance(rate, float) else float(optimizer.learning_rate)
-    if not 0 <= rate < math.inf:
-        given = f'train.optimizer.learning_rate={rate!r}'
-        if train.lr_schedule is not None:
-            given = f'train.lr_schedule, which gives the rate {rate!r} at step 0,'
-        elif train.learning_rate is not None:
-            given = f'train.learning_rate={train.learning_rate!r}'
-        raise ValueError(f'{given} is not possible: it must be a number of 0 or more. Set it to 0.001, for instance.')
 
 
 def require_evaluation_inputs(evaluation: hyperparams.Params, inputs: Mapping[str, Any]) -> None:
@@ -71,7 +57,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     """Return whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
 
     Raises:
-        ValueError: the task has no such metric, or params do not say, or say wrongly, which values are better.
+        ValueError: the task has no such metric, or nothing says which values are better.
     """
     name, said = evaluation.best_metric, evaluation.best_is_largest
     if name is None:
@@ -80,14 +66,11 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
         raise ValueError(
             f'eval.best_metric={name!r} is not a metric of this task{spelling.did_you_mean(str(name), metric_names)} '
             'Set it to a metric that is, or to None to keep no best checkpoint.')
-    known = task.is_larger_better(name)
-    if said is None and known is None:
+    is_larger_better = task.is_larger_better(name) if said is None else said
+    if is_larger_better is None:
         raise ValueError(f'eval.best_is_largest=None: it is not known whether a larger {name} is better. Set it to '
                          'True or False.')
-    if None not in (said, known) and said != known:
-        raise ValueError(f'eval.best_is_largest={said!r} would keep the worst checkpoint by eval.best_metric={name!r}, '
-                         f'whose best is the {"largest" if known else "smallest"}. Set it to None.')
-    return known if said is None else said
+    return is_larger_better
 
 
 def _check_at_least(field: str, value: Any, smallest: int,

@@ -1,7 +1,6 @@
 """Use of a trained model: export to Keras and TensorFlow Serving, generation of text, and translation."""
 
 import json
-import re
 
 import keras
 import tensorflow as tf
@@ -25,9 +24,6 @@ class Exporter:
                                                                 ├─> logdir/export/saved_model/   for TensorFlow Serving
                                                                 └─> logdir/export/preset/        for KerasHub, if the
                                                                                                  model is one of its
-
-    Raises:
-        TrainingError: there is no such folder.
     """
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
@@ -38,7 +34,7 @@ class Exporter:
             num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
             partition_by='flops', memory_limit=None, devices=['CPU:0']).Instantiate()
         self._body.build_from_specs(self._input_spec, load_weights=False)
-        name = _model_name(params.task.name)
+        name = params.task.name or 'model'
         self._model = self._body.model or self._build(name)
         self._preprocessing = params.input.cls.Preprocessing(params.input)
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
@@ -49,9 +45,6 @@ class Exporter:
         Returns:
             List of the paths of the Keras file, of the SavedModel, of the names of classes if there are any, and of a
             preset if the model is one of KerasHub.
-
-        Raises:
-            TrainingError: there is no checkpoint, or it cannot be read.
         """
         step = checkpoint_contents.WeightReader(
             self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
@@ -99,11 +92,6 @@ class Exporter:
         return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
 
 
-def _model_name(name: object) -> str:
-    """Return the name of a task with the characters that TensorFlow takes for the name of a model."""
-    return re.sub('^(?![A-Za-z0-9])', 'model_', re.sub('[^A-Za-z0-9_.-]', '_', str(name))) if name else 'model'
-
-
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
                   name: str = 'inputs') -> keras.KerasTensor | dict[str, keras.KerasTensor]:
     """Return the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
@@ -113,11 +101,7 @@ def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
 
 
 class TrainedTask:
-    """The task of a run, with any number of partitions, which may differ from that of training.
-
-    Raises:
-        TrainingError: there is no such folder.
-    """
+    """The task of a run, with any number of partitions, which may differ from that of training."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None) -> None:
         self._logdir = logdirs.LogDir(logdir)
@@ -128,11 +112,7 @@ class TrainedTask:
 
 
 class CheckpointGeneration(TrainedTask):
-    """Generates text; of the input only the tokenizer is used.
-
-    Raises:
-        TrainingError: the task is not a language model, or there is no such folder.
-    """
+    """Generates text; of the input only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
@@ -151,10 +131,6 @@ class CheckpointGeneration(TrainedTask):
             prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
                 each partition.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
-
-        Raises:
-            TrainingError: when there is no checkpoint, or it cannot be read.
-            ValueError: a prompt or the sampling does not fit the model.
         """
         self._reader.restore_chosen(path, self._logdir.train)
         writer = prompted_texts.text_writer(self._task.body, self._tokenizer, self._input_spec, self._sampling)
@@ -174,12 +150,7 @@ class CheckpointTranslation(TrainedTask):
         self._translator = translation_model.Translator(self._task, tokenizer, self._input_spec)
 
     def run(self, text: str, path: str | None = None) -> str:
-        """Print and return the translation of a text.
-
-        Raises:
-            TrainingError: when there is no checkpoint, or it cannot be read.
-            ValueError: the text is empty or too long.
-        """
+        """Print and return the translation of a text."""
         self._reader.restore_chosen(path, self._logdir.train)
         translation = self._translator(text)
         print(translation, flush=True)

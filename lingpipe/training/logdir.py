@@ -7,7 +7,6 @@
     control/model_analysis.txt   every layer, its partition and device
     control/versions.txt         the processor, GPUs and versions of packages, one per line
     control/mlflow_run.txt       the run of a tracker, one file for each tracker
-    control/evaluated.txt        the step of the newest evaluation
     control/left_out.json        lost workers that training continues without, and the number of all devices
     layer_times.json             measured times of layers, if the cut balances time
     train/ckpt-*, train/events*  checkpoints and training curves
@@ -162,14 +161,6 @@ class LogDir:
         `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """
         self.write_control_file('left_out.json', json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
-
-    def read_evaluated(self) -> int:
-        """Return the step of the newest evaluation that came to its end; 0 if there is none."""
-        return int(self.read('control', 'evaluated.txt') or 0)
-
-    def write_evaluated(self, step: int) -> None:
-        """Record that the evaluation after a step came to its end."""
-        self.write_control_file('evaluated.txt', f'{step}\n')
 
 
 def versions() -> dict[str, str]:

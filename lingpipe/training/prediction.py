@@ -23,9 +23,6 @@ class Prediction(inference.TrainedTask):
     ::
 
         images/*.png ──> pixels as in evaluation ──> body ──> softmax ──> {"input": "images/a.png", "class": "7", ...}
-
-    Raises:
-        TrainingError: the task classifies nothing, or there is no such folder.
     """
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
@@ -43,10 +40,6 @@ class Prediction(inference.TrainedTask):
             files: path of a file or a folder, or a glob pattern.
             output: path of the file to write or replace; its folder is created if needed; None: print the lines.
             path: checkpoint; None: the newest.
-
-        Raises:
-            TrainingError: there is no checkpoint, or it cannot be read.
-            ValueError: there are no such files, the input cannot read files, or the output would replace an input file.
         """
         if output is not None:
             _require_other_file(output, files)

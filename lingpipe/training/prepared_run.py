@@ -113,8 +113,6 @@ class PreparedRun:
             self._evaluator.require_fit(name, data, self._input)
             evaluation.require_examples(name, data, self._params.train)
         self._best.read(is_larger_better, resumes=bool(newest))
-        if not newest and self._logdir.read_evaluated():
-            self._logdir.write_evaluated(0)  # was of an earlier run
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params, self._evaluation_inputs)

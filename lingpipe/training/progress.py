@@ -1,13 +1,12 @@
 """The output of a training run: a bar or plain lines, curves for TensorBoard, and skipped records.
 
-In a terminal one line is updated. Elsewhere a line is printed at intervals, without the shares of time::
+In a terminal one line is updated. Elsewhere a line is printed at intervals::
 
-    step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left, input 4 %, saving 1 %
+    step 5000/20000 |██▌       | loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left
     step 5000/20000, loss 1.2346, accuracy 98.77 %, 6,400 images/s, 05:00 left
 """
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,23 +21,16 @@ STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluat
 _NUM_NAMED = 5
 _CLOCK = tqdm.tqdm.format_interval
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
-_LEAST_SHARE = 0.01
 
 
-def count_bad_records(data: base_input.BaseInput) -> int | None:
-    """Return the number of bad records that an input has found so far; None if it does not check records."""
-    return None if data.bad_records is None else len(data.bad_records)
-
-
-def bad_records_text(inputs: dict) -> str:
+def bad_records_text(inputs: dict[str, base_input.BaseInput]) -> str:
     """Return a text with the first skipped records of each input and the reasons; '' if there are none."""
-    return '\n'.join(_of_input(name, data) for name, data in inputs.items() if count_bad_records(data))
+    return '\n'.join(_of_input(name, data) for name, data in inputs.items() if data.bad_records)
 
 
 def _of_input(name: str, data: base_input.BaseInput) -> str:
     bad = list(data.bad_records.items())
-    records = 'record' if len(bad) == 1 else 'records'
-    lines = [f'{name}: {len(bad)} bad {records} of {data.bad_records_rule}']
+    lines = [f'{name}: {len(bad)} bad {"record" if len(bad) == 1 else "records"} of {data.bad_records_rule}']
     lines += [f'  {record}: {reason}' for record, reason in bad[:_NUM_NAMED]]
     if len(bad) > _NUM_NAMED:
         lines.append(f'  and {len(bad) - _NUM_NAMED} more, named in the log')
@@ -87,13 +79,9 @@ class TimeSpent:
         """Seconds of all kinds."""
         return sum(self.seconds.values())
 
-    def shares(self) -> dict[str, float]:
-        """Return {kind: share of the total}; empty before any time was counted."""
-        return {kind: seconds / self.total for kind, seconds in self.seconds.items()} if self.total else {}
-
 
 class Progress:
-    """Shows step, metrics, examples per second, time left, and in a terminal what takes time besides steps.
+    """Shows step, metrics, examples per second and time left.
 
     Args:
         example_name: name of the examples, such as 'images'.
@@ -109,18 +97,17 @@ class Progress:
         self._shown = time.monotonic()
         self._measured_from: tuple[float, int] | None = None  # a time, and the step then
         self._bar = None
-        if self._stream.isatty() and os.get_terminal_size(self._stream.fileno()).columns:
+        if self._stream.isatty():
             self._bar = tqdm.tqdm(total=max_steps, initial=start_step, file=self._stream, miniters=1, bar_format=_BAR,
                                   dynamic_ncols=True)
 
-    def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float,
-               shares: dict[str, float] | None = None) -> None:
-        """Show the state at a step; the last `done_steps` took `seconds`, and `shares` are `TimeSpent`'s."""
+    def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float) -> None:
+        """Show the state at a step; the last `done_steps` took `seconds`."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_CLOCK(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])
         if self._bar is not None:
-            self._bar.bar_format = _BAR + ', '.join([text, *_in_percent(shares or {}, _LEAST_SHARE)])
+            self._bar.bar_format = _BAR + text
             self._bar.update(step - self._bar.n)
         elif time.monotonic() - self._shown >= self._interval_seconds or step >= self._max_steps:
             self._shown = time.monotonic()
@@ -155,12 +142,7 @@ def metrics_text(metrics: dict[str, Any]) -> str:
 
 def time_text(spent: TimeSpent) -> str:
     """Return the line that says where the time of a run went; '' if no step was counted."""
-    shares = spent.shares()
-    if not shares.get(STEPS):
+    if not spent.seconds[STEPS]:
         return ''
-    return f'Time {_CLOCK(spent.total)} after the first step: {", ".join(_in_percent(shares, 0.0, with_steps=True))}'
-
-
-def _in_percent(shares: dict[str, float], least: float, with_steps: bool = False) -> list[str]:
-    return [f'{kind} {100 * share:.0f} %' for kind, share in shares.items()
-            if share >= least and (with_steps or kind != STEPS)]
+    shares = ', '.join(f'{kind} {100 * seconds / spent.total:.0f} %' for kind, seconds in spent.seconds.items())
+    return f'Time {_CLOCK(spent.total)} after the first step: {shares}'

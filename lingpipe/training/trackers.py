@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams, spelling
@@ -46,23 +45,6 @@ class Tracker(Protocol):
     def end(self, status: str) -> None:
         """End the run; the status is FINISHED, FAILED, or KILLED if a signal stopped it."""
         ...
-
-
-class TensorBoardHyperparameters(Tracker):
-    """The params of a run in TensorBoard's tab HPARAMS, where its curves are already."""
-
-    def __init__(self, logdir: logdirs.LogDir) -> None:
-        self._folder = logdir.train
-
-    def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; a run that resumes writes its current params."""
-        from tensorboard.plugins.hparams import api
-        run = run or uuid.uuid4().hex
-        writer = tf.summary.create_file_writer(self._folder, filename_suffix='.hparams')
-        with writer.as_default():
-            api.hparams(config, trial_id=run)
-        writer.close()
-        return run
 
 
 class WeightsAndBiases:
@@ -123,8 +105,7 @@ class MLflow:
         self._mlflow.end_run(status)
 
 
-TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {
-    'tensorboard': TensorBoardHyperparameters, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
+TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {'wandb': WeightsAndBiases, 'mlflow': MLflow}
 
 
 class Trackers:

@@ -88,8 +88,9 @@ class Trainer(prepared_run.PreparedRun):
 
     def _train(self) -> None:
         self._saved_at = time.monotonic()
-        if self._is_evaluation_missing():
-            self._evaluate_between_steps()
+        interval = self._params.eval.interval_steps
+        if interval and self._step and self._step % interval == 0 and self._step < self._params.train.max_steps:
+            self._evaluate_between_steps()  # a signal may have cut it off
         while self._step < self._params.train.max_steps and not self._program.should_stop(self.interrupted):
             self._train_steps(self._num_steps_to_next_event())
             try:
@@ -185,7 +186,7 @@ class Trainer(prepared_run.PreparedRun):
             waited = min(max(waited, 0.0), seconds)  # a clock may be set back
             self._time.seconds[progress.INPUT] += waited
             self._time.seconds[progress.STEPS] += seconds - waited
-            self._progress.update(self._step, means, result.num_steps, seconds, self._time.shares())
+            self._progress.update(self._step, means, result.num_steps, seconds)
 
     def _after_steps(self) -> None:
         p = self._params
@@ -207,19 +208,13 @@ class Trainer(prepared_run.PreparedRun):
         inputs = self._evaluation_inputs
         self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
 
-    def _is_evaluation_missing(self) -> bool:
-        """Whether the run resumes at a step whose evaluation a signal or an error has cut off."""
-        interval = self._params.eval.interval_steps
-        is_due = interval and self._step and self._step % interval == 0 and self._step < self._params.train.max_steps
-        return bool(is_due) and self._logdir.read_evaluated() < self._step
-
     def _write_curves(self) -> None:
-        num_bad_records = progress.count_bad_records(self._input)
+        bad = self._input.bad_records
         values = {
             **{name: float(values.mean()) for name, values in self._metrics.items()},
             'learning_rate': float(self._program.learning_rate), 'gradient_norm': self._gradient_norm,
             f'{self._input.example_name}_per_second': self._rate,
-            **({} if num_bad_records is None else {'bad_records': num_bad_records})}
+            **({} if bad is None else {'bad_records': len(bad)})}
         self._trackers.log('train', self._step, values)
 
     def _non_finite(self) -> errors.TrainingError:
@@ -251,7 +246,7 @@ class Trainer(prepared_run.PreparedRun):
             results[name] = metrics
             self._trackers.log(name, self._step, metrics)
             self._progress.write(f'step {self._step}, {name}: {progress.metrics_text(metrics)}')
-        self._record(results)
+        self._save_best(results)
         self._show_sample()
         return results
 
@@ -264,20 +259,11 @@ class Trainer(prepared_run.PreparedRun):
             self._trackers.text('sample', text, self._step)
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
-    def _record(self, results: dict[str, dict[str, float]]) -> None:
-        """Record that this evaluation has ended; if it is the best so far, only once its checkpoint is written."""
-        step, record = self._step, self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
-
-        def write() -> None:
-            if record:
-                self._best.write(record)
-            self._logdir.write_evaluated(step)
-
+    def _save_best(self, results: dict[str, dict[str, float]]) -> None:
+        """Save this state if it is the best so far; only then is that recorded."""
+        record = self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
         if record:
-            self._begin_save(self._best_checkpointer, write)
-            return
-        self._writer.wait()  # it may have to write that an earlier evaluation has ended
-        write()
+            self._begin_save(self._best_checkpointer, lambda: self._best.write(record))
 
     def _finish(self, path: str) -> dict[str, dict[str, float]]:
         results = self._evaluate(self._evaluation_inputs, decode=True)

@@ -71,7 +71,7 @@ def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_progra
         before = contents(copied)
         caplog.clear()
         checkpointer = checkpointing.Checkpointer(copied / 'train', program)
-        assert checkpointer.restore_newest() == checkpointer.latest() == str(copied / 'train/ckpt-8')
+        assert checkpointer.restore_newest() == str(copied / 'train/ckpt-8')
         assert caplog.messages[-1].startswith(f'Checkpoint {newest} cannot be read (') and '{{' not in caplog.text
         assert f'Using {copied}/train/ckpt-8, the newest that can be read; nothing was deleted.' in caplog.messages[-1]
         assert program.global_step.numpy() == 8 and contents(copied) == before
@@ -85,7 +85,7 @@ def test_what_is_damaged_is_named_and_the_checkpoint_before_it_taken(make_progra
     checkpointer.restore_newest()
     program.global_step.assign(9)
     path = checkpointer.save()
-    assert checkpointer.latest() == path == str(copied / 'train/ckpt-9')
+    assert path == str(copied / 'train/ckpt-9') == tf.train.latest_checkpoint(copied / 'train')
     assert {file.stem
             for file in copied.glob('train/*.index')} == {'ckpt-8', 'ckpt-9', 'ckpt-12'}  # the damaged one stays
     assert all(before[file] == file.read_bytes() for file in copied.glob('train/ckpt-12*'))
@@ -113,13 +113,13 @@ def test_a_foreign_checkpoint_is_refused_and_left_alone(make_program, tmp_path, 
     before = contents(tmp_path)
     checkpointer = checkpointing.Checkpointer(tmp_path, make_program())
     with pytest.raises(errors.TrainingError, match='ckpt-1 is of another model: .*nothing was changed'):
-        checkpointer.restore(checkpointer.latest())
+        checkpointer.restore_newest()
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize('method, work', [
     ('write', lambda checkpointer: checkpointer.save()),
-    ('read', lambda checkpointer: checkpointer.restore(checkpointer.latest()))], ids=['write', 'read'])
+    ('read', lambda checkpointer: checkpointer.restore_newest())], ids=['write', 'read'])
 def test_a_lost_worker_is_not_blamed_on_disk_or_checkpoint(make_program, copied, monkeypatch, method, work):
     def lose_worker(*unused, **unused_options):
         raise tf.errors.UnavailableError(None, None, 'Socket closed')

@@ -37,11 +37,11 @@ def test_a_checkpoint_counts_when_all_of_it_is_written(program, tmp_path, held_w
     checkpointer, listed = checkpointing.Checkpointer(tmp_path, program), []
     values = {f'model/{name}/.ATTRIBUTES/VARIABLE_VALUE': variable.numpy()
               for name, variable in program.named_variables.items()}
-    path = checkpointer.begin_save(then=lambda: listed.append(checkpointer.latest()))
+    path = checkpointer.begin_save(then=lambda: listed.extend(checkpoints.complete(tmp_path)))
     for variable in program.named_variables.values():
         variable.assign(variable + 1)
     program.global_step.assign(1)
-    assert checkpointer.latest() is None and not listed
+    assert not checkpoints.complete(tmp_path) and not listed
     held_writes.set()
     assert checkpointer.save() == str(tmp_path / 'ckpt-1')
     assert path == str(tmp_path / 'ckpt-0') and listed == [path]

@@ -13,7 +13,7 @@ def test_a_finished_run_is_laid_out_as_documented(finished):
              for path in finished.logdir.rglob('*') if path.is_file()}
     assert found == {
         'control/lock', 'control/params.txt', 'control/model_analysis.txt', 'control/versions.txt',
-        'control/evaluated.txt', 'train/checkpoint', 'train/ckpt', 'train/events', 'eval_test/events', 'best/checkpoint',
+        'train/checkpoint', 'train/ckpt', 'train/events', 'eval_test/events', 'best/checkpoint',
         'best/ckpt', 'best/best.json'}
 
 
@@ -36,12 +36,11 @@ def test_a_disk_that_fills_up_leaves_the_old_file_whole(tmp_path, full_disk, con
 def test_what_is_recorded_is_read_again(tmp_path):
     run = logdir.LogDir(tmp_path)
     run.create()
-    assert run.read_left_out() is None and run.read_versions() == {} and run.read_evaluated() == 0
+    assert run.read_left_out() is None and run.read_versions() == {}
     run.write_control('a : 1', 'analysis')
     run.write_left_out(['worker:1'], 4)
-    run.write_evaluated(8)
     assert run.read_left_out() == (['worker:1'], 4) and run.read_versions()['python'] == platform.python_version()
-    assert run.read_params() == 'a : 1' and run.read_evaluated() == 8
+    assert run.read_params() == 'a : 1'
 
 
 def test_a_second_holder_is_refused_and_the_first_is_named(tmp_path):

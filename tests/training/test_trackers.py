@@ -7,8 +7,6 @@ import sys
 import types
 
 import pytest
-from tensorboard.backend.event_processing import event_accumulator
-from tensorboard.plugins.hparams import plugin_data_pb2
 
 from lingpipe.training import errors, trackers
 from tests import curves
@@ -125,17 +123,6 @@ def test_a_run_that_is_stopped_is_ended_as_killed(tiny, mlflow, wandb, tmp_path,
     train(tiny, tmp_path, 'mlflow', 'wandb')
     (run,), (tracked,) = wandb.runs.values(), mlflow.runs.values()
     assert (run.exit_code, tracked['status']) == (255, 'KILLED')
-
-
-def test_tensorboard_gets_the_params_as_hyperparameters(tiny, tmp_path):
-    train(tiny, tmp_path, 'tensorboard')
-    accumulator = event_accumulator.EventAccumulator(str(tmp_path / 'train'), {'tensors': 0})
-    accumulator.Reload()
-    content = accumulator.SummaryMetadata('_hparams_/session_start_info').plugin_data.content
-    found = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
-    assert found['train.max_steps'].number_value == 12
-    assert found['input.dataset'].string_value == 'digits'
-    assert found['train.save_async'].bool_value is True
 
 
 def test_a_tracker_that_fails_is_left_out_and_training_ends(tiny, mlflow, wandb, tmp_path, caplog, finished):

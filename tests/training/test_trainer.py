@@ -127,10 +127,9 @@ def test_an_input_that_ends_is_named_and_its_steps_are_saved(tiny, tmp_path, mon
 
 
 CHANGES = {
-    'another width': ({'task__body__layers[1]__units': 8}, r'of another shape \(such as model/dense_1/000_kernel \[64, '
-                                                           r'16'),
+    'another width': ({'task__body__layers[1]__units': 8}, r'of another shape or dtype \(such as model/dense_1/000_kernel float32 \[64, 16'),
     'another dtype': ({'task__body__layers[1]__dtype': 'bfloat16'},
-                      r'of another dtype \(such as model/dense_1/000_kernel float32 instead of bfloat16'),
+                      r'dense_1/000_kernel float32 .* instead of bfloat16'),
     'no moving average': ({'train__ema_decay': 0.0}, r'it has and the model lacks \(such as moving_average/'),
     'another optimizer': (
         {'train__optimizer': layers.KerasParams(keras.optimizers.Adagrad)}, 'variables it lacks .*Adagrad')}
@@ -181,7 +180,7 @@ def test_the_best_checkpoint_is_kept_and_a_worse_one_does_not_replace_it(tiny, t
 def test_examples_of_another_shape_are_refused_before_the_first_step(tiny, tmp_path):
     inputs = {'Test': tiny.evaluation_inputs()['Test'].Set(image_size=16)}
     made = trainer.Trainer(tiny.params(), inputs, tmp_path)
-    with pytest.raises(ValueError, match=r'^Test\(\) gives examples that do not fit the model: float32 \[\d+, 16, 16, 1'):
+    with pytest.raises(ValueError, match=r'^Test\(\) gives examples that do not fit the model .*256'):
         made.run()
     assert not list(tmp_path.rglob('ckpt-*'))
 
@@ -234,13 +233,6 @@ def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_pat
     assert values[0] < values[1]
 
 
-def test_an_evaluation_of_an_earlier_run_does_not_count(tiny, copied):
-    shutil.rmtree(copied / 'train')
-    (copied / 'control/evaluated.txt').write_text('4000\n')
-    tiny.trainer(copied).check()
-    assert (copied / 'control/evaluated.txt').read_text() == '0\n'
-
-
 def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_path, monkeypatch):
     write = checkpoints.BestCheckpoint.write
     monkeypatch.setattr(checkpoints.BestCheckpoint, 'write',
@@ -249,7 +241,6 @@ def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_pa
         tiny.train(tmp_path, eval__interval_steps=4)
     assert json.loads((tmp_path / 'best/best.json').read_text())['step'] == 4
     assert (tmp_path / 'best/ckpt-4.index').exists()
-    assert (tmp_path / 'control/evaluated.txt').read_text() == '4\n'
 
 
 def test_a_misspelt_best_metric_is_refused_before_the_first_step(tiny, copied, contents):
@@ -292,11 +283,6 @@ def test_a_field_that_cannot_work_is_named_before_anything_is_written(tiny, tmp_
     assert not (tmp_path / 'logs').exists()
 
 
-def test_a_schedule_that_begins_below_zero_is_refused(tiny, tmp_path):
-    with pytest.raises(ValueError, match='^train.lr_schedule, which gives the rate -.* at step 0, is not possible'):
-        tiny.trainer(tmp_path, train__lr_schedule__initial_learning_rate=-0.1)
-
-
 def test_an_input_that_fails_is_named_and_its_steps_are_saved(tiny, tmp_path, monkeypatch):
     endless = image_input.ImageInput.training_dataset
 
@@ -320,16 +306,10 @@ def test_an_input_that_fails_is_named_and_its_steps_are_saved(tiny, tmp_path, mo
 def test_an_evaluation_that_was_cut_off_comes_first_on_resume(tiny, finished, tmp_path, signal_at):
     signal_at(8, signal.SIGTERM)
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == {}
-    assert (tmp_path / 'control/evaluated.txt').read_text() == '4\n'
     assert tiny.trainer(tmp_path, eval__interval_steps=4).run() == finished.results
     found, expected = (curves.curve(folder / 'eval_test', 'loss') for folder in (tmp_path, finished.logdir))
     assert found == expected and [step for step, _ in found] == [4, 8, 12]
     assert (tmp_path / 'best/best.json').read_text() == (finished.logdir / 'best/best.json').read_text()
-
-
-def test_an_evaluation_that_ended_is_not_repeated_on_resume(tiny, copied):
-    tiny.train(copied, train__max_steps=16, eval__interval_steps=12)
-    assert [step for step, _ in curves.curve(copied / 'eval_test', 'loss')] == [4, 8, 12, 16]
 
 
 def test_an_error_between_steps_ends_a_run_that_is_saved(tiny, tmp_path, monkeypatch):
