@@ -1,10 +1,9 @@
-"""A small image model of blocks that are alike, with batch norm in the blocks and around them, as one program."""
+"""A small image model of blocks that are alike, with frozen batch norm in the blocks and around them, as one program."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.layers import batch_normalization
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses
@@ -16,10 +15,10 @@ SHAPE, NUM_CLASSES = (4, 4, 2), 3
 class Block(keras.layers.Layer):
     """A residual block of two convolutions, each with batch norm."""
 
-    def __init__(self, channels=4, group_size=1, **kwargs):
+    def __init__(self, channels=4, **kwargs):
         super().__init__(**kwargs)
         self.convolutions = [keras.layers.Conv2D(channels, 3, padding='same', use_bias=False) for _ in range(2)]
-        self.norms = [_norm(group_size, momentum=momentum).Instantiate() for momentum in (0.9, 0.8)]
+        self.norms = [keras.layers.BatchNormalization(trainable=False) for _ in range(2)]
 
     def build(self, input_shape):
         for convolution, norm in zip(self.convolutions, self.norms):
@@ -34,18 +33,11 @@ class Block(keras.layers.Layer):
         return inputs + outputs
 
 
-def _norm(group_size, **fields):
-    if group_size == 1:
-        return KerasParams(keras.layers.BatchNormalization, **fields)
-    return KerasParams(batch_normalization.BatchNormalization, group_size=group_size, **fields)
-
-
-def layer_params(num_blocks, channels=4, group_size=1):
-    """Return the params of the layers; the norms share statistics in groups of replicas."""
-    cls = keras.layers
-    return [KerasParams(cls.Conv2D, filters=channels, kernel_size=1), _norm(group_size, momentum=0.7),
-            *[KerasParams(Block, channels=channels, group_size=group_size)] * num_blocks,
-            _norm(group_size, momentum=0.6), KerasParams(cls.GlobalAveragePooling2D),
+def layer_params(num_blocks, channels=4):
+    """Return the params of the layers."""
+    cls, norm = keras.layers, KerasParams(keras.layers.BatchNormalization, trainable=False)
+    return [KerasParams(cls.Conv2D, filters=channels, kernel_size=1), norm,
+            *[KerasParams(Block, channels=channels)] * num_blocks, norm, KerasParams(cls.GlobalAveragePooling2D),
             KerasParams(cls.Dense, units=NUM_CLASSES)]
 
 

@@ -134,7 +134,7 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
     if resolution.is_open(p) or mode == 'eval':
         return
     if p.tpu_route == SPMD:
-        _check(params, p.num_replicas)
+        _check(params)
     else:
         _check_groups(params, p.num_replicas, p.tpu_route if mode == 'train' else _STAGE_PROGRAMS, mode)
 
@@ -219,17 +219,15 @@ def _with_spmd(params, mesh):
         raise ValueError('there is one partition only.')
     params = _with_all_replicas(params, mesh)
     _check_replicas(params, mesh)
-    pipeline = _check(params, _room(params, mesh), is_choosing)
+    pipeline = _check(params, is_choosing)
     params.task.body.Set(tpu_route=SPMD, partition_by=pipeline.ends)
     return params
 
 
-def _check(params, num_replicas, is_choosing=False):
+def _check(params, is_choosing=False):
     """Build what would run, without allocating anything; if the route is 'auto', refuse what would be inefficient."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
-    for group_size in batch_normalization.group_sizes(pipe.stack):
-        collectives.equal_groups(group_size, num_replicas)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
     if is_choosing:
         _refuse_repeated_work(pipe, pipeline)
@@ -253,8 +251,8 @@ def _check_groups(params, num_replicas, route, mode='train'):
     """Raise ValueError if layers share statistics between replicas in separate programs, or in unequal groups."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
-            remedy = ("Take as many replicas as the system has room for, with tpu_route='auto', 'logical_cores' or "
-                      "'spmd'" if mode == 'train' else 'Give --device=cpu')
+            remedy = ("Take as many replicas as the system has room for, with tpu_route='auto' or 'logical_cores'"
+                      if mode == 'train' else 'Give --device=cpu')
             raise ValueError(
                 f'Layer {name!r} shares statistics between replicas (group_size={group_size}). tpu_route='
                 f'{_STAGE_PROGRAMS!r} runs each of num_replicas={num_replicas} as programs of its own, which cannot '

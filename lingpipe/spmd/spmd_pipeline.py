@@ -25,7 +25,7 @@ from lingpipe.partition import layer_analysis
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import layer_calls, stage_map
 from lingpipe.spmd.stage_map import SpmdValues, StageMap, recomputing
-from lingpipe.stages import batch_statistics, random_seeds, stage_layers
+from lingpipe.stages import random_seeds, stage_layers
 
 _LEAST_SIZE_TO_CUT = 2**14
 
@@ -44,8 +44,6 @@ class SpmdPipeline:
 
     Attributes:
         variables: `SpmdValues` of Keras variables: K lists of V variables for each tensor `[K, V, ...]`.
-        stage_statistics: the `BatchStatistics` of the batch norms of a stage; its norms are those of the first stage.
-        outer_statistics: the `BatchStatistics` of all other batch norms.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: list of the V K end indices of the stages; the first and last stage include the layers before and after.
@@ -82,10 +80,6 @@ class SpmdPipeline:
             _without_doubles([each.trainable_variables for each in outer]),
             self._rows([each.variables().state for each in self._stages]),
             _without_doubles([each.variables().state for each in outer]))
-        self.stage_statistics, self.outer_statistics = (batch_statistics.BatchStatistics(
-            [norm for each in parts for norm in layer_calls.trained_norms(each.layers)])
-            for parts in (self._layers, outer))
-        self._ticks = stage_map.TickStatistics(self.stage_statistics, self._map, num_rounds)
         parts = [self._before, *self._stages, self._after]
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
@@ -111,28 +105,23 @@ class SpmdPipeline:
         return sizes.index(max(sizes))
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
-                seed_and_step: tf.Tensor) -> tuple[dict[str, tuple[tf.Tensor, tf.Tensor]], tuple[list, list]]:
-        """Run a batch through the pipeline, as in training.
+                seed_and_step: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+        """Run a batch through the pipeline, as in training; return {name: (sum, weight)} over the batch.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
             seed_and_step: int64 tensor `[2]` that determines all random numbers, which equal those of other pipelines.
-
-        Returns:
-            Dictionary from name to the pair (sum, weight) over the batch, and the statistics of batch norm,
-            a pair of lists of at most one tensor: `[3, K, V, channels]` of the stages, `[3, channels]` of other layers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
         outer = dict(zip(map(id, variables), [*values.outer, *values.outer_state]))
         x, targets = (tf.nest.map_structure(self._cut, nest) for nest in (x, targets))
         seeds = self._seeds(seed_and_step)
-        entering, before = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], None)
-        leaving, of_stages = self._shift_register(values, entering, seeds, seed_and_step[1])
-        sums, after = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
-        of_outer = [tf.concat([*before, *after], 1)] if self.outer_statistics.norms else []
-        return tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums), (of_stages, of_outer)
+        entering = self._outer_pass(self._before, outer, x, (), seeds, seed_and_step[1], None)
+        leaving = self._shift_register(values, entering, seeds, seed_and_step[1])
+        sums = self._outer_pass(self._after, outer, leaving, targets, seeds, seed_and_step[1], loss)
+        return tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, axis=0), sums)
 
     def _cut(self, tensor):
         rows, count = tensor.shape[0], self._num_micro_batches
@@ -148,24 +137,23 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Run layers outside the stages, and the loss if given; return a nest `[M, ...]`, and statistics."""
+        """Run layers outside the stages, and the loss if given; return a nest `[M, ...]`."""
         if not part.layers and loss is None:
-            return inputs, []
+            return inputs
         variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
 
         def run(tensors):
             own, nest, wanted, own_seeds = tf.nest.pack_sequence_as((variables, inputs, targets, seeds), tensors)
-            outputs, statistics = layer_calls.call(part, nest, own, step, own_seeds)
-            structure[:] = [(outputs if loss is None else loss(wanted, outputs), statistics)]
+            outputs = layer_calls.call(part, nest, own, step, own_seeds)
+            structure[:] = [outputs if loss is None else loss(wanted, outputs)]
             return tf.nest.flatten(structure[0])
 
         rows = tf.nest.flatten((inputs, targets, _of_generators(seeds, part)))
         results = _one_by_one(lambda parts: recomputing(run)([*tf.nest.flatten(variables), *parts]), rows)
-        nest, statistics = tf.nest.pack_sequence_as(structure[0], results)
-        return nest, [functools.reduce(self.outer_statistics.merge, tf.unstack(each)) for each in statistics]
+        return tf.nest.pack_sequence_as(structure[0], results)
 
     def _shift_register(self, values, entering, seeds, step):
-        """Run the identical stages; return a nest like `entering`, `[M, micro_batch, ...]`, and statistics."""
+        """Run the identical stages; return a nest like `entering`, `[M, micro_batch, ...]`."""
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -175,28 +163,26 @@ class SpmdPipeline:
 
         weights_and_state = [*values.stages, *values.stage_state]
 
-        def body(index, registers, queues, leaving, statistics):
+        def body(index, registers, queues, leaving):
             arrived = [self._map.shard(tf.roll(register, 1, axis=0)) for register in registers]
             entering = [self._entering(tensor, tf.minimum(index, count - 1)) for tensor in rows]
             begun = [self._begin(index, *each) for each in zip(arrived, entering, queues)]
             items = tf.clip_by_value(index - cores, 0, num_items - 1)
             own_seeds = tf.gather(seeds, items, axis=1, batch_dims=1)
-            results = tick([*weights_and_state, *[register for register, _ in begun], steps, items // count, own_seeds])
-            registers, new = results[:len(rows)], results[len(rows):]
+            registers = tick(
+                [*weights_and_state, *[register for register, _ in begun], steps, items // count, own_seeds])
             place = tf.maximum(index - last - (num_items - count), 0)  # what leaves too early is overwritten
             leaving = [array.write(place, self._leaving(register)) for array, register in zip(leaving, registers)]
-            merged = self._ticks.joined(statistics, new, tf.where(items == index - cores, items // count, -1))
-            return index + 1, registers, [queue for _, queue in begun], leaving, merged
+            return index + 1, registers, [queue for _, queue in begun], leaving
 
         idle = [self._map.shard(tf.repeat(tensor[:1], self.num_cores, axis=0)) for tensor in rows]
         queues = [self._empty_queue(tensor) for tensor in idle]
         arrays = [tf.TensorArray(tensor.dtype, count, element_shape=tensor.shape[1:]) for tensor in rows]
         num_ticks = num_items + last
-        *_, leaving, statistics = tf.while_loop(
-            lambda index, *_: index < num_ticks, body, (0, idle, queues, arrays, self._ticks.before_first()),
-            maximum_iterations=num_ticks)
+        *_, leaving = tf.while_loop(
+            lambda index, *_: index < num_ticks, body, (0, idle, queues, arrays), maximum_iterations=num_ticks)
         leaving = [self._map.replicate(array.stack()) for array in leaving]
-        return tf.nest.pack_sequence_as(entering, leaving), statistics
+        return tf.nest.pack_sequence_as(entering, leaving)
 
     def _seeds_of_items(self, seeds):
         """Return the seeds of each core for all micro-batches, round by round: `[K, V M, ...]`."""
@@ -233,7 +219,7 @@ class SpmdPipeline:
         """Run the first stage's layers, with the weights of a core's round and the seeds of its micro-batch."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
-        passing, statistics = tensors[sum(counts):], []
+        passing = tensors[sum(counts):]
         values = [_of_round(each, round_) for each in tensors[:sum(counts)]]
         weights, state = values[:counts[0]], values[counts[0]:]
         for part in self._layers:
@@ -242,10 +228,9 @@ class SpmdPipeline:
             own_state, state = state[:len(own.state)], state[len(own.state):]
             own_seeds, seeds = seeds[:len(part.seed_positions)], seeds[len(part.seed_positions):]
             layer = functools.partial(self._layer, part, structure)
-            results = (recomputing(layer) if self._recompute == 'layer' else layer)(
+            passing = (recomputing(layer) if self._recompute == 'layer' else layer)(
                 [*own_weights, *own_state, *passing, step, own_seeds])
-            passing, statistics = results[:len(passing)], [*statistics, *results[len(passing):]]
-        return [*passing, *([tf.concat(statistics, 1)] if statistics else [])]
+        return passing
 
     def _layer(self, part, structure, tensors):
         values, inputs, step, seeds = tf.nest.pack_sequence_as((part.variables(), structure, 0, 0), tensors)

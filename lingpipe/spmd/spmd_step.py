@@ -1,6 +1,5 @@
 """Training step of an SPMD pipeline as one function of tensors."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from lingpipe.devices import collectives
 from lingpipe.optimizers import device_functions, loss_scaling, pure_optimizer
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
-from lingpipe.stages import batch_statistics, losses
+from lingpipe.stages import losses
 
 _CORES = ''  # no device: all cores of a replica work together
 
@@ -89,7 +88,7 @@ class SpmdStep:
             replicas, and 'gradient_norm'.
         """
         state = self._placed(state)
-        sums, statistics, stage_gradients, outer_gradients = self._gradients(state, x, targets)
+        sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
         metrics = losses.means(sums, self._results)
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
@@ -100,7 +99,7 @@ class SpmdStep:
         outer, outer_slots = self._update_all(
             self._pipeline.variables.outer, state.values.outer, [each * scale for each in outer_gradients],
             state.outer_slots, state.step, learning_rate)
-        values = SpmdValues(stages, outer, *self._update_state(state.values, statistics))
+        values = state.values._replace(stages=stages, outer=outer)
         new = self._placed(SpmdState(
             values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
         is_finite = loss_scaling.is_finite(metrics['loss'], norm)
@@ -108,19 +107,18 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return sums of metrics, each replica's statistics of batch norm, and gradients of the mean over replicas."""
+        """Return sums of metrics, and the gradients of the mean over replicas."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            sums, statistics = self._pipeline.metrics(
-                self._loss, state.values, x, targets, tf.stack([seed, state.step]))
+            sums = self._pipeline.metrics(self._loss, state.values, x, targets, tf.stack([seed, state.step]))
         gradients = tape.gradient(sums['loss'][0], weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         sums, gradients = self._replicas.sum(_CORES, (sums, self._placed_gradients(gradients)))
         weight = sums['loss'][1]
         stages, outer = self._placed_gradients(tf.nest.map_structure(
             lambda gradient: tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype)), gradients))
-        return sums, statistics, stages, outer
+        return sums, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
         """Add the gradients of weight regularizers, and also return the sum of their penalties."""
@@ -150,24 +148,6 @@ class SpmdStep:
 
         return tf.vectorized_map(
             update_rounds, (state.values.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
-
-    def _update_state(self, values, statistics):
-        """Return the new `stage_state` and `outer_state`: moving averages take one step, from all replicas' rows."""
-        pipeline = self._pipeline
-        firsts = [row[0][0] for row in pipeline.variables.stage_state]
-        of_stages, of_outer = statistics
-        parts = [(pipeline.stage_statistics, of_stages, firsts, values.stage_state),
-                 (pipeline.outer_statistics, of_outer, pipeline.variables.outer_state, values.outer_state)]
-        return [self._move_statistics(*part) for part in parts]
-
-    def _move_statistics(self, norms, statistics, variables, values):
-        value_of = dict(zip(map(id, variables), values))
-        averages = [variable for variable in variables if id(variable) in norms.averages]
-        for of_replica in statistics:
-            whole = batch_statistics.of_all_replicas(of_replica, functools.partial(self._replicas.sum, _CORES))
-            before = [value_of[id(variable)] for variable in averages]
-            value_of.update(zip(map(id, averages), norms.step(averages, before, whole)))
-        return [value_of[id(variable)] for variable in variables]
 
     def _moved_averages(self, state, values):
         if not self._moved:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.private_api import xla, xla_sharding
-from lingpipe.stages import batch_statistics
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
@@ -148,34 +147,3 @@ def spec_of_row(row: list) -> tf.TensorSpec:
 def spec_of(variable: Any) -> tf.TensorSpec:
     """Return the spec of a variable."""
     return tf.TensorSpec(variable.shape, variable.dtype)
-
-
-class TickStatistics:
-    """Joins the statistics of all ticks of a batch, for every stage on its core; without batch norms, lists are empty.
-
-    Only the forward loop joins: statistics that the backward loop recomputes are discarded.
-    """
-
-    def __init__(self, statistics: batch_statistics.BatchStatistics, stages: StageMap, num_rounds: int) -> None:
-        self._statistics, self._map, self._num_rounds = statistics, stages, num_rounds
-
-    def before_first(self) -> list[tf.Tensor]:
-        """Return the list of at most one tensor `[3, K, V, channels]` that `joined` begins with."""
-        spec = self._statistics.spec
-        shape = [3, self._map.num_stages, self._num_rounds, spec.shape[1]]
-        return [self._map.shard(tf.zeros(shape, spec.dtype), 1)] if self._statistics.norms else []
-
-    def joined(self, before: list[tf.Tensor], new: list[tf.Tensor], rounds: tf.Tensor) -> list[tf.Tensor]:
-        """Combine the statistics `[K, 3, channels]` of a tick with earlier ticks' `[3, K, V, channels]`.
-
-        Args:
-            rounds: int32 tensor `[K]`, the round of each core; -1: it has no micro-batch.
-        """
-        is_round = (tf.range(self._num_rounds) == rounds[:, tf.newaxis])[..., tf.newaxis]
-        return [self._joined(*pair, is_round) for pair in zip(before, new)]
-
-    def _joined(self, before, new, is_round):
-        rows = tf.transpose(new, [1, 0, 2])[:, :, tf.newaxis]
-        rows = tf.where(is_round, rows, tf.zeros([], rows.dtype))
-        joined = self._map.shard(self._statistics.merge(before, rows), 1)
-        return tf.stop_gradient(joined)  # not on the inputs: the loop would still keep all of them for its gradient

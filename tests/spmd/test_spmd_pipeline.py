@@ -47,8 +47,8 @@ def gradients_of(pipeline, loss_fn, x, y):
     def function(values):
         with tf.GradientTape() as tape:
             tape.watch([values.stages, values.outer])
-            metrics, _ = pipeline.metrics(lambda targets, outputs: metrics_of(*targets, outputs), values, x, (y,),
-                                          tf.constant([SEED, STEP], tf.int64))
+            metrics = pipeline.metrics(lambda targets, outputs: metrics_of(*targets, outputs), values, x, (y,),
+                                       tf.constant([SEED, STEP], tf.int64))
         total, weight = metrics['loss']
         stages, outer = tape.gradient(total, [values.stages, values.outer])
         return total / weight, [each / weight for each in stages], [each / weight for each in outer]
