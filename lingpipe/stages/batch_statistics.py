@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import keras
 import numpy as np
@@ -23,7 +22,7 @@ class BatchStatistics:
                      [number of values   | number of values   | ...]]      [3, channels]
 
     Args:
-        norms: list of `keras.layers.BatchNormalization`, one per call, in the order of the calls.
+        norms: one per call, in the order of the calls.
     """
 
     def __init__(self, norms: list[keras.layers.BatchNormalization]) -> None:
@@ -34,12 +33,6 @@ class BatchStatistics:
     def spec(self) -> tf.TensorSpec:
         """`tf.TensorSpec` `[3, channels]` of the statistics."""
         return tf.TensorSpec([3, sum(self._sizes)], self._dtype)
-
-    @property
-    def averages(self) -> dict[int, keras.Variable]:
-        """Dictionary from id to Keras variable, of all moving averages."""
-        return {id(variable): variable for norm in self.norms
-                for variable in (norm.moving_mean, norm.moving_variance)}
 
     @property
     def _dtype(self) -> tf.DType:
@@ -53,7 +46,7 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combine statistics `[3, ..., channels]` of old and new rows (Chan, Golub, LeVeque 1979, section 2)."""
+        """Combine statistics `[3, channels]` of old and new rows (Chan, Golub, LeVeque 1979, section 2)."""
         if not self.norms:
             return before
         count = before[2] + new[2]
@@ -70,32 +63,25 @@ class BatchStatistics:
             statistics: tensor `[3, channels]` for this replica's share of the batch.
             read: function that returns the current value of a variable.
         """
-        if not self.norms:
+        variables = list({id(variable): variable for norm in self.norms
+                          for variable in (norm.moving_mean, norm.moving_variance)}.values())
+        if not variables:
             return []
-        variables = list(self.averages.values())
         with tf.device(device):
             averages = [read(variable) for variable in variables]
-        new = device_kinds.call(
-            device, lambda averages, statistics: self.step(variables, averages, statistics), averages,
-            _of_group(group, statistics, device))
-        return list(zip(variables, new))
+        step = functools.partial(self._step, variables)
+        return list(zip(variables, device_kinds.call(device, step, averages, _of_group(group, statistics, device))))
 
-    def step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
-             statistics: tf.Tensor) -> list[tf.Tensor]:
-        """Return the moving averages of one stage, or of several equal ones, after one update for each call of a norm.
-
-        Args:
-            variables: list of Keras variables, the moving averages of `norms`, in any order.
-            averages: list of tensors `[..., channels of the norm]`, their values.
-            statistics: tensor `[3, ..., channels]` for the whole batch.
-        """
-        values = {id(variable): average for variable, average in zip(variables, averages)}
+    def _step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
+              statistics: tf.Tensor) -> list[tf.Tensor]:
+        values, parts = dict(zip(map(id, variables), averages)), tf.split(statistics[:2], self._sizes, axis=1)
         for places in self._rounds():
-            norms = [self.norms[place] for place in places]
-            sizes = [self._sizes[place] for place in places]
+            norms, sizes = [self.norms[place] for place in places], [self._sizes[place] for place in places]
             momentum = tf.constant(np.repeat([norm.momentum for norm in norms], sizes), self._dtype)
-            new = momentum * self._averages(norms, values) + (1.0 - momentum) * self._columns(statistics, places)
-            for norm, pair in zip(norms, tf.split(new, sizes, axis=-1)):
+            before = tf.stack([tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], 0)
+                               for name in ('moving_mean', 'moving_variance')])
+            new = momentum * before + (1.0 - momentum) * tf.concat([parts[place] for place in places], 1)
+            for norm, pair in zip(norms, tf.split(new, sizes, axis=1)):
                 for variable, value in zip((norm.moving_mean, norm.moving_variance), tf.unstack(pair)):
                     values[id(variable)] = tf.cast(value, variable.dtype)
         return [values[id(variable)] for variable in variables]
@@ -109,20 +95,9 @@ class BatchStatistics:
             rounds[number].append(place)
         return rounds
 
-    def _averages(self, norms: list, values: Any) -> Any:
-        return tf.stack([
-            tf.concat([tf.cast(values[id(getattr(norm, name))], self._dtype) for norm in norms], -1)
-            for name in ('moving_mean', 'moving_variance')])
-
-    def _columns(self, statistics: Any, places: Any) -> tf.Tensor:
-        if len(places) == len(self.norms):
-            return statistics[:2]
-        parts = tf.split(statistics[:2], self._sizes, axis=-1)
-        return tf.concat([parts[place] for place in places], -1)
-
 
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Return the statistics `[3, ..., channels]` of the rows of all replicas.
+    """Return the statistics `[3, channels]` of the rows of all replicas.
 
     By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
     all rows. Replicas are weighted by their numbers of values.
