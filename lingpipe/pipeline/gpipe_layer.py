@@ -55,6 +55,8 @@ class GPipeLayer(model_conversion.ModelConversion):
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
         stack: list of the Keras layers.
+        schedule: the `Schedule` of a full training batch.
+        jit_compile: whether XLA compiles the functions of each partition; `set_jit_compile` changes it.
     """
 
     @classmethod
@@ -125,13 +127,13 @@ class GPipeLayer(model_conversion.ModelConversion):
         super().__init__(params, autocast=False, dtype='float32')
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
-        self._schedule = validation.make_schedule(params)
+        self.schedule = validation.make_schedule(params)
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
         self._untracked = _Untracked(source, loss_pass.StageLosses(source), chosen)
-        self._jit_compile = params.jit_compile
+        self.jit_compile = params.jit_compile
 
     @property
     def grid(self) -> stage_grid.StageGrid:
@@ -153,8 +155,7 @@ class GPipeLayer(model_conversion.ModelConversion):
     @property
     def partitions(self) -> list[balancing.Partition]:
         """List of `Partition`: the layers of each partition, its device and its costs."""
-        devices = [part.device for part in self.stages]
-        return self.cut.describe(self.analyses, devices)
+        return self.cut.describe(self.analyses, [part.device for part in self.stages])
 
     @property
     def source(self) -> layer_sources.LayerSource:
@@ -165,11 +166,6 @@ class GPipeLayer(model_conversion.ModelConversion):
     def output_of_one_example(self) -> Any:
         """Nest of `tf.TensorSpec` of the outputs for a batch of one, once built."""
         return self.source.output_of_one_example(self.analyses)
-
-    @property
-    def schedule(self) -> schedules.Schedule:
-        """The `Schedule` of a full training batch."""
-        return self._schedule
 
     @property
     def computes_in_float16(self) -> bool:
@@ -183,7 +179,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         p = self.params
         fields = ', '.join(f'{name}={p.Get(name)!r}' for name in ('num_replicas', 'num_micro_batches', 'recompute'))
         chosen = ', '.join(f'{field}={p.Get(field)!r}' for field in self._untracked.chosen)
-        return (f'<GPipeLayer name={self.name!r}, schedule={self._schedule.name!r}, {fields}>\n'
+        return (f'<GPipeLayer name={self.name!r}, schedule={self.schedule.name!r}, {fields}>\n'
                 f'{partition_summary.table(self.partitions)}' + (f"\n'auto' chose {chosen}." if chosen else ''))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -207,21 +203,21 @@ class GPipeLayer(model_conversion.ModelConversion):
 
         Args:
             load_weights: whether to load the weights that come with the model of `params`; otherwise
-                `load_initial_weights` loads them later, or a checkpoint has other weights.
+                `source.load_weights` loads them later, or a checkpoint has other weights.
         """
         validation.refuse_strategies(self.name)
         validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
         random_seeds.make_global_generator()
         self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)
-        self.cut = balancing.cut(self.params, self._schedule, self.source, self.analyses, input_specs, devices[0])
+        self.cut = balancing.cut(self.params, self.schedule, self.source, self.analyses, input_specs, devices[0])
         self._put_recompute(self.cut.recompute)
-        self._schedule = schedules.for_costs(self._schedule, self.cut.costs.stages(self.cut.ends))
+        self.schedule = schedules.for_costs(self.schedule, self.cut.costs.stages(self.cut.ends))
         self._untracked.grid = self._make_grid(input_specs, devices)
         self.place_new_weights()
         self.built = True
         if load_weights:
-            self.load_initial_weights()
+            self.source.load_weights()
 
     def _put_recompute(self, chosen: balancing.Recompute) -> None:
         """Replace recompute='auto' by a value."""
@@ -233,22 +229,22 @@ class GPipeLayer(model_conversion.ModelConversion):
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
         """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
         p = self.params
-        of_stages = [[row[self._schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
+        of_stages = [[row[self.schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
         runs = self.source.runs(self.cut.ends, of_stages, specs)
         if p.num_replicas * p.num_micro_batches > 1:
             self.source.refuse_micro_batches(specs)
-        stages = [stage.Stage(run, own_devices[0], sources, self._jit_compile, p.num_replicas)
+        stages = [stage.Stage(run, own_devices[0], sources, self.jit_compile, p.num_replicas)
                   for (run, sources), own_devices in zip(runs, of_stages)]
         if p.recompute == 'selective':
             self._choose_what_is_kept(stages)
         others = [[each.on(device) for each, device in zip(stages, replica)]
                   for replica in itertools.islice(zip(*of_stages), 1, None)]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
-        return stage_grid.StageGrid([stages, *others], self._schedule, seeds, p)
+        return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
-        kept = self.cut.most_kept_bytes(self._schedule, self.params.memory_limit)
+        kept = self.cut.most_kept_bytes(self.schedule, self.params.memory_limit)
         for each, most_bytes in zip(stages, kept):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
@@ -273,21 +269,12 @@ class GPipeLayer(model_conversion.ModelConversion):
         for each in self._untracked.grid.stages if self._untracked.grid else []:
             each.forget_programs()
 
-    @property
-    def jit_compile(self) -> bool:
-        """Whether XLA compiles the functions of each partition."""
-        return self._jit_compile
-
     def set_jit_compile(self, jit_compile: bool) -> None:
         """Set whether XLA compiles the functions of each partition, and drop all traces."""
-        self._jit_compile = jit_compile
+        self.jit_compile = jit_compile
         for each in itertools.chain(*self._untracked.grid.replicas) if self._untracked.grid else []:
             each.set_jit_compile(jit_compile)
         self.forget_programs()
-
-    def load_initial_weights(self) -> None:
-        """Load the weights that come with the model of `params`, such as a preset's, each to its device."""
-        self.source.load_weights()
 
     def pack_outputs(self, outputs: Any) -> Any:
         """Convert the outputs of the last stage to the nest that the user gets."""
@@ -329,8 +316,7 @@ class GPipeLayer(model_conversion.ModelConversion):
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
-                             'reads variables on its device. Call stateless_call of the PipelineModel, or of the plain '
-                             'model, pipe.to_keras().')
+                             'reads variables on its device. Call stateless_call of the PipelineModel.')
         inputs = boundary.put_masks_on(self.source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False

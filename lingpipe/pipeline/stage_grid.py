@@ -227,15 +227,9 @@ class StageGrid:
         return [share(index, *pair) for index, pair in enumerate(itertools.pairwise(ends))]
 
     def _check_sizes(self, counts: list[int]) -> None:
-        waiting = [*batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers]).values()]
-        if not waiting:
-            return
-        if min(counts) != max(counts):
+        waiting = batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers])
+        if waiting and min(counts) != max(counts):
             raise ValueError(
                 f'A batch gives some replicas {min(counts)} and others {max(counts)} micro-batches, but layers such as '
-                f'{waiting[0]!r} share statistics between replicas and would wait for ever. Make the batch at least '
-                'num_replicas * num_micro_batches large.')
-        if max(counts) > collectives.MOST_MICRO_BATCHES:
-            raise ValueError(
-                f'num_micro_batches={max(counts)} is too many where layers such as {waiting[0]!r} share statistics '
-                f'between replicas: at most {collectives.MOST_MICRO_BATCHES} are supported. Set it to that or less.')
+                f'{next(iter(waiting.values()))!r} share statistics between replicas and would wait for ever. Make the batch at '
+                'least num_replicas * num_micro_batches large.')

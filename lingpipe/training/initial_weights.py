@@ -54,7 +54,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
         TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
         ValueError: an expression matches no variable of the model.
     """
-    body.load_initial_weights()
+    body.source.load_weights()
     if not (train.init_from_checkpoint or train.init_from_checkpoint_rules):
         return
     named = checkpoint_contents.model_variables(body)

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_optimizer=None, random_in=(),
-            num_bits=32, amplifies_noise=False, predicts=False, copies=False, couples_rows=False, num_steps=2,
+            num_bits=32, amplifies_noise=False, predicts=False, couples_rows=False, num_steps=2,
             between=(), second=None, **arguments):
     """Train a model plain and as a pipeline.
 
@@ -57,7 +57,6 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
         amplifies_noise: whether the optimizer brings gradients of any size to one size; where one should be 0 and is
             not quite, no more is compared than that both run.
         predicts: whether outputs in inference are compared too, after training.
-        copies: whether the outputs of a plain copy of the pipeline are compared too.
         couples_rows: whether a row depends on others, so that outputs are compared with those of the whole batch.
         num_steps: how often `way` is called.
         between: names of methods of `PlainModel` and `PipelinedModel` that use the layers between two steps.
@@ -73,7 +72,7 @@ def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_
 
     def observe(subject):
         return _observe(
-            subject, getattr(subject, way), data, predicts, copies, couples_rows, num_steps, between, arguments)
+            subject, getattr(subject, way), data, predicts, couples_rows, num_steps, between, arguments)
 
     def pipelined_model(fields):
         model, optimizer = make_both()
@@ -147,7 +146,7 @@ def _repeated(draws_anew, pipe, data):
     return None
 
 
-def _observe(subject, way, data, predicts, copies, couples_rows, num_steps, between, arguments):
+def _observe(subject, way, data, predicts, couples_rows, num_steps, between, arguments):
     """Return a dictionary from a group of numbers to the dictionary from a name to an array or None."""
     before = _variables(subject)
     found = {}
@@ -166,8 +165,6 @@ def _observe(subject, way, data, predicts, copies, couples_rows, num_steps, betw
     if couples_rows:
         found['outputs of the whole batch'] = _named(
             subject, 'outputs', observed.as_arrays(subject.outputs_of_whole_batch(data.x)))
-    if copies:
-        found['outputs of a copy'] = _named(subject, 'outputs', observed.as_arrays(subject.outputs_of_copy(data.x)))
     return found
 
 

@@ -55,9 +55,6 @@ def _uses(drawing, model, fields, num_units, amplifies_noise):
         uses['couples_rows'] = True
     if 'random_in_inference' in traits:
         return uses
-    # A copy computes on the whole batch.
-    can_be_copied = not {'by_reference', 'shares_a_generator', 'couples_rows'} & traits
-    uses['copies'] = can_be_copied and drawing.choose([True] + [False] * 4)
     possible = ['predict_source']
     if fields.get('num_replicas', 1) == 1:
         possible.append('second_pipeline')

@@ -69,10 +69,6 @@ class PipelinedModel:
         """Return the outputs of a batch in inference."""
         return self.outputs(x)
 
-    def outputs_of_copy(self, x):
-        """Return the outputs of a plain copy of the pipeline in inference."""
-        return self._pipe.to_keras()(as_tensors(x), training=False)
-
     def predict_source(self, data):
         """Return what the source predicts by itself."""
         return observed.predicted(self.model, data)

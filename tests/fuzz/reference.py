@@ -64,10 +64,6 @@ class PlainModel:
         """Return the outputs of a batch in inference, of which each row may depend on others."""
         return self.model(as_tensors(x), training=False)
 
-    def outputs_of_copy(self, x):
-        """Return the same: a copy is plain Keras, and takes the batch whole."""
-        return self.outputs_of_whole_batch(x)
-
     def predict_source(self, data):
         """Return what the model predicts by itself."""
         return observed.predicted(self.model, data)

@@ -69,7 +69,7 @@ def with_outputs_off(method):
 
 
 @pytest.mark.parametrize('use, run', [
-    ('outputs_of_copy', {'copies': True}), ('predict_source', {'between': ['predict_source']}),
+    ('predict_source', {'between': ['predict_source']}),
     ('second_pipeline', {'between': ['second_pipeline'], 'second': {'num_partitions': 1, 'num_micro_batches': 2}})])
 def test_uses_beside_the_steps_are_compared(monkeypatch, use, run):
     monkeypatch.setattr(pipelined.PipelinedModel, use, with_outputs_off(getattr(pipelined.PipelinedModel, use)))

@@ -97,9 +97,7 @@ def test_a_saved_backbone_has_merged_kernels(hub, name, tmp_path):
     plain.load_weights(tmp_path / 'model.weights.h5')
     outputs = model.predict(x, verbose=0)
     np.testing.assert_allclose(plain(x), outputs, rtol=1e-4, atol=1e-5)
-    copy = pipe.to_keras()
-    np.testing.assert_allclose(copy(x), outputs, rtol=1e-4, atol=1e-5)
-    assert not lora.low_rank_layers(copy) and names_of(pipe.trainable_variables) == set(PARTS)
+    assert names_of(pipe.trainable_variables) == set(PARTS)
     source.save_lora_weights(tmp_path / 'parts.lora.h5')
     np.testing.assert_array_equal(model.predict(x, verbose=0), outputs)
 

@@ -50,14 +50,14 @@ def test_a_function_makes_the_model_with_its_arguments():
     x = np.random.default_rng(0).normal(size=(4, 6)).astype('float32')
     assert pipe.model.layers[1].units == 3
     assert devices_of(pipe) == {'CPU:1', 'CPU:2'}
-    np.testing.assert_allclose(pipe(x), pipe.to_keras()(x), rtol=1e-5)
+    np.testing.assert_allclose(pipe(x), pipe.model(x), rtol=1e-5)
 
 
 def test_a_pipeline_is_built_by_shapes_with_the_dtypes_of_the_model():
     pipe = body(lingpipe.KerasModelParams(counting_model)).Instantiate()
     pipe.build([(4, 6), (4, 3)])
     ones, numbers = np.ones((4, 6), 'float32'), np.arange(12).reshape(4, 3)
-    np.testing.assert_allclose(pipe([ones, numbers]), pipe.to_keras()([ones, numbers]), rtol=1e-5)
+    np.testing.assert_allclose(pipe([ones, numbers]), pipe.model([ones, numbers]), rtol=1e-5)
 
 
 def counting_model():
@@ -90,7 +90,7 @@ def test_without_its_weights_a_file_gives_layers_alone(file):
     pipe = body(lingpipe.KerasModelParams(model_file=path)).Instantiate()
     pipe.build_from_specs(SPEC, load_weights=False)
     assert not np.array_equal(pipe.model.weights[0], saved.weights[0])
-    pipe.load_initial_weights()
+    pipe.source.load_weights()
     np.testing.assert_array_equal(pipe.model.weights[0], saved.weights[0])
 
 

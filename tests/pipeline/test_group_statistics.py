@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import pytest
 
-from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
 from lingpipe.layers.keras_params import KerasParams
 from tests.pipeline.small_stacks import convolutional_layers, cross_entropy, images_and_labels
@@ -45,12 +44,3 @@ def test_groups_and_micro_batches_that_do_not_come_out_even_are_refused(num_exam
     pipe = make_pipe(stack(2), **fields)
     with pytest.raises(ValueError, match=message):
         pipe.value_and_grad(cross_entropy, *images_and_labels(num_examples))
-
-
-def test_more_micro_batches_than_distinct_sums_are_refused(monkeypatch):
-    monkeypatch.setattr(collectives, 'MOST_MICRO_BATCHES', 3)
-    x, y = images_and_labels(8)
-    alone, together = (make_pipe(stack(size), num_replicas=2, num_micro_batches=4) for size in (1, 2))
-    alone.value_and_grad(cross_entropy, x, y)
-    with pytest.raises(ValueError, match="num_micro_batches=4 is too many where layers such as 'norm_0'.* at most 3 are supported"):
-        together.value_and_grad(cross_entropy, x, y)
