@@ -28,7 +28,6 @@ class PassOptions(NamedTuple):
         schedule: the schedule of a full batch of one replica.
         seed_and_step: int64 tensor `[2]`, on which all random numbers depend.
         training: whether layers train; None: the default of each.
-        recompute: 'none', 'selective', 'stage' or 'layer'.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
         observer: object that builds the calls instead of the execution, such as `action_times.ActionTimes`, or None.
@@ -39,7 +38,6 @@ class PassOptions(NamedTuple):
     schedule: schedules.Schedule
     seed_and_step: tf.Tensor
     training: bool | None
-    recompute: str
     loss: Callable | None = None
     input_gradients_needed: bool = False
     observer: Any = None
@@ -86,13 +84,13 @@ class Execution:
 
     loss_factors: gradient_flow.LossFactors
 
-    def __init__(self, stages: list[Stage], options: PassOptions, share: ReplicaShare,
+    def __init__(self, stages: list[Stage], options: PassOptions, recompute: str, share: ReplicaShare,
                  values: list[stage_layers.Variables]) -> None:
-        self.stages, self._options, self.share = stages, options, share
+        self.stages, self._options, self._recompute, self.share = stages, options, recompute, share
         self._schedule = schedule = options.schedule.for_num_micro_batches(len(share.parts))
-        self._by_layer = options.recompute == 'layer' and bool(schedule.backwards())
+        self._by_layer = recompute == 'layer' and bool(schedule.backwards())
         # The B actions without recomputation. Before a B that directly follows its own F nothing else is computed.
-        is_all = options.recompute == 'none'
+        is_all = recompute == 'none'
         self._without_recompute = schedule.backwards() if is_all else schedule.backwards_after_own_forward()
         inputs = [boundary.unpack(nest) for nest in share.parts]
         self._wiring = self._trace(inputs[0])
@@ -124,7 +122,7 @@ class Execution:
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
             self.programs, self._wiring.differentiable_sources, self._options.input_gradients_needed)
-        if self._options.recompute == 'selective':
+        if self._recompute == 'selective':
             for stage, program, needed in zip(self.stages, self.programs, found):
                 if needed:
                     program.select(needed, stage.selection)
@@ -181,11 +179,10 @@ class Execution:
                 for index, parts in self._added_losses.items()}
 
     def fork(self) -> Self:
-        """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
+        """Return a copy for another backward pass: a gradient tape may ask for several."""
         fork = copy.copy(self)
         fork._in_flight, fork._previous = dict(self._in_flight), dict(self._previous)
-        fork._gradients = self._gradients.copy()
-        fork._weight_gradients = list(self._weight_gradients)
+        fork._gradients, fork._weight_gradients = gradient_flow.BoundaryGradients(), [None] * len(self.stages)
         return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
@@ -281,7 +278,7 @@ class Execution:
 
     def _what_forward_retains(self, stage: Stage, m: int) -> stage_program.Retained:
         """Return what the forward action of a micro-batch leaves in flight."""
-        recompute = self._options.recompute
+        recompute = self._recompute
         least: stage_program.Retained = 'selected' if recompute == 'selective' else 'unrepeatable'
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._without_recompute:
             return least

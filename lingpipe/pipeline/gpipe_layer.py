@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe import hyperparams, patches, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.partition import balancing, partition_summary, selection
-from lingpipe.pipeline import arguments, layer_sources, loss_pass, model_conversion, stage_grid, tape_pass, validation
+from lingpipe.pipeline import construction, layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, micro_batches, random_seeds, stage
 
@@ -28,8 +28,8 @@ class _Untracked:
         self.placed: dict[int, tuple[keras.Variable, str]] = {}  # by id; keeps the variables, so that ids stay unique
 
 
-@arguments.with_fields
-class GPipeLayer(model_conversion.ModelConversion):
+@construction.with_fields
+class GPipeLayer(construction.Constructors):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with gradients equal to one device's.
 
     A batch is cut into micro-batches, which follow each other through the partitions; gradients are summed over
@@ -121,7 +121,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def __init__(self, params: hyperparams.InstantiableParams | None = None,
                  source: layer_sources.LayerSource | None = None, **fields: Any) -> None:
-        params, chosen, source = arguments.given(type(self), params, source, fields)
+        params, chosen, source = construction.given(type(self), params, source, fields)
         validation.validate_gpipe_params(params, len(source))
         # Otherwise Keras would pass it weights that are already cast.
         super().__init__(params, autocast=False, dtype='float32')
@@ -221,7 +221,7 @@ class GPipeLayer(model_conversion.ModelConversion):
 
     def _put_recompute(self, chosen: balancing.Recompute) -> None:
         """Replace recompute='auto' by a value."""
-        if self.params.recompute == arguments.AUTO:
+        if self.params.recompute == construction.AUTO:
             params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
             self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
             self.params.Freeze()

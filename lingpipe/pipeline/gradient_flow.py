@@ -27,14 +27,6 @@ class BoundaryGradients:
         self._parts: dict[tuple[int, int], dict[int, list[tf.Tensor]]] = {}
         self._functions: dict[tuple[str, Callable], Callable] = {}
 
-    def copy(self) -> 'BoundaryGradients':
-        """Return a copy that continues independently."""
-        copy = BoundaryGradients()
-        copy._functions = self._functions
-        copy._parts = {key: {position: list(parts) for position, parts in gradients.items()}
-                       for key, gradients in self._parts.items()}
-        return copy
-
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
         """Add a gradient for each of `sources`, the outputs of stages as pairs (producer, position)."""
         for (producer, position), gradient in zip(sources, gradients):
@@ -247,18 +239,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
     return finished
 
 
-def _over_group(group: collectives.Group, device: str, totals: list) -> list:
-    """Sum over the processes or cores that train together; their own replicas are summed already."""
-    if group.count == 1:
-        return totals
-    sums = iter(group.sum(device, [tf.convert_to_tensor(total) for total in totals if total is not None]))
-    return [None if total is None else next(sums) for total in totals]
-
-
-def _mean(total: Any, weight: tf.Tensor, total_weight: tf.Tensor) -> Any:
-    """Return a sum of gradients over the total weight; 0 if only a regulariser depends on the weight."""
-    if total is None:
-        return tf.zeros_like(weight)
+def _mean(total: Any, total_weight: tf.Tensor) -> Any:
     mean = tf.math.divide_no_nan(_numbers(total), tf.cast(total_weight, total.dtype))
     return tf.IndexedSlices(mean, total.indices, total.dense_shape) if isinstance(total, tf.IndexedSlices) else mean
 
@@ -281,11 +262,12 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
                       trained: list[keras.Variable]) -> StageGradients:
     """Add up the sums of all stages and of the group, divide by the total weight, and add regularisers' gradients."""
     def finish(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
-        totals = [micro_batches.total(each, variable.shape) if each else None
-                  for each, variable in zip(parts, variables)]
-        totals = _over_group(group, device, totals)
+        totals = [micro_batches.total(each, variable.shape) if each else tf.zeros_like(weight)
+                  for each, variable, weight in zip(parts, variables, weights)]
+        if group.count > 1:  # own replicas are summed already
+            totals = group.sum(device, [tf.convert_to_tensor(total) for total in totals])
         regularization, of_regularizers = _regularization(variables, weights, trained)
-        gradients = [_mean(total, weight, total_weight) for total, weight in zip(totals, weights)]
+        gradients = [_mean(total, total_weight) for total in totals]
         gradients = [mean if more is None else tf.convert_to_tensor(mean) + more
                      for mean, more in zip(gradients, of_regularizers)]
         halves = [tf.nn.l2_loss(losses.in_full_precision(_numbers(gradient))) for gradient in gradients]

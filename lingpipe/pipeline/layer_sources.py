@@ -189,11 +189,8 @@ class LayersOfModel(_Layers):
         """Raise ValueError if a field of `GPipeLayer.Params()` does not go with the model."""
         if p.layers:
             raise ValueError('layers was given to a pipeline that is made from a Keras model: leave it out.')
-        if p.dtype_policy is not None and self._origin is None:
-            raise ValueError(
-                f'dtype_policy={p.dtype_policy!r} was given to a pipeline that is made from a Keras model, whose '
-                'layers have policies of their own. Leave it out, and call keras.config.set_dtype_policy before the '
-                'model is made.')
+        if self._origin is None:
+            refuse_dtype_policy(p.dtype_policy)
         self._require_enough_units(p)
 
     def _require_enough_units(self, p: hyperparams.Params) -> None:
@@ -300,6 +297,13 @@ def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
     """Return what determines which layers a model calls: its layers, and the attributes of it and of nested models."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
+
+
+def refuse_dtype_policy(dtype_policy: str | None) -> None:
+    """Raise ValueError for a policy beside layers or a model."""
+    if dtype_policy is not None:
+        raise ValueError(f'dtype_policy={dtype_policy!r} was given with layers that have policies of their own. Leave '
+                         'it out, and call keras.config.set_dtype_policy before the layers are made.')
 
 
 LayerSource = LayersOfParams | LayersOfModel

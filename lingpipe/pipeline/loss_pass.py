@@ -90,7 +90,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
         `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
     """
     stages = grid.stages
-    options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, grid.recompute, loss,
+    options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, loss,
                                    observer=grid.observer, loss_scale=loss_scale)
     batch = grid.mini_batch(options, variable_placement.read_values(stages, read), x, targets)
     batch.run()
@@ -119,8 +119,7 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
 def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
     """Build an evaluation step; return the dictionary from name to (sum, weight). See `GPipeLayer.evaluate`."""
-    options = executor.PassOptions(
-        grid.schedule.forward_only(), grid.seed_and_step(0, False), False, grid.recompute, loss)
+    options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, loss)
     batch = grid.mini_batch(options, variable_placement.read_values(grid.stages, read), x, targets)
     batch.run()
     sums = batch.take_sums_of_group()

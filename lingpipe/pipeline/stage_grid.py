@@ -81,10 +81,10 @@ class MiniBatch:
         weights, of_stages = parts[0].weights, zip(*[part.weight_gradients for part in parts])
         weight_gradients = [self._sum_weight_gradients(index, variables, list(of_replicas))
                             for index, (variables, of_replicas) in enumerate(zip(weights, of_stages))]
-        metrics = self._add_up([part.metrics for part in parts])
-        added_losses = [self._add_up(of_replicas) for of_replicas in zip(*[part.losses for part in parts])]
-        return micro_batches.Sums(metrics, added_losses, weights, weight_gradients,
-                                  [nest for part in parts for nest in part.input_gradients])
+        return micro_batches.Sums(
+            self._add_up([part.metrics for part in parts]),
+            [self._add_up(of_replicas) for of_replicas in zip(*[part.losses for part in parts])], weights,
+            weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     def take_sums_of_group(self) -> micro_batches.Sums:
         """Do `take_sums`, and sum metrics and added losses over all pipelines of the group."""
@@ -108,7 +108,7 @@ class MiniBatch:
         return self._executions[0].state
 
     def fork(self) -> 'MiniBatch':
-        """Return a copy that continues independently: a gradient tape may ask for several backward passes."""
+        """Return a copy for another backward pass; see `executor.Execution.fork`."""
         fork = copy.copy(self)
         fork._executions = [execution.fork() for execution in self._executions]
         return fork
@@ -173,11 +173,6 @@ class StageGrid:
         variables = (variable for stage in self.stages for variable in stage.trainable_variables)
         return list({id(variable): variable for variable in variables}.values())
 
-    @property
-    def recompute(self) -> str:
-        """What the backward actions recompute: 'none', 'selective', 'stage' or 'layer'."""
-        return self._params.recompute
-
     def seed_and_step(self, step: Any, training: bool | None) -> tf.Tensor:
         """Return the int64 tensor `[2]` on which random numbers depend; see `random_seeds.StepSeeds`."""
         return self._seeds.of(step, training, self.stages[0].device)
@@ -197,7 +192,7 @@ class StageGrid:
             parts = micro_batches.split_on(first, inputs, count)
             targets = [()] * count if targets is None else micro_batches.split_on(last, targets, count)
         shares = self._shares(options, group, parts, targets, row_counts)
-        executions = [executor.Execution(stages, options, share, variable_placement.bring(stages, values))
+        executions = [executor.Execution(stages, options, p.recompute, share, variable_placement.bring(stages, values))
                       for stages, share in zip(self.replicas, shares) if share.parts]
         if p.added_losses == 'exact':
             executions[0].refuse_unproven_losses()
@@ -231,5 +226,5 @@ class StageGrid:
         if waiting and min(counts) != max(counts):
             raise ValueError(
                 f'A batch gives some replicas {min(counts)} and others {max(counts)} micro-batches, but layers such as '
-                f'{next(iter(waiting.values()))!r} share statistics between replicas and would wait for ever. Make the batch at '
-                'least num_replicas * num_micro_batches large.')
+                f'{next(iter(waiting.values()))!r} share statistics between replicas and would wait for ever. Make the '
+                'batch at least num_replicas * num_micro_batches large.')

@@ -64,15 +64,14 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
 def _mini_batch(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, values: Any,
                 step: Any = None) -> stage_grid.MiniBatch:
     options = executor.PassOptions(
-        grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training, grid.recompute,
+        grid.schedule.forward_then_backward(), grid.seed_and_step(step, training), training,
         input_gradients_needed=True)
     return grid.mini_batch(options, values, inputs)
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions in evaluation mode, for a loss outside the pipeline; return what `call` returns."""
-    options = executor.PassOptions(
-        grid.schedule.forward_only(), grid.seed_and_step(None, False), False, grid.recompute)
+    options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(None, False), False)
     batch = grid.mini_batch(options, variable_placement.read_values(grid.stages), inputs)
     batch.run()
     variable_placement.assign(batch.state_updates())

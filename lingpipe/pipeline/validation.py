@@ -99,12 +99,11 @@ def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Itera
     for leaf in tf.nest.flatten(batch):
         shape = tf.TensorShape([]) if leaf is None else tf.TensorShape(leaf.shape)
         if not shape.is_fully_defined() or shape.rank and shape[0] % count:
-            times = f'num_replicas={p.num_replicas} times ' if p.num_replicas > 1 else ''
             raise ValueError(
-                f'A batch has a tensor of shape {tuple(shape)} for {times}num_micro_batches={p.num_micro_batches} on '
-                f'{compiled}, where programs are compiled for one shape: every size must be known, and the number of '
-                f'rows a multiple of {p.num_replicas * p.num_micro_batches}. Set the batch size to such a multiple, '
-                'and drop_remainder=True in the input pipeline.')
+                f'A batch has a tensor of shape {tuple(shape)}, but programs on {compiled} are compiled for one shape: '
+                f'every size must be known, and the number of rows a multiple of num_replicas={p.num_replicas} times '
+                f'num_micro_batches={p.num_micro_batches}. Set the batch size to such a multiple, and '
+                'drop_remainder=True in the input pipeline.')
 
 
 def _check_layers(p: hyperparams.Params, num_layers: int, schedule: schedules.Schedule) -> None:

@@ -61,7 +61,7 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
     def step(inputs, targets, values):
         options = executor.PassOptions(
-            pipe.schedule, pipe.grid.seed_and_step(0, True), True, pipe.grid.recompute, observer=observer,
+            pipe.schedule, pipe.grid.seed_and_step(0, True), True, observer=observer,
             loss=lambda targets, outputs: metrics(targets, pipe.pack_outputs(outputs)))
         batch = pipe.grid.mini_batch(options, values, inputs, targets)
         batch.run()

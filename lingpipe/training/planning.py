@@ -11,7 +11,7 @@ from lingpipe import hyperparams
 from lingpipe.models import pipeline_model
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import accelerators
-from lingpipe.pipeline import arguments, gpipe_layer, layer_sources
+from lingpipe.pipeline import construction, gpipe_layer, layer_sources
 from lingpipe.planner import picture, plans, resolution, search
 from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, inspection
@@ -190,7 +190,7 @@ def _(params: hyperparams.Params, input_specs: Any) -> _Subject:
 def _(model: keras.Model, input_specs: Any) -> _Subject:
     source = layer_sources.LayersOfModel(model)
     params = gpipe_layer.GPipeLayer.Params().Set(
-        name=model.name, dtype_policy=model.dtype_policy.name, **arguments.DEFAULTS)
+        name=model.name, dtype_policy=model.dtype_policy.name, **construction.DEFAULTS)
     return _Subject(params, params, input_specs or source.input_specs, source, _slots_of(model))
 
 

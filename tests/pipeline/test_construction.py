@@ -6,7 +6,7 @@ import lingpipe
 from lingpipe import schedules
 from lingpipe.layers import keras_params
 from lingpipe.partition import accelerators, balancing
-from lingpipe.pipeline import arguments, gpipe_layer, layer_sources
+from lingpipe.pipeline import construction, gpipe_layer, layer_sources
 
 X = np.random.default_rng(0).normal(size=(12, 6)).astype('float32')
 Y = np.arange(12) % 3
@@ -56,7 +56,7 @@ def test_a_saved_model_is_read_again(tmp_path):
     (1, 64, 1, 1), (2, None, 1, 8), (2, 64, 1, 8), (2, 60, 1, 6), (2, 7, 1, 7), (2, 13, 1, 1), (4, 64, 2, 16),
     (4, 24, 2, 12), (3, 4, 1, 4)])
 def test_auto_divides_the_batch(num_partitions, batch_size, num_replicas, expected):
-    assert arguments.num_micro_batches(num_partitions, batch_size, num_replicas) == expected
+    assert construction.num_micro_batches(num_partitions, batch_size, num_replicas) == expected
 
 
 def test_auto_is_the_default_of_the_constructors_alone():
@@ -65,7 +65,7 @@ def test_auto_is_the_default_of_the_constructors_alone():
                                            devices=['CPU:0', 'CPU:1'])]
     made[0].build(X.shape)
     for pipe in made:
-        chosen = {field: pipe.params.Get(field) for field in arguments.DEFAULTS}
+        chosen = {field: pipe.params.Get(field) for field in construction.DEFAULTS}
         assert chosen == {'num_partitions': 2, 'num_micro_batches': 6, 'schedule': '1f1b', 'recompute': 'none'}
         assert "'auto' chose num_partitions=2, num_micro_batches=6, schedule='1f1b', recompute='none'." in repr(pipe)
     assert lingpipe.GPipeLayer.Params().num_micro_batches == 1

@@ -1,0 +1,218 @@
+"""Construction of a pipeline: from Params, layers, a Keras model, a preset or a config; numbers instead of 'auto'."""
+
+from typing import Any, Self
+
+import keras
+from absl import logging
+
+from lingpipe import hyperparams
+from lingpipe.devices import device_kinds
+from lingpipe.keras_graph import hub_model
+from lingpipe.layers import base_layer
+from lingpipe.partition import balancing
+from lingpipe.pipeline import layer_sources
+
+AUTO = balancing.AUTO
+DEFAULTS = dict.fromkeys(('num_partitions', 'num_micro_batches', 'schedule', 'recompute'), AUTO)  # for Keras users
+_MICRO_BATCHES_PER_PARTITION = 4
+
+
+class Constructors(base_layer.BaseLayer):
+    """The part of `GPipeLayer` that makes pipelines of Keras models, presets and configs."""
+
+    model: Any
+    build_from_specs: Any
+    stack: Any
+    _seed_generator: Any
+
+    @classmethod
+    def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
+        """Make a built pipeline of a Keras model, which keeps using the same weights.
+
+        Args:
+            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
+                several inputs and outputs are allowed. Its variables move to the devices of their partitions.
+            **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
+                memory_limit) require `batch_size`, unless the model's inputs have one. By default 'auto' chooses
+                num_partitions, num_micro_batches, schedule and recompute; see `GPipeLayer`.
+
+        Raises:
+            ValueError: the model cannot be cut; the message names the layer.
+        """
+        return cls._of_model(model, cls.Params().Set(**{**DEFAULTS, **fields}))
+
+    @classmethod
+    def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
+                    lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
+                    **fields: Any) -> Self:
+        """Make a built pipeline of a KerasHub model, and load its weights tensor by tensor to their partitions.
+
+        Args:
+            preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
+            head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
+            head_arguments: arguments of the head, such as `{'num_classes': 2}`.
+            lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
+            lora_layers: regular expressions of the paths of layers with LoRA, such as '.*/query'; None: KerasHub's
+                choice, queries and values.
+            preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
+                preset's own, if it has one; None: the model takes tensors.
+            **fields: fields of `Params()`, as for `from_keras`.
+
+        Raises:
+            ValueError: the preset cannot be loaded, or the model cannot be cut.
+        """
+        model = hub_model.KerasHubModel.Params().Set(
+            preset=preset, head=head, head_arguments=head_arguments or {}, lora_rank=lora_rank,
+            lora_layers=lora_layers)
+        params = cls.Params().Set(model=model, **{**DEFAULTS, **fields})
+        source = layer_sources.of_model_params(params)
+        pipe = cls._of_source(params, source)
+        if preprocessor == 'preset':
+            preprocessor = hub_model.preset_preprocessor(preset, source.model)
+        if preprocessor is not None:
+            source.model.preprocessor = preprocessor
+        return pipe
+
+    @classmethod
+    def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> Self:
+        _refuse_pipelines(model)
+        source = layer_sources.LayersOfModel(model)
+        source.validate(params)
+        return cls._of_source(params.Copy(), source)
+
+    @classmethod
+    def _of_source(cls, params: hyperparams.InstantiableParams, source: layer_sources.LayersOfModel) -> Self:
+        make: Any = cls  # `GPipeLayer`, which also takes a source
+        pipe = make(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
+        pipe.build_from_specs(source.input_specs)
+        return pipe
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which `from_config` makes an equal pipeline: params, and the model or the layers."""
+        if self.params.layers:
+            return super().get_config()
+        name, content = ('layers', self.stack) if self.model is None else ('model', self.model)
+        return {name: keras.saving.serialize_keras_object(content), 'params': self.params.ToTextWithTypes()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards."""
+        if 'model' not in config and 'layers' not in config:
+            return super().from_config(config)
+        params = cls.Params().FromTextWithTypes(config['params'])
+        if 'layers' in config:
+            make: Any = cls
+            return make(params, layer_sources.LayersOfList(keras.saving.deserialize_keras_object(config['layers'])))
+        return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the seed, which Keras does not save, so that dropout resumes where it stopped."""
+        store['seed'] = self._seed_generator.state.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the seed, which a file of the plain model lacks."""
+        if 'seed' in store.keys():
+            self._seed_generator.state.assign(store['seed'])
+
+
+def _refuse_pipelines(model: keras.Model) -> None:
+    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
+    names = [layer.name for layer in layers
+             if any(isinstance(part, Constructors) for part in (layer, getattr(layer, 'pipe', None)))]
+    if names:
+        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
+                         'whole model, in which the model that this one was made of stands in its place.')
+
+
+def with_fields(pipeline: Any) -> Any:
+    """Put the fields of a pipeline's Params, with their defaults for Keras users, into its docstring."""
+    defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
+    lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
+                    for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
+    pipeline.__doc__ = f'{(pipeline.__doc__ or "").rstrip()}\n\n    Fields:\n{lines}'
+    return pipeline
+
+
+def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
+          ) -> tuple[hyperparams.InstantiableParams, list[str], layer_sources.LayerSource]:
+    """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
+
+    Returns:
+        `GPipeLayer.Params()` with numbers; the list of the fields that were 'auto'; the source of the layers.
+
+    Raises:
+        TypeError: there are both Params and other arguments, or neither Params nor layers.
+        ValueError: an argument cannot work.
+    """
+    if params is not None:
+        if not isinstance(params, hyperparams.Params):
+            raise TypeError(f'params={params!r} is not a Params object. A Keras model goes into GPipeLayer.from_keras('
+                            'model), a list of layers into GPipeLayer(layers=[...]).')
+        for name, value in fields.items():
+            raise TypeError(f'{name}={value!r} was given beside Params, which have it as a field. Give '
+                            f'params.Set({name}=...), or no Params.')
+        source = source or layer_sources.of_params(params)
+        return (*_with_numbers(params, len(source)), source)
+    layers = fields.pop('layers', None)
+    if not isinstance(layers, (list, tuple)):
+        raise TypeError(f'layers={layers!r} is not a list of Keras layers. Give one, such as '
+                        '[keras.layers.Dense(8), keras.layers.Dense(1)], or give Params.')
+    layer_sources.refuse_dtype_policy(fields.get('dtype_policy'))
+    source = layer_sources.LayersOfList(layers)
+    return (*_with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), len(source)), source)
+
+
+def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, list[str]]:
+    """Replace 'auto' by values that follow from the devices, the layers and `batch_size`.
+
+    ::
+
+        num_partitions     as many as there are devices for a replica, and layers
+        num_micro_batches  4 K, or less; see `num_micro_batches`
+        schedule           '1f1b', which keeps fewer activations than 'gpipe' and waits no longer
+        recompute          when the pipeline is built; see `balancing.cut`
+    """
+    p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
+    chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]
+    if p.num_partitions == AUTO:
+        p.num_partitions = _num_partitions(p, num_layers)
+    if p.schedule == AUTO:
+        p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'
+    if p.num_micro_batches == AUTO:
+        p.num_micro_batches = num_micro_batches(p.num_partitions, p.batch_size, p.num_replicas)
+    for field in ('num_partitions', 'num_micro_batches'):
+        if field in chosen and p.Get(field) == 1:
+            logging.warning(
+                "Nothing overlaps in %r: 'auto' chose %s=1 for %d layers, batch_size=%s and the devices %s. "
+                'lingpipe.use_virtual_devices makes several of a CPU.', p.name or 'a pipeline', field, num_layers,
+                p.batch_size, p.devices or device_kinds.num_devices())
+            break
+    return p, chosen
+
+
+def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
+    replicas, stages = [size if isinstance(size, int) and size > 0 else 1
+                        for size in (p.num_replicas, p.num_virtual_stages)]
+    if p.devices:
+        return max(1, len(p.devices) // replicas)
+    return max(1, min(device_kinds.num_devices() // replicas, num_layers // stages))
+
+
+def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
+    """Return M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
+
+    With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
+    up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is measured, so
+    the choice is always the same.
+
+    Args:
+        batch_size: rows of a training batch; None: not known, so M is 4 K, and batches that it does not divide are cut
+            as evenly as possible.
+    """
+    if not isinstance(num_partitions, int) or num_partitions <= 1:
+        return 1  # a value that is not a number is refused with all other fields
+    most = _MICRO_BATCHES_PER_PARTITION * num_partitions
+    if not isinstance(batch_size, int) or not isinstance(num_replicas, int) or min(batch_size, num_replicas) < 1:
+        return most
+    rows = max(1, batch_size // num_replicas)
+    return max(count for count in range(1, most + 1) if rows % count == 0)
