@@ -75,7 +75,6 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> Self:
-        _refuse_pipelines(model)
         source = layer_sources.LayersOfModel(model)
         source.validate(params)
         return cls._of_source(params.Copy(), source)
@@ -115,15 +114,6 @@ class Constructors(base_layer.BaseLayer):
             self._seed_generator.state.assign(store['seed'])
 
 
-def _refuse_pipelines(model: keras.Model) -> None:
-    layers = model._flatten_layers() if isinstance(model, keras.Model) else []  # pylint: disable=protected-access
-    names = [layer.name for layer in layers
-             if any(isinstance(part, Constructors) for part in (layer, getattr(layer, 'pipe', None)))]
-    if names:
-        raise ValueError(f'Layer {names[0]!r} of model {model.name!r} is a pipeline already. Make one pipeline of the '
-                         'whole model, in which the model that this one was made of stands in its place.')
-
-
 def with_fields(pipeline: Any) -> Any:
     """Put the fields of a pipeline's Params, with their defaults for Keras users, into its docstring."""
     defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
@@ -142,7 +132,6 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
-        ValueError: an argument cannot work.
     """
     if params is not None:
         if not isinstance(params, hyperparams.Params):

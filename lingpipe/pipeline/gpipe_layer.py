@@ -14,15 +14,15 @@ from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.partition import balancing, partition_summary, selection
 from lingpipe.pipeline import construction, layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
-from lingpipe.stages import boundary, micro_batches, random_seeds, stage
+from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
     """Objects hidden from Keras and TensorFlow, which search layers and collections for what to save."""
 
-    def __init__(self, source: layer_sources.LayerSource, losses: loss_pass.StageLosses,
-                 chosen: list[str]) -> None:
-        self.source, self.losses, self.chosen = source, losses, chosen
+    def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
+        self.source, self.chosen = source, chosen
+        self.losses: dict[Any, loss_pass.StageLoss] = {}
         self.grid: stage_grid.StageGrid | None = None
         self.functions: dict[tuple, Callable] = {}  # traced
         self.placed: dict[int, tuple[keras.Variable, str]] = {}  # by id; keeps the variables, so that ids stay unique
@@ -65,8 +65,7 @@ class GPipeLayer(construction.Constructors):
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define(
-            'model', None, 'Params of a Keras model that is cut instead of layers, such as '
-            'lingpipe.KerasModelParams(function).')
+            'model', None, 'Params of a Keras model to cut instead, such as lingpipe.KerasModelParams(function).')
         p.Define(
             'num_partitions', 1, 'K: number of contiguous partitions, each on its own device; the number of devices, '
             'where a schedule has several partitions on each.')
@@ -132,7 +131,7 @@ class GPipeLayer(construction.Constructors):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
-        self._untracked = _Untracked(source, loss_pass.StageLosses(source), chosen)
+        self._untracked = _Untracked(source, chosen)
         self.jit_compile = params.jit_compile
 
     @property
@@ -264,7 +263,7 @@ class GPipeLayer(construction.Constructors):
 
     def forget_programs(self) -> None:
         """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
-        self._untracked.losses.forget()
+        self._untracked.losses.clear()
         self._untracked.functions.clear()
         for each in self._untracked.grid.stages if self._untracked.grid else []:
             each.forget_programs()
@@ -315,8 +314,9 @@ class GPipeLayer(construction.Constructors):
             ValueError: the call is inside a `keras.StatelessScope`, which would give variables other values.
         """
         if stateless_scope.in_stateless_scope():
-            raise ValueError(f'{self.name!r} was called with the values of a keras.StatelessScope, but each partition '
-                             'reads variables on its device. Call stateless_call of the PipelineModel.')
+            raise ValueError(f'{self.name!r} was called in a keras.StatelessScope, or inside another pipeline, but '
+                             'partitions read variables on their devices. Call stateless_call of the PipelineModel, or '
+                             'make one pipeline of the whole model.')
         inputs = boundary.put_masks_on(self.source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:
             training = False
@@ -348,18 +348,13 @@ class GPipeLayer(construction.Constructors):
             loss_scale: scalar that multiplies the loss before the backward pass and divides the gradients after it, so
                 that small gradients do not vanish in float16; None: 1.
             read: function that returns the value of a Keras variable.
-
-        Raises:
-            ValueError: `assign_state` is False, but the caller does not run inside a `tf.function`.
         """
-        if not assign_state and tf.executing_eagerly():
-            raise ValueError('assign_state=False works inside a tf.function only. Put the whole step into one.')
         self._require_built(x)
         grid = self.grid
         step = None if step is None else tf.cast(step, tf.int64)
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
-            grid, self._untracked.losses.of(loss_fn), self.source.enter(x),
+            grid, self._stage_loss(loss_fn), self.source.enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
@@ -379,7 +374,7 @@ class GPipeLayer(construction.Constructors):
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
-            self._untracked.grid, self._untracked.losses.of(loss_fn), self.source.enter(x),
+            self._untracked.grid, self._stage_loss(loss_fn), self.source.enter(x),
             loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
@@ -388,6 +383,13 @@ class GPipeLayer(construction.Constructors):
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self.source.enter(x))
         return self.pack_outputs(outputs), added
+
+    def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
+        """Return the same object for equal losses: stages keep their programs by it."""
+        key = losses.identity(loss_fn)
+        if key not in self._untracked.losses:
+            self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)
+        return self._untracked.losses[key]
 
     def _require_built(self, x: Any) -> None:
         if not self.built:

@@ -35,31 +35,12 @@ class ValueAndGrad(NamedTuple):
     outputs: Any
 
 
-class StageLosses:
-    """Losses in the form in which the last stage calls them.
+class StageLoss:
+    """A loss with sample weights among the targets, in the form in which the last stage calls it.
 
-    Equal losses get the same object. It is part of the key under which a stage keeps its programs, so an equal loss
-    needs no new trace. A loss gets outputs in the structure that `source`, the source of the layers, gives them.
+    It returns `{name: (sum, weight)}`, and gets outputs in the structure that `source`, the source of the layers, gives
+    them. `results` is for `losses.means`.
     """
-
-    def __init__(self, source: layer_sources.LayerSource) -> None:
-        self._source = source
-        self._known: dict[Any, _StageLoss] = {}
-
-    def of(self, loss_fn: Callable) -> '_StageLoss':
-        """Return a loss as `(targets, outputs) -> {name: (sum, weight)}`, whose `results` are for `losses.means`."""
-        key = losses.identity(loss_fn)
-        if key not in self._known:
-            self._known[key] = _StageLoss(loss_fn, self._source)
-        return self._known[key]
-
-    def forget(self) -> None:
-        """Drop all losses: the next call makes new ones, and new programs that contain them."""
-        self._known.clear()
-
-
-class _StageLoss:
-    """A loss with sample weights among the targets."""
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:
         self._metrics, self._source = losses.as_metrics(loss_fn), source
@@ -70,7 +51,7 @@ class _StageLoss:
 
 
 def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a loss of `StageLosses` takes besides outputs, to be cut into micro-batches."""
+    """Return the tuple of what a `StageLoss` takes besides outputs, to be cut into micro-batches."""
     targets = [y_true]
     if losses.is_sum(loss_fn):
         targets.append(losses.fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0]))
@@ -83,7 +64,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
     Args:
-        loss: what `StageLosses.of` returned.
+        loss: a `StageLoss`.
         targets: what `targets_of` returned.
 
     Returns:

@@ -92,12 +92,6 @@ def test_state_updates_may_be_left_to_the_caller(assert_close):
     assert_close([weight.numpy() for weight in pipe.weights], [weight.numpy() for weight in other.weights])
 
 
-def test_state_updates_cannot_be_left_to_an_eager_caller():
-    x, y = vectors()
-    with pytest.raises(ValueError, match='assign_state=False works inside a tf.function only'):
-        make_pipe([dense(3)]).value_and_grad(squared_error, x, y, assign_state=False)
-
-
 def test_a_python_step_number_does_not_trace_again():
     x, y = vectors()
     pipe, traces, counts = make_pipe([dense(3)]), [], []
