@@ -17,7 +17,7 @@ from lingpipe.models import compiled_loss, model_surface
 from lingpipe.optimizers import device_functions, device_placement, loss_scaling, optimizer_parts
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import boundary, losses
+from lingpipe.stages import losses
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics',
           'get_metrics_result', 'reset_metrics',
@@ -192,10 +192,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _loss_and_targets(self, x, y, sample_weight):
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
-        loss = self._loss_in_pipeline(x, y, sample_weight, structure)
-        if self._compile_loss is not None and loss.num_losses > 1:
-            targets = self._on_last_device(_traced(self._with_shares), loss, x, targets)
-        return loss, targets
+        return self._loss_in_pipeline(x, y, sample_weight, structure), targets
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Evaluate one batch; see `keras.Model.test_step`."""
@@ -300,14 +297,6 @@ class PipelineModel(model_surface.ModelSurface):
         if any(leaf is None for leaf in keras.tree.flatten(x)):  # an optional input, which has no symbolic tensor
             return self.pipe.pack_outputs(self.outputs)
         return self.pipe.compute_output_spec(keras.tree.map_structure(model_surface.symbol_of_any_batch, x))
-
-    def _with_shares(self, loss, x, targets):
-        """Add the share of each loss, from its weight in the whole batch: the last partition sees only a part of it."""
-        weights = compiled_loss.weights_of_batch(self.pipe, loss, x, targets)
-        if weights is None:
-            raise compiled_loss.NotAdditive('One of several losses is weighed by a mask that the model computes with '
-                                            'its weights')
-        return compiled_loss.with_shares(targets, weights)
 
     def _warn_of_order(self, reason):
         schedule = self.pipe.params.schedule
@@ -420,13 +409,6 @@ def _run_plain(function: Callable, *arguments: Any) -> Any:
     finally:
         if rises:
             gc.set_threshold(first, *others)
-
-
-def _traced(function):
-    """Trace a function that needs a graph, in a step that may run eagerly."""
-    if not tf.executing_eagerly():
-        return function
-    return functools.partial(boundary.traced, tf.function(function, autograph=False))
 
 
 def _num_rows(x):

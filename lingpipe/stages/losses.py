@@ -190,7 +190,13 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor."""
+    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor.
+
+    Attributes:
+        has_own_weights: whether, in the last call, masks or sample weights were the divisor.
+    """
+
+    has_own_weights = False
 
     def __init__(self, loss: keras.losses.Loss) -> None:
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'
@@ -206,6 +212,7 @@ class KerasMean:
             values *= _broadcast(sample_weight, values)
         weights = [getattr(outputs, '_keras_mask', None), self._mask, sample_weight if self._averages_weights else None]
         weights = [self._as_divisor(weight, values) for weight in weights if weight is not None]
+        self.has_own_weights = bool(weights)
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
