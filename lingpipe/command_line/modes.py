@@ -93,8 +93,8 @@ def _generate(params, unused_datasets, placement, given):
             translation.run(prompt, given.checkpoint)
         return
     writer = inference.CheckpointGeneration(
-        params, given.logdir, sampling.Sampling(
-            given.temperature, given.top_k, given.seed, given.top_p, given.num_beams), placement.devices)
+        params, given.logdir, sampling.Sampling(given.temperature, given.top_k, given.seed, given.top_p),
+        placement.devices)
     writer.run(run_flags.prompts(given), given.num_tokens, given.checkpoint)
 
 

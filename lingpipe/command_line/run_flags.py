@@ -8,7 +8,7 @@ from absl import app, flags, logging
 from lingpipe.cluster import launchers
 from lingpipe.command_line import topics
 
-_FLAGS_OF_LANGUAGE_MODELS = ('num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')
+_FLAGS_OF_LANGUAGE_MODELS = ('num_tokens', 'temperature', 'top_k', 'top_p', 'seed')
 _FLAGS_OF_CLUSTERS = ('cluster_spec', 'trusted_network', 'task')
 _INSTEAD = {
     'checkpoint': ' To train from the weights of a checkpoint, set train.init_from_checkpoint, as in '
@@ -68,9 +68,6 @@ flags.DEFINE_integer(
 flags.DEFINE_float(
     'top_p', 1., 'With --mode=generate, language models: choose among the likeliest tokens whose probabilities reach '
     'this sum; 1: all.')
-flags.DEFINE_integer(
-    'num_beams', 1, 'With --mode=generate, language models of KerasHub: beams of a beam search; 1: tokens are sampled.',
-    lower_bound=1)
 flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: random seed of the text.')
 flags.DEFINE_enum(
     'cluster', 'none', ['none', 'pipeline', 'multi_worker', 'parameter_server'],

@@ -50,7 +50,7 @@ TOPICS = (
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
     Topic('Predicting', ('predict',), ('input', 'output')),
     Topic('Generating text', ('generate',), (
-        'prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'num_beams', 'seed')),
+        'prompt', 'prompt_file', 'num_tokens', 'temperature', 'top_k', 'top_p', 'seed')),
 )
 
 

@@ -58,10 +58,6 @@ class Split(NamedTuple):
             shape.insert(self.axis, len(parts))
         return tf.TensorSpec(shape, parts[0].dtype)
 
-    def gather(self, parts: list[tf.Tensor], rows: tf.Tensor) -> list[tf.Tensor]:
-        """Return chosen rows of every part, each on its device."""
-        return self._on_devices(lambda index: tf.gather(parts[index], rows))
-
     def _on_devices(self, make):
         parts = []
         for index, device in enumerate(self.devices):
@@ -76,6 +72,12 @@ class Split(NamedTuple):
             shape = tensor.shape.as_list()
             return tf.fill(shape[:self.axis] + shape[self.axis + 1:], tensor.op.inputs[1])
         return tf.gather(tensor, index, axis=self.axis)
+
+
+class Parts(NamedTuple):
+    """A cache in parts, which passes through a model's own loop over tokens in place of the whole cache."""
+
+    tensors: list[list[tf.Tensor]]  # the parts of each of its tensors, each part on its device
 
 
 class CachedCall:
@@ -105,53 +107,47 @@ class CachedCall:
     def __init__(self, method: Callable, weights: Weights, jit_compile: bool = False) -> None:
         self._method, self._weights, self._jit_compile = method, weights, jit_compile
         self._signature = inspect.signature(method)
-        self.caches = [name for name in self._signature.parameters if name.endswith('cache')]
+        self._caches = [name for name in self._signature.parameters if name.endswith('cache')]
         self.splits: dict[str, list[Split]] = {}
         self._structures: dict[str, Any] = {}
         self._programs: dict[str, _Program] = {}
 
-    def bind(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return the arguments of a call by the names of parameters."""
-        bound = self._signature.bind(*arguments, **named)
-        bound.apply_defaults()
-        return bound.arguments
-
-    def __call__(self, values: list[list[tf.Tensor]], arguments: dict[str, Any],
-                 parts: dict[str, list[list[tf.Tensor]]]) -> tuple[list[Any], dict[str, list[list[tf.Tensor]]]]:
-        """Run the method in the current graph.
+    def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
+        """Run the method in the current graph; its caches, whole in the first call, return as `Parts`.
 
         Args:
             values: what `Weights.read` returned.
-            arguments: dictionary from parameter to nest of tensors `[batch, ...]` and of other objects.
-            parts: dictionary from the name of a cache to a list with the parts of each of its tensors, which replace
-                the argument of this name. The first call has the whole caches in `arguments`.
-
-        Returns:
-            List of the results that are not caches, and the dictionary with the new parts of all caches.
+            *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.
         """
-        specs = {name: self._specs(name, value, parts) for name, value in arguments.items()}
+        bound = self._signature.bind(*arguments, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        specs = {name: self._specs(name, value) for name, value in given.items()}
         key = str(specs)
         if key not in self._programs:
             self._programs[key] = self._trace(specs)
-        program = self._programs[key]
-        whole = {name: value for name, value in arguments.items() if name not in parts}
-        for name in set(self.splits) & set(whole):
-            tensors = _tensors(whole.pop(name))
-            parts = {**parts, name: [split.cut(tensor) for split, tensor in zip(self.splits[name], tensors)]}
-        return program.run(values, whole, parts)
+        parts = {name: self._parts(name, given.pop(name)) for name in self._caches}
+        results, new = self._programs[key].run(values, given, parts)
+        results += [Parts(new[name]) for name in self._caches]
+        return tuple(results) if len(results) > 1 else results[0]
 
-    def _specs(self, name, value, parts):
-        if name not in parts:
+    def _specs(self, name, value):
+        if not isinstance(value, Parts):
             return keras.tree.map_structure(_spec_of, value)
-        wholes = iter([split.whole_spec(each) for split, each in zip(self.splits[name], parts[name])])
+        wholes = iter([split.whole_spec(each) for split, each in zip(self.splits[name], value.tensors)])
         return keras.tree.map_structure(
             lambda spec: next(wholes) if isinstance(spec, tf.TensorSpec) else spec, self._structures[name])
 
+    def _parts(self, name, cache):
+        if isinstance(cache, Parts):
+            return cache.tensors
+        return [split.cut(tensor) for split, tensor in zip(self.splits[name], _tensors(cache))]
+
     def _trace(self, specs):
-        program = _Program(self._method, self._weights, specs, self.caches)
+        program = _Program(self._method, self._weights, specs, self._caches)
         if not self.splits:
             self.splits = program.splits()
-            self._structures = {name: specs[name] for name in self.caches}
+            self._structures = {name: specs[name] for name in self._caches}
         program.make_pieces(self.splits, self._jit_compile)
         return program
 
@@ -226,7 +222,7 @@ class _Program:
             feeds += outputs
 
     def run(self, weights, arguments, parts):
-        """Return the result of `CachedCall.__call__`."""
+        """Return the list of the results that are not caches, and the dictionary with the new parts of all caches."""
         values = {placeholder.ref(): tensor for name, value in arguments.items() if name in self._arguments
                   for placeholder, tensor in zip(self._arguments[name], _tensors(value))}
         for name, tensors in self._cache_feeds.items():

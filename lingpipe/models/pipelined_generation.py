@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import cached_calls
 from lingpipe.models.sampling import LoopSampler
 
-_SAMPLERS = ['greedy', 'top_k', 'top_p', 'random', 'beam']
+_SAMPLERS = ['greedy', 'top_k', 'top_p', 'random']
 _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
@@ -28,9 +30,7 @@ class PipelinedGeneration:
         group 1               device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> ...
 
     The task's own `generate_step` and sampler run for each group. Rows get the same random numbers as if all
-    prompts were one batch, so the text does not depend on the number of groups. KerasHub's beam search ends when all
-    texts of a batch have ended, and until then improves those that have ended. So with stop tokens it has only one
-    group.
+    prompts were one batch, so the text does not depend on the number of groups.
 
     Args:
         task: KerasHub task, or `prompted_texts.StackTask`; its weights are on the devices of the stages.
@@ -58,15 +58,14 @@ class PipelinedGeneration:
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
 
     def _generate_groups(self, inputs, stop_token_ids):
-        num_rows, sampler = inputs[_mask_key(inputs)].shape[0], self._task.sampler
-        _require_known(sampler)
-        are_bound = _searches_beams(sampler) and stop_token_ids is not None
-        values, draws = self._weights.read(self._read), _Draws(sampler, num_rows)
-        found = []
-        for rows in _groups_of(num_rows, 1 if are_bound else self._num_groups):
-            group = _Group(self._task, self._calls, values, inputs, rows, draws)
-            with tf.device(self._weights.devices[-1]):
-                found.append(group.generate(stop_token_ids))
+        _require_known(self._task.sampler)
+        values = self._weights.read(self._read)
+        calls = {name: functools.partial(call, values) for name, call in self._calls.items()}
+        draws, found = _Draws(self._task.sampler, _mask_of(inputs)), []
+        for rows in _groups_of(draws.num_rows, self._num_groups):
+            sampler = _GroupSampler(draws, rows)
+            with tf.device(self._weights.devices[-1]), replaced(self._task, {**calls, 'sampler': sampler}):
+                found.append(self._task.generate_step(_map_tensors(operator.itemgetter(rows), inputs), stop_token_ids))
         draws.finish()
         return _map_tensors(lambda *parts: tf.concat(parts, 0), *found)
 
@@ -81,17 +80,13 @@ def _map_tensors(function, *nests):
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
-def _mask_key(inputs):
-    return 'decoder_padding_mask' if 'decoder_padding_mask' in inputs else 'padding_mask'
+def _mask_of(inputs):
+    return inputs['decoder_padding_mask' if 'decoder_padding_mask' in inputs else 'padding_mask']
 
 
 def _groups_of(num_rows, num_groups):
     parts = np.array_split(np.arange(num_rows), min(num_groups, num_rows))
     return [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
-
-
-def _searches_beams(sampler):
-    return getattr(sampler, 'num_beams', 1) > 1
 
 
 def _weights_of(task, stages):
@@ -108,18 +103,20 @@ def _weights_of(task, stages):
 class _Draws:
     """The random numbers of a sampler, as it would draw them for all rows at once."""
 
-    def __init__(self, sampler, num_rows):
-        self.sampler, self.num_rows = sampler, num_rows
+    def __init__(self, sampler, mask):
+        self.sampler, self.num_rows = sampler, mask.shape[0]
+        # the position at which the shortest prompt ends, where one batch of all prompts would start
+        self.first_index = tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), -1))
         self.variables = sampler.variables
         self._states = [variable.value.read_value() for variable in self.variables]
-        self._num_tokens = tf.constant(0)
+        self._end = self.first_index
         self._growth = []
 
-    def state_before(self, token):
-        """Return the list of pairs of a variable and its value before the draw of a token."""
+    def state_before(self, index):
+        """Return the list of pairs of a variable and its value before the draw of the token at a position."""
         if not self._growth:
             self._growth = self._measured_growth()
-        return [(variable, state + growth * tf.cast(token, state.dtype))
+        return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
@@ -129,114 +126,41 @@ class _Draws:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))
             return [np.asarray(scope.get_current_value(variable)) for variable in self.variables]
 
-    def note(self, num_tokens):
-        """Record how many tokens a group has drawn."""
-        self._num_tokens = tf.maximum(self._num_tokens, num_tokens)
+    def note_end(self, index):
+        """Record the position at which a group ended."""
+        self._end = tf.maximum(self._end, index)
 
     def finish(self):
         """Set the states as they would be after one batch of all rows."""
         if self._growth:
-            for variable, state in self.state_before(self._num_tokens):
+            for variable, state in self.state_before(self._end):
                 variable.assign(state)
 
 
-class _Group:
-    """Generates for some of the prompts; the caches of the layers are kept here and not in the sampler.
+class _GroupSampler:
+    """A sampler for some of the rows, which draws as if all rows of all groups were one batch."""
 
-    The sampler gets row numbers instead of a cache. It repeats and reorders them as it would the cache itself::
-
-        sampler's cache   [0 1 2 3]  ─ beams ─> [0 0 2 3]
-                                                    │ rows to take
-        caches of layers   on device 0, 1, ..  <────┘
-    """
-
-    def __init__(self, task, calls, values, inputs, rows, draws):
-        self._task, self._calls, self._values, self._draws, self._rows = task, calls, values, draws, rows
-        self._all_inputs = inputs
-        self._inputs = _map_tensors(lambda tensor: tensor[rows], inputs)
-        self._parts: dict[str, Any] = {}
-        self._row_numbers: dict[str, tf.Tensor] = {}
-        self._splits: dict[str, Any] = {}
+    def __init__(self, draws, rows):
+        self._draws, self._rows, self._sampler = draws, rows, copy.copy(draws.sampler)
         self._index: Any = None
 
-    def generate(self, stop_token_ids):
-        """Return the result of the task's `generate_step`."""
-        replacements = {name: self._caller(call) for name, call in self._calls.items()}
-        with replaced(self._task, {**replacements, 'sampler': _Sampler(self, self._draws.sampler)}):
-            return self._task.generate_step(self._inputs, stop_token_ids)
+    def __call__(self, next, **arguments):
+        def next_logits(prompt, cache, index):
+            self._index = index
+            return next(prompt, cache, index)
 
-    def _caller(self, call):
-        def run(*arguments, **named):
-            arguments = call.bind(*arguments, **named)
-            self._check_row_numbers(call, arguments)
-            parts = {name: self._parts[name] for name in call.caches if name in self._parts}
-            results, new = call(self._values, arguments, parts)
-            self._parts.update(new)
-            self._splits.update(call.splits)
-            for name in new:
-                if name not in self._row_numbers:
-                    self._row_numbers[name] = tf.range(new[name][0][0].shape[0])
-            results += [self._row_numbers[name] for name in call.caches]
-            return tuple(results) if len(results) > 1 else results[0]
+        run = self._sampler.run_loop
 
-        return run
+        def run_loop(*arguments, **named):
+            found = run(*arguments, **named)
+            self._draws.note_end(found[2])
+            return found
 
-    def _check_row_numbers(self, call, arguments):
-        for name in call.caches:
-            if name in self._parts and arguments[name] is not self._row_numbers[name]:
-                raise NotImplementedError(
-                    f'{type(self._task).__name__}.generate_step changes its caches itself, which a pipeline does not '
-                    'support. Generate with the plain model.')
+        with replaced(self._sampler, {'run_loop': run_loop, 'get_next_token': self._draw}):
+            return self._sampler(next=next_logits, **arguments)
 
-    def places(self, cache):
-        """Return the dictionary from name of a cache to its place in the sampler's flat cache."""
-        leaves = keras.tree.flatten(cache)
-        return {name: place for place, leaf in enumerate(leaves)
-                for name, numbers in self._row_numbers.items() if leaf is numbers}
-
-    def loop(self, places, cond, body, loop_vars, maximum_iterations):
-        """Run the loop of a sampler with the caches of the layers in addition to its own variables."""
-        prompt, cache, *others = loop_vars
-        cache = self._take_rows(places, cache)
-        first = self.first_index()
-        outer = self._parts, self._row_numbers
-
-        def step(loop_vars, parts):
-            prompt, cache, index, *others = loop_vars
-            leaves = keras.tree.flatten(cache)
-            self._parts = parts
-            self._row_numbers = {name: leaves[place] for name, place in places.items()}
-            self._index = index - first
-            prompt, cache, *others = body(prompt, cache, index, *others)
-            return (prompt, self._take_rows(places, cache), *others), self._parts
-
-        found, _ = tf.while_loop(
-            lambda loop_vars, _: cond(*loop_vars), step, ((prompt, cache, *others), self._parts),
-            maximum_iterations=maximum_iterations)
-        self._parts, self._row_numbers = outer
-        self._draws.note(found[2] - first)
-        return found
-
-    def _take_rows(self, places, cache):
-        """Put the caches of the layers into the order that the sampler chose; then its row numbers ascend again."""
-        leaves = keras.tree.flatten(cache)
-        for name, place in places.items():
-            rows, numbers = leaves[place], self._row_numbers[name]
-            if rows is not numbers:
-                self._parts = {**self._parts, name: [
-                    split.gather(parts, rows) for split, parts in zip(self._splits[name], self._parts[name])]}
-                same = rows.shape == numbers.shape
-                leaves[place] = numbers if same else tf.range(rows.shape[0])
-                self._row_numbers = {**self._row_numbers, name: leaves[place]}
-        return keras.tree.pack_sequence_as(cache, leaves)
-
-    def first_index(self):
-        """Return the position at which the shortest prompt ends, where one batch of all prompts would start."""
-        mask = self._all_inputs[_mask_key(self._all_inputs)]
-        return tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), -1))
-
-    def draw(self, probabilities):
-        """Return the next tokens `[rows]`, drawn as if all rows of all groups were one batch."""
+    def _draw(self, probabilities):
+        """Return the next tokens `[rows]`."""
         draws, rows = self._draws, self._rows
         if not draws.variables:
             return draws.sampler.get_next_token(probabilities)
@@ -245,25 +169,6 @@ class _Group:
         everyone = tf.concat([others[:rows.start], probabilities, others[rows.start:]], 0)
         with keras.StatelessScope(state_mapping=draws.state_before(self._index)):
             return draws.sampler.get_next_token(everyone)[rows]
-
-
-class _Sampler:
-    """A sampler whose loop keeps the caches of the layers separately."""
-
-    def __init__(self, group, sampler):
-        self._group, self._sampler = group, copy.copy(sampler)
-
-    def __call__(self, cache, index, **arguments):
-        places = self._group.places(cache)
-        if _searches_beams(self._sampler):  # which already counts tokens after the shortest prompt
-            index = self._group.first_index()
-
-        def run_loop(cond, body, model=None, loop_vars=None, maximum_iterations=None):
-            del model
-            return self._group.loop(places, cond, body, loop_vars, maximum_iterations)
-
-        with replaced(self._sampler, {'run_loop': run_loop, 'get_next_token': self._group.draw}):
-            return self._sampler(cache=cache, index=index, **arguments)
 
 
 def find_sampler(sampler: Any) -> Any:
@@ -287,10 +192,10 @@ def _require_known(sampler):
         return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
-    if type(sampler).__call__ not in (samplers.Sampler.__call__, samplers.BeamSampler.__call__):
+    if type(sampler).__call__ is not samplers.Sampler.__call__:
         raise NotImplementedError(
-            f'{type(sampler).__name__} keeps more than a cache, which no pipeline supports. Compile the task with '
-            f'another sampler: one of {_SAMPLERS}.')
+            f'{type(sampler).__name__} does more than to draw the next token, which no pipeline supports. Give one of '
+            f'{_SAMPLERS}, or generate with the plain model, GPipeLayer.to_keras().')
 
 
 @contextlib.contextmanager

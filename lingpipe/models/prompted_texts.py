@@ -141,8 +141,6 @@ class PromptedTexts(_Texts):
 
 def _task_and_sampler(body, sampling):
     if body.model is None:
-        if sampling.num_beams > 1:
-            raise ValueError(f'num_beams={sampling.num_beams} is for tasks of KerasHub only. Leave num_beams out.')
         sampler = LoopSampler(sampling)
         return StackTask(body, sampler), sampler
     if not hasattr(body.model, 'generate_step'):

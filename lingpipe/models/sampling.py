@@ -17,13 +17,12 @@ class Sampling(NamedTuple):
     # a token is drawn among the most likely ones whose probabilities reach this sum (arXiv 1904.09751, section 3.1); 1:
     # all
     top_p: float = 1.0
-    num_beams: int = 1  # number of beams of beam search, for tasks of KerasHub; 1: tokens are drawn
 
     def validate(self) -> 'Sampling':
         """Check the fields and return this object.
 
         Raises:
-            ValueError: a field is out of its range, or has no effect beside `num_beams`.
+            ValueError: a field is out of its range.
         """
         if self.temperature != 0 and not 1e-6 <= self.temperature < float('inf'):  # logits / 1e-40 overflow
             raise ValueError(f'temperature={self.temperature} is not possible: it must be 0, or 0.000001 or more. Set '
@@ -31,15 +30,10 @@ class Sampling(NamedTuple):
         if not 0 < self.top_p <= 1:
             raise ValueError(f'top_p={self.top_p} is not possible: it must be above 0, and 1 at most. Set it to 0.9, '
                              'for instance, or to 1 for all tokens.')
-        for field, value, least in (('top_k', self.top_k, 0), ('seed', self.seed, 0), ('num_beams', self.num_beams, 1)):
-            if value < least:
-                raise ValueError(f'{field}={value} is not possible: it must be an integer of {least} or more. Set it '
-                                 f'to {least} at least.')
-        changed = [field for field, value in self._field_defaults.items() if getattr(self, field) != value]
-        if self.num_beams > 1 and len(changed) > 1:
-            field = next(field for field in changed if field != 'num_beams')
-            raise ValueError(f'num_beams={self.num_beams} searches for the likeliest text and draws nothing, so that '
-                             f'{field}={getattr(self, field)} would have no effect. Set one of them.')
+        for field, value in (('top_k', self.top_k), ('seed', self.seed)):
+            if value < 0:
+                raise ValueError(f'{field}={value} is not possible: it must be an integer of 0 or more. Set it to 0 at '
+                                 'least.')
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -67,8 +61,6 @@ class Sampling(NamedTuple):
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
         self.validate()
-        if self.num_beams > 1:
-            return samplers.BeamSampler(num_beams=self.num_beams)
         if not self.temperature:
             return samplers.GreedySampler()
         top_k = self.top_k if self.top_k < vocab_size else 0
