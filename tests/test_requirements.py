@@ -60,10 +60,9 @@ def test_the_ends_of_the_range_are_pinned():
     assert (oldest, newest) == doctor.TENSORFLOW_VERSIONS
 
 
-def test_doctor_knows_the_libtpu_and_the_cuda_that_are_pinned():
+def test_doctor_knows_the_libtpu_that_is_pinned():
     lowest, highest = doctor.LIBTPU_FOR_TENSORFLOW
     assert lowest <= pins('tpu')['libtpu'].release[:3] <= highest
-    assert pins('gpu')['nvidia-cuda-runtime-cu12'].major in doctor.NVIDIA_DRIVERS
 
 
 def test_pages_name_the_pinned_versions():
