@@ -156,7 +156,7 @@ def _run(params, datasets):
             params, placement = _place(params)
         return modes.run(modes.Command(params, datasets, FLAGS, _STARTED), placement)
     except tf.errors.OpError as error:
-        raise errors.TrainingError(errors.in_words(error, params.task.body, FLAGS.mode == 'train')) from error
+        raise errors.TrainingError(errors.in_words(error, params.task.body)) from error
 
 
 def _main(arguments):

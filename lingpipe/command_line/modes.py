@@ -78,9 +78,9 @@ def _export(params, unused_datasets, unused_placement, given):
 
 
 def _predict(params, unused_datasets, placement, given):
-    from lingpipe.training import prediction
+    from lingpipe.training import inference
     output = given.output and os.path.expanduser(given.output)
-    prediction.Prediction(params, given.logdir, placement.devices).run(given.input, output, given.checkpoint)
+    inference.Prediction(params, given.logdir, placement.devices).run(given.input, output, given.checkpoint)
 
 
 def _generate(params, unused_datasets, placement, given):

@@ -64,12 +64,12 @@ def cause(error: Any) -> str:
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
-def in_words(error: tf.errors.OpError, body_params: hyperparams.Params, trains: bool = True) -> str:
+def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     """Return what an error of TensorFlow means for the user, and what to do.
 
     When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
     """
-    told, resumes = cause(error), ': training resumes from its newest checkpoint' if trains else ''
+    told = cause(error)
     if any(words in told for words in _NO_SPACE):
         return f'The disk is full ({told}). Free some space, then run the same command again.'
     if _TOO_MANY_BAD_RECORDS in told:
@@ -78,13 +78,13 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params, trains: 
         return f'A device ran out of memory ({told}). {_save_memory(body_params)}'
     if is_lost_machine(error):
         return (f'{machine(error)} was lost in the middle of a step ({told}). Restart it, unless something else does, '
-                f'and run the same command here again{resumes}.')
+                'and run the same command here again.')
     if isinstance(error, tf.errors.CancelledError):
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, give --verbosity=1 and run again). If it ran out of memory: '
                 f'{_save_memory(body_params)}')
     return (f'TensorFlow stopped with {type(error).__name__}: {told}. If the cause lies outside, such as a machine '
-            f'that was lost, run the same command again{resumes}.')
+            'that was lost, run the same command again.')
 
 
 def of_input(error: tf.errors.OpError) -> str:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 
 import keras
-from absl import logging
 
 from lingpipe import hyperparams, spelling
 from lingpipe.cluster import waits
@@ -68,10 +67,9 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
         with waits.for_checkpoint(path, 'read', train.checkpoint_timeout_seconds):
             _read(str(path).removesuffix('.index'), names, named)
     loaded = {name for names in sources.values() for name in names}
-    tell = print if train.init_from_checkpoint_rules or len(loaded) == len(named) else logging.warning
-    tell(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'
-         + (f'; these are newly initialised: {", ".join(name for name in named if name not in loaded)}.'
-            if len(loaded) < len(named) else '.'))
+    print(f'{len(loaded)} of {len(named)} variables come from {" and ".join(map(str, sources))}'
+          + (f'; these are newly initialised: {", ".join(name for name in named if name not in loaded)}.'
+             if len(loaded) < len(named) else '.'))
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
@@ -79,10 +77,8 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
-        raise errors.TrainingError(
-            f'train.init_from_checkpoint: {path} has no variable of this model, whose names are like '
-            f'{next(iter(named), None)!r}; its own are like {next(iter(_model_names(stored)), None)!r}. To start from '
-            f"it nevertheless, set {_FIELD}={{{path!r}: ([('EXPRESSION', 'NAME')], [])}}.")
+        raise errors.TrainingError(f'train.init_from_checkpoint: {path} has no variable of this model, only such as '
+                                   f'{next(iter(stored), None)!r}. Pair them with the model\'s by {_FIELD}.')
     checkpoint_contents.require_low_rank_parts(path, stored, named)
     return found
 
@@ -109,7 +105,7 @@ def _read(path: str, names: dict[str, str], named: dict[str, keras.Variable]) ->
     keys = {name: _MODEL + other if _MODEL + other in stored else other for name, other in names.items()}
     for name, key in keys.items():
         if key not in stored:
-            known = _model_names(stored)
+            known = [other.removeprefix(_MODEL) for other in stored if other.startswith(_MODEL)]
             raise errors.TrainingError(
                 f'{_FIELD}: {path} has no variable {key!r} for {name}{spelling.did_you_mean(key, known)} Change the '
                 f'rule, or name {name} among those to be left alone.')
@@ -117,13 +113,5 @@ def _read(path: str, names: dict[str, str], named: dict[str, keras.Variable]) ->
             raise errors.TrainingError(
                 f'{path} has {key} of shape {stored[key]}, but {name} of this model has {list(named[name].shape)}. To '
                 'initialise it instead, '
-                f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{_layer_of(name) + '/'!r}])}}.")
+                f"set {_FIELD}={{{path!r}: ([('(.*)', '%s')], [{name.rpartition('/')[0] + '/'!r}])}}.")
     checkpoint_contents.read_variables(path, [(key, named[name]) for name, key in keys.items()])
-
-
-def _model_names(stored: dict[str, list[int]]) -> list[str]:
-    return [name.removeprefix(_MODEL) for name in stored if name.startswith(_MODEL)]
-
-
-def _layer_of(name: str) -> str:
-    return name.rpartition('/')[0]

@@ -63,12 +63,6 @@ def test_too_little_memory_comes_with_what_can_still_be_done(recompute, advice):
                          '3), or lower input.batch_size.')
 
 
-def test_a_mode_that_does_not_train_promises_no_training():
-    error, body = tf.errors.UnknownError(None, None, 'x'), gpipe_layer.GPipeLayer.Params()
-    assert errors.in_words(error, body, trains=False).endswith('that was lost, run the same command again.')
-    assert errors.in_words(error, body).endswith('again: training resumes from its newest checkpoint.')
-
-
 _OF_A_WORKER = """Graph execution error:
 
 Socket closed

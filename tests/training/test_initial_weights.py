@@ -64,13 +64,13 @@ def test_a_later_checkpoint_has_the_last_word_and_averages_can_be_named(load, so
         ('dense_1/001_bias', 'batch_normalization_2/000_gamma', 'batch_normalization_2/001_beta'), bias * 2)})
 
 
-def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, caplog):
+def test_without_rules_what_the_checkpoint_lacks_is_named(load, source, capsys):
     path, weights = source
     fresh, found = load({4: 'head'}, units=3, init_from_checkpoint=path)
     same(found, {**{name: value for name, value in weights.items() if not name.startswith('dense_4')},
                  **{name: fresh[name] for name in ('head/000_kernel', 'head/001_bias')}})
-    assert caplog.messages == [f'6 of 8 variables come from {path}; these are newly initialised: '
-                               'head/000_kernel, head/001_bias.']
+    assert capsys.readouterr().out == (f'6 of 8 variables come from {path}; these are newly initialised: '
+                                       'head/000_kernel, head/001_bias.\n')
 
 
 @pytest.mark.parametrize('rules, error, message', [
@@ -94,9 +94,7 @@ def test_rules_that_cannot_work_are_named(load, source, rules, error, message):
 
 def test_what_is_of_another_model_altogether_is_refused(load, source):
     path, _ = source
-    with pytest.raises(errors.TrainingError, match=r"has no variable of this model, whose names are like "
-                                                   r"'a/000_kernel'; its own .*"
-                       r"'batch_nor.*EXPRESSION"):
+    with pytest.raises(errors.TrainingError, match='has no variable of this model, only such as'):
         load({1: 'a', 2: 'b', 4: 'c'}, init_from_checkpoint=path)
     with pytest.raises(errors.TrainingError, match=r"To initialise it instead, set .*\(\[\('\(\.\*\)', '%s'\)\], "
                                                    r"\['dense_4/'\]\)\}"):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe.input import image_augmentation
 from lingpipe.models import keras_task
-from lingpipe.training import errors, inference, prediction
+from lingpipe.training import errors, inference
 
 
 @pytest.fixture(name='files')
@@ -29,7 +29,7 @@ def test_files_get_the_classes_of_the_exported_model(tiny, copied, files, tmp_pa
     folder, pixels = files
     exported, *_ = inference.Exporter(tiny.params(), str(copied)).run()
     logits = keras.saving.load_model(exported)(pixels)
-    predictor = prediction.Prediction(tiny.params(), str(copied))
+    predictor = inference.Prediction(tiny.params(), str(copied))
     lines = predictor.run(str(folder), str(tmp_path / 'new/classes.jsonl'))
     assert '10 predictions in ' in (printed := capsys.readouterr().out) and ', 2 of them not possible' in printed
     assert [json.loads(line) for line in (tmp_path / 'new/classes.jsonl').read_text('utf-8').splitlines()] == lines
@@ -41,7 +41,7 @@ def test_files_get_the_classes_of_the_exported_model(tiny, copied, files, tmp_pa
 
 
 def test_lines_are_printed_where_no_file_is_named(tiny, copied, files, capsys):
-    lines = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '[01].png'))
+    lines = inference.Prediction(tiny.params(), str(copied)).run(str(files[0] / '[01].png'))
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == lines and len(lines) == 2
 
 
@@ -59,25 +59,25 @@ def test_images_are_resized_and_normalised_as_in_evaluation(tiny, files):
     ({'task': keras_task.KerasTask.Params()}, 'x', errors.TrainingError, 'needs an ImageClassifier')])
 def test_what_cannot_be_predicted_is_refused(tiny, copied, change, files, error, message):
     with pytest.raises(error, match=message):
-        prediction.Prediction(tiny.params().Set(**change), str(copied)).run(files)
+        inference.Prediction(tiny.params().Set(**change), str(copied)).run(files)
 
 
 def test_an_output_does_not_replace_the_input(tiny, copied, files, tmp_path):
     (tmp_path / 'link.png').symlink_to(files[0] / '0.png')
     before = (files[0] / '0.png').read_bytes()
     with pytest.raises(ValueError, match='link.png is also the --input, which would be lost. Give another'):
-        prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
+        inference.Prediction(tiny.params(), str(copied)).run(str(files[0] / '*.png'), str(tmp_path / 'link.png'))
     assert (files[0] / '0.png').read_bytes() == before
 
 
 def test_a_prediction_that_fails_leaves_no_output(tiny, copied, files, tmp_path):
     with pytest.raises(errors.TrainingError):
-        prediction.Prediction(tiny.params(), str(copied)).run(
+        inference.Prediction(tiny.params(), str(copied)).run(
             str(files[0]), str(tmp_path / 'out.jsonl'), path=str(tmp_path / 'ckpt-9'))
     assert not (tmp_path / 'out.jsonl').exists()
 
 
 def test_numbers_that_are_not_finite_are_a_problem(tiny, copied, files, monkeypatch):
     monkeypatch.setattr(tf.nn, 'softmax', lambda logits: logits * float('nan'))
-    line, = prediction.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'))
+    line, = inference.Prediction(tiny.params(), str(copied)).run(str(files[0] / '0.png'))
     assert line['problem'] == 'the model returns numbers that are not finite' and 'class' not in line
