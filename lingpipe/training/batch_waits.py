@@ -1,6 +1,6 @@
 """Waits for inputs and batches: each step counts and measures its wait, and a watching thread limits all waits."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -69,18 +69,3 @@ def for_batch(source: str, seconds: float, position: Callable[[], Any],
     """Return the scope of waits for an input's batches, limited by `train.input_timeout_seconds`; see `waits.Wait`."""
     return waits.Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                       on_timeout=on_timeout, is_urgent=is_urgent)
-
-
-def each_batch(batches: Callable[[], Iterable],
-               wait: Callable[[Callable[[], Any]], waits.Wait]) -> Generator[Any, None, None]:
-    """Yield batches, each after a wait of its own; the wait for the first batch includes opening the input.
-
-    Args:
-        wait: function of a position that returns a `waits.Wait`, such as `for_batch` of an input.
-    """
-    count, is_awaited = 0, True
-    with wait(lambda: count if is_awaited else None):
-        for batch in batches():
-            is_awaited = False
-            yield batch
-            count, is_awaited = count + 1, True

@@ -74,12 +74,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Read the values of a checkpoint, a path with or without '.index', into the model, and return its step.
-
-        Raises:
-            DamagedCheckpointError: it cannot be read.
-            TrainingError: it is missing, or of another model.
-        """
+        """Read the values of a checkpoint, a path with or without '.index', into the model, and return its step."""
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
             stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
@@ -105,11 +100,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Read variables of a checkpoint by pairs of a stored name and a variable, which may have another name.
-
-    Raises:
-        DamagedCheckpointError: it cannot be read.
-    """
+    """Read variables of a checkpoint by pairs of a stored name and a variable, which may have another name."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, nested(state))

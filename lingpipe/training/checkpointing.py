@@ -158,12 +158,7 @@ class Checkpointer:
         return newest
 
     def restore(self, path: str) -> None:
-        """Read a checkpoint into the model, its optimizer and the step.
-
-        Raises:
-            DamagedCheckpointError: it cannot be read.
-            TrainingError: it is of another model.
-        """
+        """Read a checkpoint into the model, its optimizer and the step."""
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
             checkpoint_contents.read_state(path, self.state, self._options)

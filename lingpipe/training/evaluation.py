@@ -1,7 +1,6 @@
 """Evaluation of a task during training, and of a run's checkpoints from another process."""
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
@@ -110,39 +109,51 @@ def _of_one_example(batch: tuple) -> tuple:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> Generator[Any, None, None]:
-    """Yield the batches of an evaluation; if the input gives none in time, `wait` ends the process with a message."""
-    return batch_waits.each_batch(
-        data.evaluation_dataset, functools.partial(wait, data.source, train_params.input_timeout_seconds))
+    """Yield the batches of an evaluation, each after a wait of its own; the first wait includes opening the input.
+
+    Args:
+        wait: function like `batch_waits.for_batch`, whose result ends the process if the input gives no batch in time.
+    """
+    count, is_awaited = 0, True
+    with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):
+        for batch in data.evaluation_dataset():
+            is_awaited = False
+            yield batch
+            count, is_awaited = count + 1, True
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors.
-
-    Raises:
-        ValueError: the input has no examples.
-    """
+    """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors."""
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a finalizer would lose a Ctrl-C
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
                              'other files.')
 
 
-class CheckpointEvaluation:
-    """Evaluates checkpoints of a run with any number of partitions, which may differ from that of training."""
+class TrainedTask:
+    """The task of a run, with any number of partitions, which may differ from that of training."""
+
+    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
+                 input_spec: Any = None) -> None:
+        self._params, self._logdir = params, logdirs.LogDir(logdir)
+        self._logdir.require_run(params.ToText())
+        self._input_spec = input_spec or experiment.input_spec(params)
+        self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
+        self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
+
+
+class CheckpointEvaluation(TrainedTask):
+    """Evaluates checkpoints of a run."""
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
                  devices: list[str] | None = None) -> None:
-        self._params, self._logdir = params, logdirs.LogDir(logdir)
-        self._logdir.require_run(params.ToText())
         self._inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         if not self._inputs:
             raise errors.TrainingError(
                 'This model defines neither Dev() nor Test(), so there is nothing to evaluate on. Add one of them.')
-        self._task = experiment.build_task(
-            experiment.evaluation_params(params), next(iter(self._inputs.values())).input_spec, devices)
+        super().__init__(params, logdir, devices, next(iter(self._inputs.values())).input_spec)
         for each in self._inputs.values():
             self._task.check_input(each)
-        self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
         self._evaluator = Evaluator(self._task)
         self._curves = {}
 

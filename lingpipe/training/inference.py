@@ -14,14 +14,14 @@ from lingpipe.input import base_input
 from lingpipe.keras_graph import lora
 from lingpipe.models import image_classifier, language_model, prompted_texts, translation_model
 from lingpipe.models.sampling import Sampling
-from lingpipe.training import checkpoint_contents, errors, experiment
+from lingpipe.training import errors, evaluation
 from lingpipe.training import logdir as logdirs
 
 _NUM_DIGITS = 6
 _NOT_FINITE = b'the model returns numbers that are not finite'
 
 
-class Exporter:
+class Exporter(evaluation.TrainedTask):
     """Builds a task's layers as one plain Keras model on one device, with the weights of a checkpoint.
 
     ::
@@ -35,13 +35,11 @@ class Exporter:
     """
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
-        self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require_run(params.ToText())
-        self._params, self._input_spec = params, experiment.input_spec(params)
-        self._body = experiment.body_params(params).Set(
-            num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1, schedule='gpipe',
-            partition_by='flops', memory_limit=None, devices=['CPU:0']).Instantiate()
-        self._body.build_from_specs(self._input_spec, load_weights=False)
+        params = params.Copy()
+        params.task.body.Set(num_partitions=1, num_virtual_stages=1, num_replicas=1, num_micro_batches=1,
+                             schedule='gpipe', partition_by='flops', devices=['CPU:0'])
+        super().__init__(params, logdir, None)
+        self._body = self._task.body
         name = params.task.name or 'model'
         self._model = self._body.model or self._build(name)
         self._preprocessing = params.input.cls.Preprocessing(params.input)
@@ -54,8 +52,7 @@ class Exporter:
             List of the paths of the Keras file, of the SavedModel, of the names of classes if there are any, and of a
             preset if the model is one of KerasHub.
         """
-        step = checkpoint_contents.WeightReader(
-            self._body, self._params.train.checkpoint_timeout_seconds).restore_chosen(path, self._logdir.train)
+        step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
         with lora.merged(self._model):
@@ -108,18 +105,7 @@ def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
-class TrainedTask:
-    """The task of a run, with any number of partitions, which may differ from that of training."""
-
-    def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None) -> None:
-        self._logdir = logdirs.LogDir(logdir)
-        self._logdir.require_run(params.ToText())
-        self._input_spec = experiment.input_spec(params)
-        self._task = experiment.build_task(experiment.evaluation_params(params), self._input_spec, devices)
-        self._reader = checkpoint_contents.WeightReader(self._task.body, params.train.checkpoint_timeout_seconds)
-
-
-class CheckpointGeneration(TrainedTask):
+class CheckpointGeneration(evaluation.TrainedTask):
     """Generates text; of the input only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
@@ -149,7 +135,7 @@ class CheckpointGeneration(TrainedTask):
         return found
 
 
-class CheckpointTranslation(TrainedTask):
+class CheckpointTranslation(evaluation.TrainedTask):
     """Translates; of the input only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
@@ -165,7 +151,7 @@ class CheckpointTranslation(TrainedTask):
         return translation
 
 
-class Prediction(TrainedTask):
+class Prediction(evaluation.TrainedTask):
     """Classifies files with a checkpoint of a run; only the description of its dataset is used.
 
     ::

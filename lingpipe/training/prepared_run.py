@@ -6,7 +6,6 @@ from typing import Any
 
 from lingpipe import hyperparams
 from lingpipe.cluster import waits
-from lingpipe.models import base_task
 from lingpipe.partition import partition_summary
 from lingpipe.training import (
     checkpointing,
@@ -58,7 +57,11 @@ class PreparedRun:
         self._evaluation_inputs = {name: experiment.build_input(p) for name, p in evaluation_inputs.items()}
         self._best = checkpoints.BestCheckpoint(self._logdir.best, params.eval.best_metric)
         placement = placement or Placement()
-        self._task = self._built_task(placement)
+        with placement.creating():
+            self._task = experiment.build_task(params, self._input.input_spec, placement.devices, self._logdir.path)
+        self._task.check_input(self._input)
+        if not checkpoints.complete(self._logdir.train):  # before an optimizer or an average copies the weights
+            initial_weights.load(params.train, self._task.body)
         self._program = placement.program(self._task, params.train, self._input.batch_spec)
         self._evaluator = evaluation.Evaluator(self._task, self._program.read, placement)
         self._writer = checkpointing.BackgroundWriter()
@@ -77,21 +80,8 @@ class PreparedRun:
             details=self._dog.silence_in_words)
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
-    def _built_task(self, placement: Placement) -> base_task.BaseTask:
-        """Build the task; a new run loads initial weights before an optimizer or an average copies them."""
-        with placement.creating():
-            task = experiment.build_task(self._params, self._input.input_spec, placement.devices, self._logdir.path)
-        task.check_input(self._input)
-        if not checkpoints.complete(self._logdir.train):
-            initial_weights.load(self._params.train, task.body)
-        return task
-
     def check(self) -> None:
-        """Do all that comes before the first step: the model is built, and every input gives a batch.
-
-        Raises:
-            ValueError, TrainingError: as `run`.
-        """
+        """Do all that comes before the first step: the model is built, and every input gives a batch."""
         with self._logdir.lock():
             self._begin()
             self._trackers.end(trackers.FINISHED)

@@ -1,5 +1,6 @@
 import os
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -114,6 +115,13 @@ def test_ctrl_c_after_the_first_batch_is_not_lost(tiny, monkeypatch):
     monkeypatch.setattr(waits.Wait, '__exit__', interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluation.require_examples('Test', tiny.evaluation_inputs()['Test'].Instantiate(), tiny.params().train)
+
+
+def test_only_batches_are_waited_for_and_not_who_takes_them(tiny, told, caplog):
+    data = types.SimpleNamespace(source='letters', evaluation_dataset=lambda: 'ab')
+    params = tiny.params(train__input_timeout_seconds=.4).train
+    taken = [(batch, told.event.wait(.8)) for batch in evaluation.batches_of(data, params)]
+    assert taken == [('a', False), ('b', False)] and not caplog.records
 
 
 def test_a_folder_that_is_not_there_is_refused_and_not_made(make_evaluation, tmp_path):
