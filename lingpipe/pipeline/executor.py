@@ -235,15 +235,13 @@ class Execution:
         program, needed = self.programs[stage.index], self.needed[stage.index]
         gradients = self._given_gradients(stage, m)
         # 5. What is in flight is taken out, and completed by recomputation.
-        in_flight, backward = self._in_flight.pop((stage.index, m)), program.backward
+        in_flight = self._in_flight.pop((stage.index, m))
         is_split = self._schedule.is_split(action)
         if self._by_layer:
             in_flight = self._in_turn(action, program.recompute, in_flight, 'between', needed).in_flight
-        elif not program.has_residuals(in_flight, needed):
-            if stage.jit_compile and not is_split:  # one program recomputes and reads residuals, so that XLA frees them
-                backward = program.backward_from_inputs
-            else:
-                in_flight = self._in_turn(action, program.recompute, in_flight, 'residuals', needed).in_flight
+        elif not program.has_residuals(in_flight, needed) and (is_split or not stage.jit_compile):
+            # Compiled as a whole, one program recomputes and reads residuals, so that XLA frees them.
+            in_flight = self._in_turn(action, program.recompute, in_flight, 'residuals', needed).in_flight
         if self._by_layer:  # never split: refused by `validation`
             input_gradients = self._backward_by_segment(action, program, in_flight, gradients)
         elif is_split:
@@ -251,7 +249,7 @@ class Execution:
             input_gradients, self._in_flight[stage.index, m] = first.input_gradients, first.in_flight
         else:
             before = self._sums_so_far(stage)
-            done = self._in_turn(action, backward, in_flight, gradients, before, needed)
+            done = self._in_turn(action, program.backward, in_flight, gradients, before, needed)
             input_gradients, self._weight_gradients[stage.index] = done.input_gradients, _with_rows(before, done.sums)
         # 6. Gradients of inputs go back to the stages that made these.
         sources = self._wiring.differentiable_sources[stage.index]

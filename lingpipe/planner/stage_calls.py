@@ -15,7 +15,7 @@ from lingpipe.stages.stage_program import ActionResult
 
 # Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
 # one.
-_PLACE_OF_SUMS = {'backward': 2, 'backward_from_inputs': 2, 'backward_segment': 3, 'backward_weights': 1}
+_PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
 class Call(NamedTuple):

@@ -29,7 +29,7 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
 def _refuse_losses_and_changes(part, called):
     names = [layer.name for layer in part.layers]
-    if called.losses:
+    if called.scope.added_losses:
         raise ValueError(
             f'One of the layers {names} adds a loss (add_loss or an activity regularizer), which one program for all '
             "cores leaves out. Set tpu_route='stage_programs', or compute it in the loss function.")

@@ -18,16 +18,13 @@ class LossAndStates:
     """A loss function for the pipeline, with other numbers that need more than a sum and its weight.
 
     Args:
-        loss_fn: as `as_metrics` takes it, without sample weights.
-        states: dictionary from name to an object that computes a number from sums over the examples, such as
+        loss_fn: as `as_metrics` takes it, without sample weights; no sum over the batch.
+        states: from name to an object that computes a number from sums over the examples, such as
             `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
             tensors; its `result(*sums)` returns the number, a float32 scalar, from the sums over all micro-batches.
 
     Attributes:
-        results: dictionary from name to the function of a state's sums that returns its number.
-
-    Raises:
-        ValueError: the loss is a sum, so the share of each micro-batch depends on the rows of the whole batch.
+        results: from name to the function of a state's sums that returns its number.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
@@ -39,11 +36,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return {name: (sum, weight)} of the loss function, and {name: sums} of the states.
-
-        Raises:
-            ValueError: the loss function returns a name that a state also has.
-        """
+        """Return {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -78,10 +71,10 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
-    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
-        return _Checked(loss_fn, KerasMean(loss_fn))
     if is_sum(loss_fn):
-        return _Checked(loss_fn, functools.partial(_keras_sum, loss_fn))
+        return _checked(loss_fn, functools.partial(_keras_sum, loss_fn))
+    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
+        return _checked(loss_fn, KerasMean(loss_fn))
 
     def metrics(y_true: Any, outputs: Any, sample_weight: Any = None) -> dict:
         outputs = tf.nest.map_structure(in_float32, outputs)
@@ -100,6 +93,15 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
         return {'loss': (_sum(result * weights), _sum(weights))}
 
     return metrics
+
+
+def _checked(loss: keras.losses.Loss, metrics: Callable) -> Callable:
+    """Return `metrics`, which checks the loss whenever it is traced."""
+    def checked(y_true: Any, outputs: Any, *others: Any) -> dict:
+        _require_additive(loss, y_true, outputs, others[-1] if len(others) > is_sum(loss) else None)
+        return metrics(y_true, outputs, *others)
+
+    return checked
 
 
 def is_sum(loss_fn: Callable) -> bool:
@@ -153,19 +155,6 @@ def in_float32(output: Any) -> tf.Tensor:
     if getattr(output, '_keras_mask', None) is not None:
         cast._keras_mask = output._keras_mask
     return cast
-
-
-class _Checked:
-    """A Keras loss in the form of metrics, which is checked when it is first traced."""
-
-    def __init__(self, loss: keras.losses.Loss, metrics: Callable) -> None:
-        self._loss, self._metrics, self._is_checked = loss, metrics, False
-
-    def __call__(self, y_true: Any, outputs: Any, *others: Any) -> dict:
-        if not self._is_checked:
-            _require_additive(self._loss, y_true, outputs, others[-1] if len(others) > is_sum(self._loss) else None)
-        self._is_checked = True
-        return self._metrics(y_true, outputs, *others)
 
 
 def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:

@@ -11,20 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.stages import (
-    batch_statistics,
-    boundary,
-    graph_pieces,
-    outside_state,
-    stage_layers,
-    stage_program,
-    stage_trace,
-)
+from lingpipe.stages import batch_statistics, boundary, graph_pieces, stage_layers, stage_program
 
 # `_NONE` marks a value that no trace treats as a constant. Arrays of more than `_FEW` numbers are compared by identity.
 _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str, np.generic)
 _KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # without dtype, this would fix the policy
+
+# Beginnings of the types of operations that change nothing, or, as curves and random numbers, in any order.
+_HARMLESS = ('ReadVariableOp', 'VariableShape', 'VarIsInitialized', 'ResourceGather', 'LookupTableFind',
+             'LookupTableSize', 'LookupTableExport', 'QueueSize', 'Write', 'FlushSummary', 'Rng', 'StatefulRandom',
+             'StatefulUniform', 'StatefulStandardNormal', 'StatefulTruncatedNormal')
 
 
 class Stage:
@@ -128,7 +125,7 @@ class Stage:
         if (key, trainability) not in self._programs:
             before = settings(sublayers(self.layers))
             with tf.device(None), graph_pieces.recording():  # not tf.init_scope, inside which no gradient tape records
-                program = self._trace(self._run, self._setting(), specs, structure, loss, training, by_layer)
+                program = self._trace(specs, structure, loss, training, by_layer)
             after = settings(sublayers(self.layers))
             self._changing |= {place for place, value in after.items() if before.get(place) != value}
             trainability = self.trainability()  # without the settings that the trace has changed
@@ -140,18 +137,23 @@ class Stage:
         """Number of replicas that train together: this pipeline's, times the pipelines in the current group."""
         return self._num_replicas * collectives.current().count
 
-    def _setting(self) -> Any:
-        return stage_trace.Setting(
-            self.jit_compile, device_kinds.is_logical_core(self.device),
-            device_kinds.has_static_shapes_only(self.device), self.num_replicas, self._number)
+    def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
+        """Return the replica of a number, which layers work for on one of its micro-batches; None if it is alone."""
+        if self.num_replicas == 1:
+            return None
+        is_compiled = self.jit_compile or device_kinds.has_static_shapes_only(self.device)
+        return collectives.Replica(self.num_replicas, self._number, index, micro_batch, is_compiled)
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
-        program = stage_program.StageProgram(*arguments)
-        outside_state.refuse_changes(program.graph, self.index)
-        if program.hidden_variables:
-            raise ValueError(f'A layer reads {[variable.path for variable in program.hidden_variables[:3]]} in a '
-                             'concrete function of its own, so they receive no gradient inside a partition. Leave out '
-                             'its get_concrete_function.')
+        program = stage_program.StageProgram(
+            self._run, self.jit_compile, device_kinds.is_logical_core(self.device), self._replica, *arguments)
+        _refuse_changes(program.graph, self.index)
+        captured = {id(outer) for outer, _ in program.graph.captures}
+        hidden = [variable.path for variable in itertools.chain(*self.variables())
+                  if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
+        if hidden:
+            raise ValueError(f'A layer reads {hidden[:3]} in a concrete function of its own, so they receive no '
+                             'gradient inside a partition. Leave out its get_concrete_function.')
         return program
 
 
@@ -188,3 +190,40 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):  # whose keys may be anything
         return all(map(_is_plain, itertools.chain.from_iterable(value.items())))
     return isinstance(value, _PLAIN) or isinstance(value, (list, tuple)) and all(map(_is_plain, value))
+
+
+def _refuse_changes(graph: tf.Graph, stage: int) -> None:
+    """Raise ValueError if a stage's layers or loss change state outside Keras: recomputation would change it again.
+
+    Operations are followed into the functions, branches and loops that they call.
+    """
+    captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
+    for operation in graph.get_operations() if captured else ():
+        for place, tensor in enumerate(operation.inputs):
+            if tensor.ref() in captured and _changes(graph, operation.node_def, place, len(operation.inputs)):
+                raise ValueError(
+                    f'A layer or loss of partition {stage} changes {_name(graph, captured[tensor.ref()])} by '
+                    f'{operation.type}. Make it by add_weight, which is exact over micro-batches, or leave it out.')
+
+
+def _changes(graph: tf.Graph, node: Any, place: int, num_inputs: int) -> bool:
+    """Return whether an operation changes the resource that is its input at a place."""
+    if node.op.startswith(_HARMLESS):
+        return False
+    bodies = [graph._get_function(name).cached_definition for name in graph_pieces.functions_of(node.attr.values())]
+    return not bodies or any(_body_changes(graph, body, place, num_inputs) for body in bodies)
+
+
+def _body_changes(graph: tf.Graph, body: Any, place: int, num_inputs: int) -> bool:
+    arguments = body.signature.input_arg
+    argument = arguments[place - num_inputs].name  # a branch lacks the first input, which chooses it
+    for node in body.node_def:
+        data = [name for name in node.input if not name.startswith('^')]
+        if any(_changes(graph, node, place, len(data)) for place, name in enumerate(data) if name == argument):
+            return True
+    return False
+
+
+def _name(graph: tf.Graph, outer: tf.Tensor) -> str:
+    names = [variable.name for variable in graph.variables if variable.handle is outer]
+    return f'the tf.Variable {names[0]!r}' if names else 'a table, an iterator or other state of TensorFlow'

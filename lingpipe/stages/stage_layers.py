@@ -43,8 +43,7 @@ class StageCall(NamedTuple):
 
     outputs: Any  # nest of tensors
     between: list  # nests of tensors, between each segment and the next
-    scope: stage_scope.StageScope  # which knows what was read and assigned
-    losses: list  # tensors that layers added with `add_loss` or by activity regularisers; the sum of each counts
+    scope: stage_scope.StageScope  # which knows what was read, assigned, and added to the loss
 
 
 class StageLayers:
@@ -106,7 +105,7 @@ class StageLayers:
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))
-        return StageCall(between[-1], between[1:-1], scope, list(scope.added_losses))
+        return StageCall(between[-1], between[1:-1], scope)
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
         """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own."""

@@ -94,6 +94,9 @@ class StageProgram:
     gradients over micro-batches, and returns the new sums, so that only one copy of them exists.
 
     Args:
+        jit_compile: whether XLA compiles each function.
+        inline: whether functions become a part of the program that calls them.
+        replica_of: see `stage_trace.trace_function`.
         specs: pair (inputs, targets) for one micro-batch: a `Boundary` of `tf.TensorSpec`s, and a nest of them, () if
             there is no loss.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
@@ -104,17 +107,17 @@ class StageProgram:
         trace: the `Trace` of its tensors.
     """
 
-    def __init__(self, run: stage_layers.StageLayers, setting: stage_trace.Setting,
+    def __init__(self, run: stage_layers.StageLayers, jit_compile: bool, inline: bool, replica_of: Callable,
                  specs: tuple[boundary.Boundary, Any], structure: boundary.Structure, loss: Callable | None,
                  training: bool | None, by_layer: bool) -> None:
         self._name = f'stage_{run.index}'
-        self._run, self._setting = run, setting
+        self._run, self._jit_compile, self._inline = run, jit_compile, inline
         variables = run.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype))
         given = (*specs, variables, tf.TensorSpec([6], tf.int64))
         traces: list[stage_trace.Trace] = []  # gets the trace, because TensorFlow copies returned tensors
-        traced = stage_trace.trace_function(run, setting.replica, structure, loss, training, by_layer, traces)
+        traced = stage_trace.trace_function(run, replica_of, structure, loss, training, by_layer, traces)
         # TensorFlow builds gradients of loops differently if XLA is to compile them.
-        function = tf.function(traced, autograph=False, jit_compile=setting.jit_compile)
+        function = tf.function(traced, autograph=False, jit_compile=jit_compile)
         self.graph = function.get_concrete_function(*given).graph
         self.trace = trace = traces[0]
         placeholders = tf.nest.pack_sequence_as(given, self.graph.inputs[:len(tf.nest.flatten(given))])
@@ -124,13 +127,6 @@ class StageProgram:
         self._given_sums = [placeholder for placeholder in trace.given_sums if placeholder is not None]
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
         self._cuts: dict[NeededGradients, stage_cut.StageCut] = {}
-
-    @property
-    def hidden_variables(self) -> list[keras.Variable]:
-        """List of the stage's Keras variables that layers read directly, not from `values`: they get no gradient."""
-        captured = {id(outer) for outer, _ in self.graph.captures}
-        return [variable for part in self._run.variables() for variable in part
-                if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
         """Build the forward action in the current graph; `NOTHING_NEEDED` says no backward action follows."""
@@ -154,26 +150,18 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action in the current graph.
+        """Build the backward action; without all residuals it recomputes them, so that they stay inside one function.
 
         Args:
-            in_flight: what earlier actions on the micro-batch left, with all residuals.
+            in_flight: what earlier actions on the micro-batch left.
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
                 if any.
             sums: sums of the gradients of the needed weights over the micro-batches so far.
         """
-        return self._whole_backward('backward', in_flight, gradients, sums, needed, self._cut(needed).residuals)
-
-    def backward_from_inputs(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
-                             needed: NeededGradients) -> ActionResult:
-        """Build recomputation and `backward` as one function, so that residuals stay inside it."""
-        feeds = [*self._cut(needed).unrepeatable, *self._cut(needed).selected]
-        return self._whole_backward('backward_from_inputs', in_flight, gradients, sums, needed, feeds)
-
-    def _whole_backward(self, name: str, in_flight: Values, gradients: list[tf.Tensor], sums: list,
-                        needed: NeededGradients, feeds: list[tf.Tensor]) -> ActionResult:
-        cut = self._cut(needed)
-        wanted = cut.input_gradients, cut.sums
+        cut, name = self._cut(needed), 'backward'
+        wanted, feeds = (cut.input_gradients, cut.sums), cut.residuals
+        if not self.has_residuals(in_flight, needed):
+            name, feeds = 'backward_from_inputs', cut.unrepeatable + cut.selected
         given = {**in_flight, **_by_ref(self.trace.given_gradients, gradients), **self._sums(sums, needed)}
         values, operation = self._call((name, needed), given, tf.nest.flatten(wanted), feeds)
         input_gradients, new_sums = _look_up(values, wanted)
@@ -316,8 +304,8 @@ class StageProgram:
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in values]
             name = key if isinstance(key, str) else key[0]
             self._pieces[key] = graph_pieces.GraphPiece(
-                self.graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._setting.jit_compile,
-                repeats=name in _REPEATING, inline=self._setting.is_inlined)
+                self.graph, feeds, outputs, side_effects, f'{self._name}_{name}', self._jit_compile,
+                repeats=name in _REPEATING, inline=self._inline)
         return self._pieces[key](values)
 
     def _sums(self, sums: list, needed: NeededGradients) -> Values:

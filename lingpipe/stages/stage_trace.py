@@ -10,23 +10,6 @@ from lingpipe.devices import collectives
 from lingpipe.stages import batch_statistics, boundary, losses, micro_batches, stage_layers
 
 
-class Setting(NamedTuple):
-    """Settings of the functions of a stage, and the replicas that have the stage."""
-
-    jit_compile: bool  # whether XLA compiles each function
-    is_inlined: bool  # whether functions become a part of the program that calls them
-    is_static: bool  # whether the device runs only compiled programs
-    num_replicas: int  # replicas that train together
-    number: int  # what `collectives.new_stage` returned for the stage
-
-    def replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return the `collectives.Replica` that layers work for, by its number; None if there is only one."""
-        if self.num_replicas == 1:
-            return None
-        return collectives.Replica(
-            self.num_replicas, self.number, index, micro_batch, self.jit_compile or self.is_static)
-
-
 class Results(NamedTuple):
     """The results of a stage's forward pass on a micro-batch.
 
@@ -113,7 +96,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
             with collectives.working_for(replica_of(own.replica, own.number_in_replica)):
                 call = run.call(boundary.pack(inputs, structure), values, own.step,
                                 run.seeds(own.seed_and_step, own.number), training, by_layer, tape.watch)
-            added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.losses])
+            added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.scope.added_losses])
             with call.scope:  # a loss may read weights too
                 metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))
             given_factors = [_placeholder(tf.TensorSpec([len(added)], added[0].dtype))] if added else []
