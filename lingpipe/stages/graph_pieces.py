@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.private_api import pywrap_tfe, record, xla
+from lingpipe.stages import boundary
 
 
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
@@ -133,7 +134,7 @@ class GraphPiece:
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Return the arguments behind a barrier, except shapes, which have to stay constants for XLA."""
-        places = [place for place, argument in enumerate(arguments) if _is_number(argument)]
+        places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
         behind = dict(zip(places, xla.optimization_barrier(*[arguments[place] for place in places])))
@@ -195,13 +196,9 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 def _refuse(inputs: Any, gradients: Any) -> list:
     """Fail at run time if gradients are not zero: under two tapes TensorFlow runs unneeded gradients with zeros."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
-               if gradient is not None and _is_number(gradient)]
+               if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
-        return [tf.zeros_like(tensor) if _is_number(tensor) else None for tensor in inputs]
-
-
-def _is_number(tensor: tf.Tensor) -> bool:
-    return tensor.dtype.is_floating or tensor.dtype.is_complex
+        return [tf.zeros_like(tensor) if boundary.is_differentiable(tensor.dtype) else None for tensor in inputs]
 
 
 def _compiled(function: Callable) -> Callable:

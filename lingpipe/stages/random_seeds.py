@@ -62,8 +62,7 @@ class Seeds:
     """Gives the seed generators of a stage their states for one micro-batch.
 
     Args:
-        generators: list of the `Generator`s of the stage.
-        draw: function from a call index to a sequence of seeds `[2]`, one per generator of the stage.
+        draw: function from a call index to a sequence of seeds `[2]`, one per generator.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
             layer, such as Keras's global one. `position` is the place of a segment in the model, `number` that of the
             generator in the segment. None: the program has no numbers for such generators.
@@ -88,16 +87,8 @@ class Seeds:
             mapping.update({id(generator.state): tf.cast(row, generator.state.dtype)
                             for generator, row in pairs if id(generator.layer) in layers})
 
-    def is_generator(self, variable: keras.Variable) -> bool:
-        """Whether a variable is the state of a seed generator."""
-        return variable.name == 'seed_generator_state'
-
     def untracked(self, variable: keras.Variable) -> tf.Tensor:
-        """Return the value of a generator's state that no layer of the segment owns.
-
-        Raises:
-            ValueError: the program has no numbers for such generators.
-        """
+        """Return the value of a generator's state that no layer of the segment owns."""
         if self._draw_untracked is None:
             raise ValueError(
                 f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a '
@@ -129,6 +120,11 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
     return _draw(seed, [2])
 
 
+def is_generator(variable: keras.Variable) -> bool:
+    """Whether a variable is the state of a seed generator."""
+    return variable.name == 'seed_generator_state'
+
+
 def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
     """Return the seed generators of some layers, in order, once for each layer that uses them."""
     layers = {id(layer): layer for layer in layers}.values()
@@ -137,7 +133,7 @@ def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
 
 def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """Return the states of all seed generators of some layers, in order."""
-    return [variable for layer in layers for variable in layer.variables if variable.name == 'seed_generator_state']
+    return [variable for layer in layers for variable in layer.variables if is_generator(variable)]
 
 
 def make_global_generator() -> None:

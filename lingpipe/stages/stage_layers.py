@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingpipe import patches
 from lingpipe.layers import base_layer
 from lingpipe.stages import batch_statistics, boundary, random_seeds, stage_scope
 
@@ -100,8 +101,8 @@ class StageLayers:
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
         """
         between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
-        with (scope, base_layer.training_step(step), scope.recording(batch_statistics.batch_norms(self.layers)),
-              stage_scope.refusing_hidden_weights(scope)):
+        with (scope, base_layer.training_step(step), patches.checking_custom_gradients(scope.refuse_hidden_weights),
+              patches.recording_moments(batch_statistics.batch_norms(self.layers), scope.record)):
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
                 between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))

@@ -1,8 +1,6 @@
 """Scope of a traced stage, in which layers read and assign tensors instead of Keras variables."""
 
 import collections
-import contextlib
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,34 +8,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe import patches
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import boundary, graph_pieces
-
-
-def refusing_hidden_weights(scope: 'StageScope') -> contextlib.AbstractContextManager[None]:
-    """Refuse weights for which TensorFlow finds no gradient, because layers run on tensors instead of variables.
-
-    If a `tf.custom_gradient` function reads variables, TensorFlow passes them to its gradient function. Here they are
-    tensors, and TensorFlow only knows those that are arguments.
-    """
-    return patches.checking_custom_gradients(functools.partial(_require_arguments, scope))
-
-
-def _require_arguments(scope: 'StageScope', results: Any, arguments: Any) -> None:
-    stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
-    results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
-    if not results:
-        return
-    inner = {id(outer): inner for outer, inner in getattr(results[0].graph, 'captures', [])}
-    needed = graph_pieces.ancestors(results, stops=stops)
-    hidden = [version.variable.path for version in scope.versions
-              if inner.get(id(version.value), version.value).op in needed and version.value.ref() not in stops]
-    if hidden:
-        raise ValueError(
-            f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and the '
-            f'function reads {hidden[:3]}, to which TensorFlow would give no gradient inside a partition. Give it the '
-            "weight as an argument; or leave it out, and have the pipeline recompute by recompute='layer'.")
+from lingpipe.stages import boundary, graph_pieces, random_seeds
 
 
 class NormCall(NamedTuple):
@@ -73,17 +45,14 @@ class StageScope(keras.StatelessScope):
     Assigned values stop gradients as in Keras, where they pass through a variable.
 
     Args:
-        variables: `Variables` of the stage.
-        values: `Variables` of tensors, their values.
+        variables: `Variables` of the stage; `values` are their values, as tensors.
         seeds: `random_seeds.Seeds` of the micro-batch.
         watch: function of a tensor, called with every version of a trainable variable.
 
     Attributes:
-        borrowed: dictionary from the id of a variable that the stage lacks to the pair (variable, placeholder).
-        versions: list of `Version`s.
-        norm_calls: list of `NormCall`s, in the order of the calls.
-        added_losses: list of the losses that layers added. (Keras's own list `losses` drops the earlier losses of a
-            layer that is called again.)
+        borrowed: from the id of a variable that the stage lacks to the pair (variable, placeholder).
+        added_losses: list of the losses that layers added; the sum of each counts. (Keras's own list `losses` drops the
+            earlier losses of a layer that is called again.)
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -115,13 +84,9 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
-        """Return the tensor that a layer reads instead of a variable; Keras calls this.
-
-        Raises:
-            ValueError: the variable is a seed generator without a layer, for which the program has no numbers.
-        """
+        """Return the tensor that a layer reads instead of a variable; Keras calls this."""
         if id(variable) not in self.state_mapping:
-            if self._seeds.is_generator(variable):
+            if random_seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
             else:
                 self._borrow(variable)
@@ -137,41 +102,51 @@ class StageScope(keras.StatelessScope):
 
         Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
         end of the batch.
-
-        Raises:
-            ValueError: the value is inside a loop or branch of the layer.
         """
         variable, value = update
         if self._deferred[id(variable)]:
             self._deferred[id(variable)] -= 1
             return
-        self.require_reachable(value, f'assigns {variable.path!r}', 'Assign it after the loop or branch')
-        if not self._seeds.is_generator(variable):
+        self._require_reachable(value, f'assigns {variable.path!r}', 'Assign it after the loop or branch')
+        if not random_seeds.is_generator(variable):
             self._assigned.setdefault(id(variable), (variable, self.get_current_value(variable)))
         self.state_mapping[id(variable)] = tf.stop_gradient(value)
         self._add_version(variable)
 
-    def require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise ValueError if a tensor is inside a loop, branch or function, so that the stage cannot read it.
-
-        The message says what the layer does, and what the user can do about it.
-        """
+    def _require_reachable(self, tensor: Any, what: str, advice: str) -> None:
+        """Raise ValueError if a tensor is inside a loop, branch or function, so that the stage cannot read it."""
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
                 f'partition cannot carry it. {advice}, or leave the function undecorated.')
 
-    def recording(self, norms: list[keras.layers.BatchNormalization]) -> contextlib.AbstractContextManager[None]:
-        """Record the moments of batch norms inside the `with` block."""
-        return patches.recording_moments(norms, self._record)
-
-    def _record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
-                variance: tf.Tensor) -> None:
-        self.require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
+    def record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
+               variance: tf.Tensor) -> None:
+        """Record the moments that a batch norm has computed; see `patches.recording_moments`."""
+        self._require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
         if mean.shape != norm.moving_mean.shape:  # [] for one channel with a mask
             mean, variance = (tf.reshape(value, norm.moving_mean.shape) for value in (mean, variance))
         self.norm_calls.append(NormCall(norm, mean, variance, _count(inputs, mask, norm), mask is not None))
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
+
+    def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
+        """Refuse weights that a function with a gradient of its own reads; see `patches.checking_custom_gradients`.
+
+        Here they are tensors, and TensorFlow finds gradients only for tensors that are arguments.
+        """
+        stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
+        results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
+        if not results:
+            return
+        inner = {id(outer): inner for outer, inner in getattr(results[0].graph, 'captures', [])}
+        needed = graph_pieces.ancestors(results, stops=stops)
+        hidden = [version.variable.path for version in self.versions
+                  if inner.get(id(version.value), version.value).op in needed and version.value.ref() not in stops]
+        if hidden:
+            raise ValueError(
+                f'A layer computes {results[0].name!r} by tf.recompute_grad, keras.remat or tf.custom_gradient, and '
+                f'the function reads {hidden[:3]}, to which TensorFlow would give no gradient inside a partition. Give '
+                "it the weight as an argument; or leave it out, and have the pipeline recompute by recompute='layer'.")
 
     def _borrow(self, variable: keras.Variable) -> None:
         own_dtype = keras_backend.AutocastScope(None)  # otherwise the dtype would be that to which variables are cast
