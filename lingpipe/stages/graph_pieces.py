@@ -241,12 +241,9 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
 def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool:
     """Whether some operations of a graph, or the functions that they call, include an operation of a kind."""
     for operation in operations:
-        if operation.type == kind:
+        bodies = [graph._get_function(name).graph for name in functions_of(operation.node_def.attr.values())]
+        if operation.type == kind or any(runs(body, body.get_operations(), kind) for body in bodies):
             return True
-        for name in functions_of(operation.node_def.attr.values()):
-            body = graph._get_function(name).graph
-            if runs(body, body.get_operations(), kind):
-                return True
     return False
 
 

@@ -34,7 +34,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
     Args:
         loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
-        variables: list of Keras variables that the loss may not read; None: it may read any.
+        variables: Keras variables that the loss may not read; None: it may read any.
         sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
 
     Raises:

@@ -116,10 +116,7 @@ def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Return a hashable key that is the same for losses known to compute the same.
-
-    Two objects of one of Keras's own classes with equal settings are equal; any other loss is equal only to itself.
-    """
+    """Return a hashable key: losses of Keras's own classes with equal settings have the same key, others their own."""
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
     if settings and all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
@@ -224,12 +221,7 @@ def shallow_copy(keras_object: Any) -> Any:
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divide metric sums by their weights, or compute a metric's result from its sums.
-
-    Args:
-        sums: dictionary from name to (sum, weight), or to the sums of an entry of `results`.
-        results: what `results_of` returns for the loss function; None: no entries.
-    """
+    """Divide metric sums by their weights, or compute a metric's result from its sums, as `results_of` says."""
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 

@@ -56,8 +56,7 @@ class MicroBatchIds:
     compile the functions of a stage once for every micro-batch.
 
     Args:
-        seed_and_step: int64 tensor `[2]`.
-        rows: list of the numbers of rows of the micro-batches, integers or scalar tensors.
+        rows: numbers of rows of the micro-batches.
         device: the device that computes the tensors, or whose host does.
         first: number of the first of these micro-batches in the batch.
     """

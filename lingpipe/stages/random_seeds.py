@@ -17,11 +17,7 @@ _UNTRACKED = 2**31
 
 
 class StepSeeds:
-    """Seed and step of each call of a pipeline, on which all its random numbers depend.
-
-    Args:
-        num_inferences: int64 `tf.Variable`, the number of calls in inference.
-    """
+    """Seed and step of each call of a pipeline, on which all its random numbers depend."""
 
     def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences
@@ -100,12 +96,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds for all generators of a model, an int32 tensor `[count, 2]`.
-
-    Args:
-        seed_and_step: int64 tensor `[2]`.
-        call_index: number of earlier calls of the generators' layers in the model.
-    """
+    """Draw seeds `[count, 2]` for all generators of a model; `call_index` is the number of earlier calls of layers."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
         seed = tf.random.experimental.stateless_fold_in(seed, call_index)

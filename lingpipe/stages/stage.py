@@ -39,8 +39,6 @@ class Stage:
         num_replicas: number of devices that have the stage, including this one.
 
     Attributes:
-        index: position of the stage in the pipeline.
-        layers: list of its Keras layers.
         selection: function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; set
             before the first step.
     """
@@ -163,10 +161,7 @@ def sublayers(layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
 
 
 def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
-    """Return the values that a trace treats as constants, by (id of a layer, name of an attribute).
-
-    Constants are numbers, texts, lists of them, functions, tables, and tensors such as an adapted mean.
-    """
+    """Return the values that a trace treats as constants, such as numbers, by (id of a layer, name of an attribute)."""
     found = {(id(layer), name): _setting(value) for layer in layers for name, value in vars(layer).items()
              if not name.startswith('_') or _is_users(layer, name)}
     return {place: setting for place, setting in found.items() if setting is not _NONE}
@@ -177,7 +172,7 @@ def _is_users(layer: keras.layers.Layer, name: str) -> bool:
 
 
 def _setting(value: Any) -> Any:
-    if isinstance(value, _PLAIN) or inspect.isroutine(value) or isinstance(value, tf.lookup.StaticHashTable):
+    if inspect.isroutine(value) or isinstance(value, tf.lookup.StaticHashTable):
         return value
     if isinstance(value, tf.Tensor):
         return _NONE if tf.is_symbolic_tensor(value) else value.ref()
@@ -193,10 +188,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if a stage's layers or loss change state outside Keras: recomputation would change it again.
-
-    Operations are followed into the functions, branches and loops that they call.
-    """
+    """Raise ValueError if a stage's layers or loss change state outside Keras: recomputation would change it again."""
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     for operation in graph.get_operations() if captured else ():
         for place, tensor in enumerate(operation.inputs):

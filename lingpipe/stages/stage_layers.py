@@ -23,11 +23,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """One layer of a sequence: a piece that a stage may recompute separately.
-
-    Args:
-        position: place of the layer in the whole sequence.
-    """
+    """One layer of a sequence, at a position of it: a piece that a stage may recompute separately."""
 
     call_index = 0
 
@@ -51,7 +47,6 @@ class StageLayers:
     """A contiguous run of layers, for any device.
 
     Args:
-        index: position of the stage in the pipeline.
         segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
             built Keras layers inside), `call_index` (number of earlier calls of these layers in the model) and
             `position` (place in the model).
@@ -61,7 +56,7 @@ class StageLayers:
             not summed.
 
     Attributes:
-        layers: list of the Keras layers, each once.
+        layers: the Keras layers, each once.
         seed_positions: places of the stage's own generators among those of the whole model.
     """
 

@@ -101,10 +101,6 @@ class StageProgram:
             there is no loss.
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
-
-    Attributes:
-        graph: the graph that everything was traced into.
-        trace: the `Trace` of its tensors.
     """
 
     def __init__(self, run: stage_layers.StageLayers, jit_compile: bool, inline: bool, replica_of: Callable,

@@ -38,8 +38,7 @@ class Trace(NamedTuple):
         input gradients  <─ gradients between[0]  <─  given gradients              backward, and sums + weight gradients
 
     Attributes:
-        results: what the forward pass computes.
-        added_losses: list of scalars, the losses that layers added.
+        added_losses: list of scalars.
         given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
         norm_calls: list of the `stage_scope.NormCall`s, whose moments `statistics` combines.
         given_statistics: placeholder for the statistics of the micro-batches so far.
@@ -48,7 +47,7 @@ class Trace(NamedTuple):
         between: list of `Boundary`s, the tensors between each segment and the next.
         given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
             for the added losses if there are any.
-        weights: list of the Keras variables that have a gradient.
+        weights: the Keras variables that have a gradient.
         given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so
             far; None for a weight whose gradients are `micro_batches.Rows`, which are not summed.
         input_gradients: list of the gradients of the differentiable inputs; None for an input without one.

@@ -71,8 +71,7 @@ def of_function(function: Callable, *arguments: Any) -> Results:
     The function is traced for two batch sizes. A number that differs between the traces depends on the number of rows.
 
     Args:
-        function: function of nests of tensors, which returns a nest of tensors.
-        *arguments: for each argument, the nest of `Value`s.
+        *arguments: for each argument of `function`, the nest of `Value`s.
     """
     graphs = [_trace(function, arguments, place) for place in range(2)]
     given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
@@ -89,7 +88,6 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     Args:
         operations: of the trace with `forms.NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `forms.NUM_ROWS[1]` rows.
-        given: dictionary from references of tensors to their known `Dependence`.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
