@@ -31,11 +31,11 @@ class TinyRuns:
         """Return the params of an experiment; `overrides` have '__' for '.', as in `train__max_steps=5`."""
         experiment = getattr(tiny_digits, model)()
         params = experiment.Model()
-        params.Define('input', experiment.Train().Set(data_dir=self._data_dir), 'The input of Train.')
+        params.Define('input', experiment.Train(), 'The input of Train.')
         return params.Set(**{name.replace('__', '.'): value for name, value in overrides.items()})
 
     def evaluation_inputs(self):
-        return {'Test': tiny_digits.TinyDigits().Test().Set(data_dir=self._data_dir)}
+        return {'Test': tiny_digits.TinyDigits().Test()}
 
     def trainer(self, logdir, *args, **overrides):
         return trainer.Trainer(self.params(*args, **overrides), self.evaluation_inputs(), logdir)

@@ -72,12 +72,10 @@ class BaseInput:
         input_spec: what `InputSpec` returns.
         bad_records: dictionary from the name of each record that was skipped so far to its problem; None if records are
             not checked.
-        bad_records_rule: words that name the data and say how many bad records may be skipped.
     """
 
     example_name = 'examples'
     bad_records: Any = None  # a dictionary in subclasses, which may make it a property
-    bad_records_rule = ''
     InputSpec: Callable[[hyperparams.Params], Any]
     training_dataset: Callable[..., tf.data.Dataset]
     evaluation_dataset: Callable[..., tf.data.Dataset]

@@ -1,10 +1,13 @@
 """The handwritten digits, from a file of this folder: nothing to download or prepare, and TFDS is not imported.
 
-`digits_dataset.py` makes a TFDS dataset of the same images, for parts of splits and for folders of prepared data.
+They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, doi
+10.24432/C50P49, CC BY 4.0), 8x8 pixels, gray. A pixel counts the inked dots of a 4x4 block of a 32x32 scan. The split
+is by image: the writers of the test images also wrote training images.
 """
 
 import hashlib
 import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +15,7 @@ import tensorflow as tf
 NAME = 'digits'
 NUM_CLASSES = 10
 IMAGE_SHAPE = (8, 8, 1)
-_SPLITS = ('train', 'test')
+_PART = re.compile(r'(train|test)(?:\[(\d+%?)?:(\d+%?)?\])?')
 _HIGHEST_COUNT = 16
 # The arrays `ink` and `labels` are what scikit-learn's `load_digits` returns. `test` has 20 % of every class: the rows
 # that its `train_test_split` draws with `stratify=labels, test_size=0.2, random_state=0`, in ascending order.
@@ -33,16 +36,8 @@ def stratified_split() -> dict[str, np.ndarray]:
         return {'train': np.setdiff1d(np.arange(len(file['labels'])), test), 'test': test}
 
 
-def are_at_hand(dataset: str, split: str, data_dir: str | None) -> bool:
-    """Return whether `DigitsImages` has a split of a TFDS dataset; if `data_dir` is given, it is read instead."""
-    return dataset == NAME and split in _SPLITS and data_dir is None
-
-
 class DigitsImages:
-    """One split of the digits, with the same examples as `tfds_builders.TfdsImages`.
-
-    Attributes:
-        name, folder, num_examples, num_classes, image_shape: see `TfdsImages`.
+    """A split of the digits, or a part of it such as 'train[:90%]', with the attributes of `tfds_builders.TfdsImages`.
     """
 
     name, folder = NAME, 'lingpipe/input'
@@ -50,7 +45,7 @@ class DigitsImages:
 
     def __init__(self, split: str) -> None:
         images, labels = examples()
-        order = _order_of_tfds(stratified_split()[split], split)
+        order = _rows_of(split)
         self._split, self._images, self._labels = split, images[order], labels[order]
         self.num_examples = len(order)
 
@@ -62,6 +57,16 @@ class DigitsImages:
         return rows.map(lambda image, label, identifier: (tf.io.encode_png(image), label, identifier))
 
 
-def _order_of_tfds(indices, split):
-    """Sort examples as TFDS stores them, by the MD5 hash of the name of the split and the key."""
-    return sorted(map(int, indices), key=lambda index: hashlib.md5(f'{split}{index}'.encode()).digest())
+def _rows_of(split):
+    """Return rows in the order in which TFDS would store them: by the MD5 hash of the name of the split and the key."""
+    part = _PART.fullmatch(split)
+    if part is None:
+        raise ValueError(f"split: {split!r} is not a split of the digits. Choose 'train', 'test', or a part of one, "
+                         "such as 'train[:90%]'.")
+    name, *ends = part.groups()
+    rows = sorted(stratified_split()[name].tolist(), key=lambda row: hashlib.md5(f'{name}{row}'.encode()).digest())
+    return rows[slice(*(end and _place(end, len(rows)) for end in ends))]
+
+
+def _place(end, count):
+    return round(int(end[:-1]) * count / 100) if end.endswith('%') else int(end)

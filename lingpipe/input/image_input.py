@@ -108,11 +108,6 @@ class ImageInput(base_input.BaseInput):
         """Dictionary from the name of each skipped record to its problem."""
         return dict(self._bad_records.reasons)
 
-    @property
-    def bad_records_rule(self) -> str:
-        """Words that name the data and say how many bad records may be skipped."""
-        return f'{self.params.dataset!r}; {self.params.max_bad_records} may be skipped'
-
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Return endless batches from example number `position` on.
@@ -196,9 +191,14 @@ def _dataset_name(p):
     return re.split('[:/]', p.dataset)[0]
 
 
+def _are_own_digits(p):
+    """Return whether the digits of this package are read, and not a dataset of that name in a folder."""
+    return p.dataset == digits.NAME and p.data_dir is None
+
+
 def _described(p):
     """Return the shape of the images of the dataset, and the names of their classes."""
-    if digits.are_at_hand(p.dataset, p.split, p.data_dir):
+    if _are_own_digits(p):
         return digits.IMAGE_SHAPE, [str(number) for number in range(digits.NUM_CLASSES)]
     from lingpipe.input import tfds_builders
     return tfds_builders.described_images(p.dataset, p.data_dir)
@@ -206,7 +206,7 @@ def _described(p):
 
 def _images(p):
     """Return the images; TFDS is imported only if it is used, because that takes half a second."""
-    if digits.are_at_hand(p.dataset, p.split, p.data_dir):
+    if _are_own_digits(p):
         return digits.DigitsImages(p.split)
     from lingpipe.input import tfds_builders
     return tfds_builders.TfdsImages(p.dataset, p.split, p.data_dir)

@@ -15,8 +15,6 @@ from absl import logging
 
 from lingpipe import spelling
 
-_NUM_SHOWN = 600  # characters of an error message of TFDS
-
 # A module of this folder whose name ends in '_dataset' registers its own dataset when it is imported.
 for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
     if _module.name.endswith('_dataset'):
@@ -37,9 +35,11 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
     try:
         _prepare(builder)
     except Exception as error:  # TFDS raises what the downloader, the file system or the dataset's own code raises.
-        if not builder.data_path.exists():
-            raise RuntimeError(_not_prepared_message(dataset, builder, error)) from error
-        logging.info('Another process prepared the dataset %r first; using its copy.', dataset)
+        if not builder.data_path.exists():  # otherwise another process prepared it first
+            raise RuntimeError(
+                f'dataset: {dataset!r} is not in {builder.data_dir_root} and could not be prepared there ({error}). '
+                'Set data_dir or the environment variable TFDS_DATA_DIR to a directory that can be written, or that '
+                f'holds the prepared data (`tfds build {dataset}` prepares them with a network).') from error
     return find_builder(dataset, data_dir)
 
 
@@ -48,11 +48,12 @@ def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder
     try:
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
-        raise ValueError(_unknown_dataset_message(dataset)) from error
-    except Exception as error:  # TFDS may raise anything for a corrupt description
-        reason = ' '.join(str(error).split())[:_NUM_SHOWN]
-        raise ValueError(f'dataset: {dataset!r} cannot be read by TFDS ({reason}). Choose another version or '
-                         'configuration.') from error
+        names = tfds.list_builders(with_community_datasets=False)  # listing those would use the network
+        raise ValueError(
+            f'dataset: {dataset!r} is not known to TFDS'
+            f'{spelling.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} For a dataset of your own, '
+            'import the module that defines its tfds.core.GeneratorBasedBuilder in your params file, or set data_dir '
+            'to the directory where it is prepared.') from error
 
 
 def _prepare(builder):
@@ -64,26 +65,6 @@ def _prepare(builder):
         builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
     finally:
         random.setstate(state)
-
-
-def _unknown_dataset_message(dataset):
-    # Community datasets are left out: listing them would use the network.
-    names = tfds.list_builders(with_community_datasets=False)
-    return (
-        f'dataset: {dataset!r} is not known to TFDS'
-        f'{spelling.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} '
-        'For a dataset of your own, import the module that defines its tfds.core.GeneratorBasedBuilder in your params '
-        'file, or set data_dir to the directory where it is prepared.')
-
-
-def _not_prepared_message(dataset, builder, error):
-    reason = ' '.join(str(error).split()) or type(error).__name__
-    message = f'dataset: {dataset!r} is not in {builder.data_dir_root} and could not be prepared there ({reason}). '
-    if isinstance(error, ImportError):
-        return message + 'Install the missing package with pip.'
-    return message + (
-        'Set data_dir or the environment variable TFDS_DATA_DIR to a directory that can be written, or that holds the '
-        f'prepared data (`tfds build {dataset}` prepares them on a machine with a network).')
 
 
 class Split:

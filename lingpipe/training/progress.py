@@ -30,7 +30,7 @@ def bad_records_text(inputs: dict[str, base_input.BaseInput]) -> str:
 
 def _of_input(name: str, data: base_input.BaseInput) -> str:
     bad = list(data.bad_records.items())
-    lines = [f'{name}: {len(bad)} bad {"record" if len(bad) == 1 else "records"} of {data.bad_records_rule}']
+    lines = [f'{name}: {len(bad)} bad {"record" if len(bad) == 1 else "records"} of {data.source}']
     lines += [f'  {record}: {reason}' for record, reason in bad[:_NUM_NAMED]]
     if len(bad) > _NUM_NAMED:
         lines.append(f'  and {len(bad) - _NUM_NAMED} more, named in the log')

@@ -5,14 +5,17 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from sklearn import datasets, model_selection
 
-from lingpipe.input import digits, digits_dataset, image_input, tfds_builders
+from lingpipe.input import digits, image_input, tfds_builders
+from tests.input import small_datasets
 
 
-@pytest.fixture(scope='module')
-def data_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp('data'))
+class Texts(small_datasets.SmallDataset):
+    """A dataset whose examples a test makes."""
+
+    features = tfds.features.FeaturesDict({'text': tfds.features.Text()})
 
 
 def test_the_digits_and_their_split_are_those_of_scikit_learn():
@@ -23,18 +26,14 @@ def test_the_digits_and_their_split_are_those_of_scikit_learn():
     assert [rows.tolist() for rows in digits.stratified_split().values()] == list(map(sorted, split))
 
 
-@pytest.mark.parametrize('split', ['train', 'test'])
-def test_batches_are_those_of_the_dataset_of_tfds(data_dir, split):
-    def batches(folder):
-        p = image_input.ImageInput.Params().Set(
-            dataset='digits', split=split, batch_size=90, augmentation='digits', data_dir=folder, seed=5)
-        data = p.Instantiate()
-        assert data.num_examples == {'train': 1437, 'test': 360}[split]
-        return [*data.training_dataset(1000).take(10), *data.evaluation_dataset()]
-
-    for ours, theirs in zip(batches(None), batches(data_dir), strict=True):
-        for part, expected in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(part, expected)
+@pytest.mark.parametrize(('split', 'rows'), [
+    ('train', slice(None)), ('test', slice(None)), ('train[100:200]', slice(100, 200)), ('test[90%:]', slice(324, None))])
+def test_parts_of_splits_are_those_of_tfds(split, rows):
+    data = image_input.ImageInput.Params().Set(split=split, batch_size=50).Instantiate()
+    whole = digits.DigitsImages(split.partition('[')[0])
+    assert data.num_examples == len(range(*rows.indices(whole.num_examples)))
+    labels = [label for _, batch, weights in data.evaluation_dataset() for label in batch[weights > 0].numpy()]
+    assert labels == [int(label) for _, label, _ in whole.encoded_examples()][rows]
 
 
 def test_an_import_loads_no_tfds_writes_no_data_and_leaves_types_open(tmp_path):
@@ -56,19 +55,17 @@ def test_an_import_loads_no_tfds_writes_no_data_and_leaves_types_open(tmp_path):
 
 def test_two_processes_that_prepare_at_once_do_not_disturb_each_other(tmp_path, monkeypatch):
     """The second one starts, with the same Python seed, after the first one, and ends before it."""
-    generate = digits_dataset.Digits._generate_examples
     directories = []
 
-    def generate_after_another_process(self, *args):
+    def examples_after_another_process(self, split):
         directories.append(self.data_dir)
         if len(directories) == 1:
             random.seed(0)
-            tfds_builders.TfdsImages('digits', 'train', tmp_path)
-        return generate(self, *args)
+            tfds_builders.prepared_builder('texts', str(tmp_path))
+        return [{'text': 'a'}]
 
-    monkeypatch.setattr(digits_dataset.Digits, '_generate_examples', generate_after_another_process)
+    monkeypatch.setattr(Texts, 'examples', examples_after_another_process, raising=False)
     random.seed(0)
-    images = tfds_builders.TfdsImages('digits', 'train', tmp_path)
-    assert len(set(directories)) == 2
-    assert len(list(images.encoded_examples())) == images.num_examples == 1437
-    assert [path.name for path in (tmp_path / 'digits').iterdir()] == ['2.0.0']
+    builder = tfds_builders.prepared_builder('texts', str(tmp_path))
+    assert len(set(directories)) == 2 and builder.info.splits['train'].num_examples == 1
+    assert [path.name for path in (tmp_path / 'texts').iterdir()] == ['1.0.0']

@@ -28,8 +28,7 @@ def test_a_prepared_dataset_without_code_is_read(tmp_path):
     assert list(tfds_builders.find_builder('strange', str(tmp_path)).info.features) == ['text']
 
 
-def test_a_damaged_description_is_named(tmp_path):
-    prepared(tmp_path, {})
-    (tmp_path / 'strange/1.0.0/features.json').write_text('[')
-    with pytest.raises(ValueError, match="dataset: 'strange' cannot be read by TFDS"):
-        tfds_builders.find_builder('strange', str(tmp_path))
+def test_a_split_that_there_is_not_is_named(tmp_path):
+    prepared(tmp_path, with_text(_TEXT))
+    with pytest.raises(ValueError, match=r"^split: 'tarin' is not a split .*; did you mean train\? .*'train\[:90%\]'"):
+        tfds_builders.Split('strange', 'tarin', str(tmp_path))

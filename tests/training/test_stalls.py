@@ -64,7 +64,7 @@ def stall_input(stall, monkeypatch, method):
 
 
 def sentence(split, seconds=1):
-    return (f"Waited {seconds} s for a batch of ImageInput(name='image_input', dataset='digits', split='{split}', data_dir=")
+    return (f"Waited {seconds} s for a batch of ImageInput(name='image_input', dataset='digits', split='{split}')")
 
 
 def test_a_training_input_that_blocks_is_named(
