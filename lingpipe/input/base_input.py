@@ -152,10 +152,8 @@ class BaseInput:
     def _check_at_least(self, **minimums):
         for field, minimum in minimums.items():
             value = self.params.Get(field)
-            if not isinstance(value, int) or not minimum <= value <= _LAST_POSITION:
-                beyond = ', with at most 63 bits' if isinstance(value, int) and value > minimum else ''
-                raise ValueError(
-                    f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}{beyond}.')
+            if not isinstance(value, int) or value < minimum:
+                raise ValueError(f'{field}: {value!r} is not allowed. Set it to an integer of at least {minimum}.')
 
     def _check_position(self, position):
         if position < 0:

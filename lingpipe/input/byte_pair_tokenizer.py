@@ -12,23 +12,21 @@ from lingpipe.input import hub_tokenizer, text_input, text_records, tfds_builder
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a KerasHub class, which get the lowest ids, and the preprocessors for that class."""
+    """The special tokens of a KerasHub class, which get the lowest ids."""
 
     special_tokens: list[str]
     start_id: int
     pad_id: int
     end_id: int
-    preprocessors: dict[str, str]
 
 
 # KerasHub pads texts of GPT-2 with token 0, and ends generation if the padding token is the end token.
-_OF_GPT = _Kind(['<|padding|>', '<|endoftext|>'], 1, 0, 1, {})
+_OF_GPT = _Kind(['<|padding|>', '<|endoftext|>'], 1, 0, 1)
 _KINDS = {
-    'BartTokenizer': _Kind(['<s>', '<pad>', '</s>'], 0, 1, 2, {'Seq2SeqLMPreprocessor': 'BartSeq2SeqLMPreprocessor'}),
+    'BartTokenizer': _Kind(['<s>', '<pad>', '</s>'], 0, 1, 2),
     'GPT2Tokenizer': _OF_GPT,
     'GPTNeoXTokenizer': _OF_GPT,
-    'RobertaTokenizer': _Kind(['<s>', '<pad>', '</s>', '<mask>'], 0, 1, 2,
-                              {'TextClassifierPreprocessor': 'RobertaTextClassifierPreprocessor'}),
+    'RobertaTokenizer': _Kind(['<s>', '<pad>', '</s>', '<mask>'], 0, 1, 2),
 }
 
 
@@ -55,12 +53,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary.
-
-        Raises:
-            ValueError: the vocabulary is not for a text classifier.
-        """
-        _preprocessor_name(params.keras_hub_class, 'TextClassifierPreprocessor')
+        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -88,11 +81,8 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @functools.cached_property
     def _learnt(self):
-        try:
-            import tokenizers
-        except ImportError as error:
-            raise ValueError("A BytePairTokenizer needs the package tokenizers. Install it by pip install "
-                             "'lingpipe[hub]'.") from error
+        import tokenizers
+
         p, tokenizer = self.params, tokenizers.ByteLevelBPETokenizer()
         tokenizer.train_from_iterator(
             _texts(p), p.vocab_size,
@@ -106,9 +96,18 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         hub_class = getattr(hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class)
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
-    def _preprocessor(self, task: str, **lengths: int) -> Any:
-        name = _preprocessor_name(self.params.keras_hub_class, task)
-        return getattr(hub_tokenizer.import_keras_hub().models, name)(self.keras_hub_tokenizer(), **lengths)
+    def preprocessor(self, task: str, **lengths: int) -> Any:
+        """Return KerasHub's preprocessor of a task for the class of the vocabulary.
+
+        Raises:
+            ValueError: there is none, as for a text classifier with the tokens of a GPT.
+        """
+        models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
+        classes = {name: getattr(models, name.replace('Tokenizer', task), None) for name in _KINDS}
+        if classes[chosen] is None:
+            raise ValueError(f'keras_hub_class={chosen!r} has no {task} in KerasHub. Set it to '
+                             f'{" or ".join(repr(name) for name in classes if classes[name])}.')
+        return classes[chosen](self.keras_hub_tokenizer(), **lengths)
 
 
 def _texts(p):
@@ -118,13 +117,3 @@ def _texts(p):
     feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
     for example in tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator():
         yield example[feature].decode('utf-8', errors='replace')
-
-
-def _preprocessor_name(keras_hub_class, task):
-    """Return the name of the preprocessor of KerasHub for a task."""
-    name = _KINDS[keras_hub_class].preprocessors.get(task)
-    if name is None:
-        suitable = [other for other, kind in _KINDS.items() if task in kind.preprocessors]
-        raise ValueError(f'keras_hub_class={keras_hub_class!r} has no {task} in KerasHub. Set it to '
-                         f'{" or ".join(map(repr, suitable))}.')
-    return name

@@ -36,7 +36,7 @@ class KerasHubTokenizer:
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
         """Return the names of the tensors that classifiers of the preset take."""
-        return sorted(KerasHubTokenizer(params).classifier_preprocessor(8)(tf.constant(['a'])))
+        return sorted(KerasHubTokenizer(params).preprocessor('TextClassifierPreprocessor')(tf.constant(['a'])))
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
@@ -69,16 +69,8 @@ class KerasHubTokenizer:
         """Return the tokenizer of `keras_hub.tokenizers`."""
         return self._tokenizer
 
-    def classifier_preprocessor(self, sequence_length: int) -> Any:
-        """Return the `keras_hub.models.TextClassifierPreprocessor` of the preset."""
-        return self._preprocessor('TextClassifierPreprocessor', sequence_length=sequence_length)
-
-    def seq_2_seq_preprocessor(self, source_length: int, target_length: int) -> Any:
-        """Return the `keras_hub.models.Seq2SeqLMPreprocessor` of the preset."""
-        return self._preprocessor('Seq2SeqLMPreprocessor', encoder_sequence_length=source_length,
-                                  decoder_sequence_length=target_length)
-
-    def _preprocessor(self, task: str, **lengths: int) -> Any:
+    def preprocessor(self, task: str, **lengths: int) -> Any:
+        """Return KerasHub's preprocessor of a task, such as 'TextClassifierPreprocessor', for rows of some lengths."""
         return getattr(import_keras_hub().models, task).from_preset(self.params.preset, **lengths)
 
     @functools.cached_property

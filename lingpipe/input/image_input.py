@@ -178,16 +178,14 @@ class ImageInput(base_input.BaseInput):
 def _augmentation(p):
     """Return the `Augmentation` that Params name."""
     known = image_augmentation.AUGMENTATIONS
-    if not isinstance(p.augmentation, str) or p.augmentation not in known:
-        nearest = spelling.did_you_mean(str(p.augmentation), known)
-        raise ValueError(f'augmentation: {p.augmentation!r} is not known{nearest}')
+    if p.augmentation not in list(known):
+        raise ValueError(f'augmentation: {p.augmentation!r} is not known'
+                         f'{spelling.did_you_mean(str(p.augmentation), known)}')
     return known[p.augmentation]
 
 
 def _dataset_name(p):
     """Return the name of the TFDS dataset without its version and config."""
-    if not isinstance(p.dataset, str):
-        raise ValueError(f"dataset: {p.dataset!r} is not the TFDS name of a dataset. Set it to one, such as 'cifar10'.")
     return re.split('[:/]', p.dataset)[0]
 
 

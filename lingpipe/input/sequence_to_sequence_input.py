@@ -47,16 +47,12 @@ class SequenceToSequenceInput(record_input.RecordInput):
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
-    def _preprocessor(self):
-        if not hasattr(self.tokenizer, 'seq_2_seq_preprocessor'):
-            raise ValueError(f'tokenizer: {type(self.tokenizer).__name__} belongs to no sequence-to-sequence model of '
-                             'KerasHub. Set it to the params of a KerasHubTokenizer, or of a BytePairTokenizer with '
-                             "keras_hub_class='BartTokenizer'.")
-        return self.tokenizer.seq_2_seq_preprocessor(*_lengths(self.params))
-
     def _arrays(self, records):
         """Return the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
-        p, preprocessor = self.params, self._preprocessor()
+        p = self.params
+        source_length, target_length = _lengths(p)
+        preprocessor = self.tokenizer.preprocessor(
+            'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
         sources, targets = ([record.text(field) for record in records] for field in (p.source_field, p.target_field))
         inputs, labels, mask = record_input.by_pieces(lambda some: preprocessor(
             {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(records))
@@ -76,6 +72,11 @@ class SequenceToSequenceInput(record_input.RecordInput):
         super()._check_params()
         if self.params.target_length is not None:
             self._check_at_least(target_length=1)
+        cls = self.params.tokenizer.cls
+        if not hasattr(cls, 'preprocessor'):
+            raise ValueError(f'tokenizer: {cls.__name__} belongs to no sequence-to-sequence model of KerasHub. Set it '
+                             'to the params of a KerasHubTokenizer, or of a BytePairTokenizer with '
+                             "keras_hub_class='BartTokenizer'.")
 
 
 def _lengths(params):

@@ -99,7 +99,7 @@ class TextClassificationInput(record_input.RecordInput):
 def _features(p, tokenizer, records):
     """Return the tensors of `InputSpec` for all records."""
     texts = [record.text(p.text_field) for record in records]
-    preprocessor = tokenizer.classifier_preprocessor(p.sequence_length)
+    preprocessor = tokenizer.preprocessor('TextClassifierPreprocessor', sequence_length=p.sequence_length)
     features = record_input.by_pieces(lambda some: preprocessor(texts[some]), len(texts))
     return {name: features[name].astype(spec.dtype.as_numpy_dtype)
             for name, spec in TextClassificationInput.InputSpec(p).items()}

@@ -157,7 +157,8 @@ class TargetTexts(_Texts):
         sampler = sampling.keras_hub_sampler(body.output_of_one_example.shape[-1])
         super().__init__(body, tokenizer, body.model, sampler, read)
         self._source_length, self._target_length = source_length, target_length
-        self._preprocessor = tokenizer.seq_2_seq_preprocessor(source_length, target_length)
+        self._preprocessor = tokenizer.preprocessor(
+            'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
         """Return the targets of texts, the same ones in every call.

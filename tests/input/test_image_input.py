@@ -129,7 +129,6 @@ def test_published_datasets_run_through_the_same_pipeline(tmp_path, fields, num_
 @pytest.mark.parametrize(('fields', 'words'), [
     ({'dataset': 'cifar11'}, ['cifar11', 'cifar10', 'GeneratorBasedBuilder']),
     ({'split': 'tset'}, ['tset', "'test'", 'train[:90%]']),
-    ({'augmentation': ['digits']}, ['augmentation', "['digits']"]),
     ({'augmentation': 'crop_flop'}, ['crop_flop', 'crop_flip']),
     ({'batch_size': 0}, ['batch_size', '0', 'at least 1']),
     ({'max_bad_records': None}, ['max_bad_records', 'None', 'at least 0']),
@@ -138,15 +137,6 @@ def test_wrong_fields_are_named_with_what_is_allowed(fields, words):
     with pytest.raises(ValueError) as error:
         make_input(**fields)
     assert all(word in str(error.value) for word in words), error.value
-
-
-@pytest.mark.parametrize('fields, use', [
-    ({'augmentation': 'bogus'}, lambda p: image_input.ImageInput.FileBatches(p, 'x')),
-    ({'dataset': None}, image_input.ImageInput.Preprocessing)])
-def test_wrong_fields_are_named_where_no_input_is_made(fields, use):
-    (field, value), = fields.items()
-    with pytest.raises(ValueError, match=f'^{field}: {value!r} is not '):
-        use(image_input.ImageInput.Params().Set(**fields))
 
 
 def test_a_batch_larger_than_the_dataset_cannot_train_but_evaluates():

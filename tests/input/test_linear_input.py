@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from lingpipe.input import linear_input
 from tests.input import exact_order
@@ -36,9 +35,3 @@ def test_every_epoch_has_every_example_once_in_an_order_of_its_own():
 
 def test_training_resumes_and_is_shared():
     exact_order.assert_training_is_exact(make_input(), 28, (13, 3))
-
-
-def test_a_seed_that_tensorflow_cannot_hold_is_refused():
-    assert make_input(seed=2**63 - 1).training_dataset()
-    with pytest.raises(ValueError, match='^seed: 9223372036854775808 is not allowed. Set it to an .*, with at most 63'):
-        make_input(seed=2**63)
