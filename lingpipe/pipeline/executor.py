@@ -150,22 +150,17 @@ class Execution:
                 build[action.kind](action)
 
     @property
-    def num_micro_batches(self) -> int:
-        """Number of micro-batches of this replica."""
-        return self._schedule.num_micro_batches
-
-    @property
     def outputs(self) -> list:
         """For each micro-batch, the nest of outputs of the last stage."""
         last = len(self.stages) - 1
         structure = self.programs[last].trace.output_structure
-        return [boundary.pack(self._outputs[last, m], structure) for m in range(self.num_micro_batches)]
+        return [boundary.pack(self._outputs[last, m], structure) for m in range(len(self.share.parts))]
 
     def take_sums(self) -> micro_batches.Sums:
         """Build and return the sums of metrics, losses and gradients of all actions; call it once: it removes them."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
         inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
-                  for m in range(self.num_micro_batches)]
+                  for m in range(len(self.share.parts))]
         weights = [[program.trace.weights[position] for position in needed.weights]
                    for program, needed in zip(self.programs, self.needed)]
         gradients = [[device_kinds.call(stage.device, micro_batches.join_rows, each) if isinstance(each, tuple)

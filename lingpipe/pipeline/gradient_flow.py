@@ -101,7 +101,7 @@ class _Paths(NamedTuple):
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
     """Return, for each stage, the given gradients of tensors that a loss depends on; for the last stage, all."""
-    arriving = [set(_added_losses(program)) for program in programs]
+    arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
         for given, (producer, position) in zip(paths[index].inputs, sources[index]):
@@ -112,10 +112,6 @@ def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
 
 def _all_given(program: stage_program.StageProgram) -> _Given:
     return frozenset(range(len(program.trace.given_gradients)))
-
-
-def _added_losses(program: stage_program.StageProgram) -> _Given:
-    return frozenset(program.of_added_losses(sorted(_all_given(program))))
 
 
 def _index(program: stage_program.StageProgram, position: int) -> int:

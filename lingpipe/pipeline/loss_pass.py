@@ -86,8 +86,10 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, 
     updates = batch.state_updates()
     if assign_state:
         updates = variable_placement.assign(updates)
-    gradients = _in_order(grid.trainable_variables, finished)
-    return ValueAndGrad(mean_loss, gradients, metrics, sums.metrics, squared_norm, updates, outputs)
+    gradients = {id(variable): gradient for part in finished
+                 for variable, gradient in zip(part.variables, part.gradients)}
+    return ValueAndGrad(mean_loss, [gradients.get(id(variable)) for variable in grid.trainable_variables], metrics,
+                        sums.metrics, squared_norm, updates, outputs)
 
 
 def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regularizations: list,
@@ -105,9 +107,3 @@ def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
     batch.run()
     sums = batch.take_sums_of_group()
     return device_kinds.call(grid.stages[-1].device, losses.with_added, sums.metrics, sums.losses)
-
-
-def _in_order(variables: list[keras.Variable], finished: list[gradient_flow.StageGradients]) -> list:
-    gradients_of = {id(variable): gradient for part in finished
-                    for variable, gradient in zip(part.variables, part.gradients)}
-    return [gradients_of.get(id(variable)) for variable in variables]

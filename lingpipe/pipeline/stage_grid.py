@@ -34,7 +34,6 @@ class MiniBatch:
                  loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._executions, self._gradient_sum, self.group = executions, gradient_sum, group
         self._last_device = executions[0].stages[-1].device
-        self._counts = [each.num_micro_batches for each in executions]
         self.loss_factors = gradient_flow.LossFactors(
             executions[0].programs[-1], self._last_device, [each.share for each in executions], loss_scale, group)
         for execution in executions:
@@ -42,7 +41,7 @@ class MiniBatch:
 
     def run(self, kinds: Sequence[str] = executor.ALL_KINDS) -> None:
         """Build all actions of the given kinds."""
-        if schedules.BACKWARD in kinds and self.num_micro_batches > 1:
+        if schedules.BACKWARD in kinds and len(self.row_counts) > 1:
             self._refuse_python_gradients()
         for execution in self._executions:
             execution.run(kinds)
@@ -53,14 +52,9 @@ class MiniBatch:
             if needed and program.differentiates_python:
                 raise ValueError(
                     f'A layer or loss of partition {index} calls tf.py_function, of which TensorFlow can '
-                    f'differentiate only one call at a time, but there are {self.num_micro_batches} micro-batches. '
+                    f'differentiate only one call at a time, but there are {len(self.row_counts)} micro-batches. '
                     'Set num_micro_batches and num_replicas to 1; or write operations of TensorFlow, or '
                     'tf.numpy_function inside tf.custom_gradient.')
-
-    @property
-    def num_micro_batches(self) -> int:
-        """Number of micro-batches of this mini-batch, in all replicas."""
-        return sum(self._counts)
 
     @property
     def row_counts(self) -> micro_batches.RowCounts:
@@ -115,9 +109,9 @@ class MiniBatch:
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
         """Take gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
-        gradients = iter(gradients)
-        for execution, count in zip(self._executions, self._counts):
-            execution.give_output_gradients([next(gradients) for _ in range(count)], added)
+        remaining = iter(gradients)
+        for execution in self._executions:
+            execution.give_output_gradients(itertools.islice(remaining, len(execution.share.parts)), added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""

@@ -141,7 +141,7 @@ def _input_gradients(results: Any, upstream: Any, stages: list[Stage]) -> list[t
         given = [upstream[position] for position in outputs.differentiable_positions]
         pairs = zip(upstream[len(outputs.values):], batch.added_losses.items())
         added = {index: tf.math.divide_no_nan(gradient, rows) for gradient, (index, (_, rows)) in pairs}
-        batch.give_output_gradients(micro_batches.split(given, batch.num_micro_batches), added)
+        batch.give_output_gradients(micro_batches.split(given, len(batch.row_counts)), added)
     batch.run([schedules.BACKWARD])
     results['sums'] = batch.take_sums()
     with tf.device(device_kinds.for_single_operations(stages[0].device)):
