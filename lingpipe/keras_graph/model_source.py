@@ -1,24 +1,18 @@
 """Params of a whole Keras model, which a pipeline cuts, instead of a list of layers."""
 
 import contextlib
-import json
-import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
-from lingpipe.keras_graph import lora, weight_loading
+from lingpipe import hyperparams
+from lingpipe.keras_graph import lora
 from lingpipe.layers import base_layer, keras_params
 from lingpipe.private_api import global_state
 
 _NAME_COUNTERS = 'object_name_uids'
-_CONFIG_FILE, _WEIGHTS_FILE = 'config.json', 'model.weights.h5'
-_NUM_SHOWN = 600  # characters of a message of Keras
 
 
 class KerasModelSource:
@@ -101,73 +95,15 @@ class ModelOfFunction(KerasModelSource):
         return model
 
 
-class ModelOfFile(KerasModelSource):
-    """A model that `model.save` wrote; its weights are read one by one, each to its device."""
-
-    @classmethod
-    def Params(cls) -> hyperparams.InstantiableParams:
-        p = super().Params()
-        p.Define('model_file', None, "Path of a '.keras' file.")
-        return p
-
-    def make(self) -> keras.Model:
-        path = _require_file(self.params.model_file)
-        with _errors_naming(path):
-            with zipfile.ZipFile(path) as archive:
-                config = json.loads(archive.read(_CONFIG_FILE))
-            config.pop('compile_config', None)
-            with base_layer.unallocated_variables():
-                model = keras.saving.deserialize_keras_object(config)
-        self._awaited = weight_loading.AwaitedWeights(model.weights)
-        return model
-
-    def load_weights(self, model: keras.Model) -> None:
-        path = _require_file(self.params.model_file)
-        with _errors_naming(path), self._awaited.loading():
-            model.load_weights(path)
-
-
-@contextlib.contextmanager
-def _errors_naming(path):
-    """Turn any error of Keras, zlib and HDF5 for a corrupt file into an error that names the file."""
-    try:
-        yield
-    except Exception as error:
-        reason = ' '.join(str(error).split())[:_NUM_SHOWN] or type(error).__name__
-        raise ValueError(f'model_file={path!r} holds no Keras model that can be read here ({reason}). Write it by '
-                         'model.save, and import the module of its own layers first.') from error
-
-
-def _require_file(path):
-    if not path or not str(path).endswith('.keras'):
-        raise ValueError(f"model_file={path!r} is not a '.keras' file. Give the path of one that model.save wrote.")
-    path = os.path.expanduser(path)
-    if not tf.io.gfile.exists(path):
-        folder = os.path.dirname(path) or '.'
-        found = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        raise ValueError(f'model_file={path!r} does not exist{spelling.did_you_mean(os.path.basename(path), found)} '
-                         'Give the path of a file that model.save wrote.')
-    return path
-
-
-def KerasModelParams(function: Callable | None = None, model_file: str | None = None,
-                     **arguments: Any) -> hyperparams.InstantiableParams:
+def KerasModelParams(function: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Return Params of a Keras model, for `GPipeLayer.Params().model`.
 
         p.body.model = KerasModelParams(keras.applications.ResNet50, weights=None, classes=10)
-        p.body.model = KerasModelParams(model_file='trained.keras')
+        p.body.model = KerasModelParams(keras.saving.load_model, filepath='trained.keras', compile=False)
 
     Args:
         function: function or class that returns a built `keras.Model`; each of its arguments is a field.
-
-    Raises:
-        ValueError: both `function` and `model_file` are given, or neither.
     """
-    if (function is None) == (model_file is None):
-        raise ValueError('KerasModelParams takes either a function that returns a keras.Model, or model_file=PATH. '
-                         'Give one of them.')
-    if function is None:
-        return ModelOfFile.Params().Set(model_file=model_file)
     return ModelOfFunction.Params().Set(function=keras_params.KerasParams(function, **arguments))
 
 

@@ -13,10 +13,9 @@ from lingpipe import hyperparams
 from lingpipe.layers import keras_params
 from lingpipe.stages import losses
 
-_PARTS = ((0, 2), (2, 5))
+_PARTS = slice(2), slice(2, 5)
 _NUM_ROWS, _NUM_COUNTED = 5, 3
 _ADVICE = 'Write it as KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, k=5), for instance.'
-_NODE = re.compile(r'{{.*?}} ?')  # which TensorFlow puts before the words of an error
 
 
 def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
@@ -74,7 +73,8 @@ class MetricState:
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
             specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (y_true, y_pred, weights)]
-            self._metric = _tried(_made, self._params, specs)
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:  # without a graph, tape or scope of the caller
+                self._metric = thread.submit(_made, self._params, specs).result()
         state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
         return tuple(tf.cast(part, tf.float32) for part in state)
 
@@ -87,16 +87,6 @@ class MetricState:
         """Return the metric's number, a float32 scalar, from the sums of its variables."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
         return tf.cast(self._metric.stateless_result(values), tf.float32)
-
-
-def _tried(function, *arguments):
-    """Call a function eagerly on the host, in a new thread, where no graph or Keras scope of the caller is active."""
-    def on_host():
-        with tf.device('CPU:0'):
-            return function(*arguments)
-
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(on_host).result()
 
 
 def _random_examples(y_true, outputs, weights):
@@ -118,17 +108,18 @@ def _random_examples(y_true, outputs, weights):
 
 
 def _made(params, specs):
+    """Return a metric that has been tried on a few examples, eagerly on the host."""
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
-    try:
-        metric = params.Instantiate()
-        trial = _Trial(metric, _random_examples(*specs))
-    except Exception as error:
-        reason = _NODE.sub('', str(error)).strip().split('\n')[0].rstrip('.')
-        raise ValueError(
-            f'The metric {name} cannot be computed of labels {_text(specs[0])}, outputs {_text(specs[1])} and weights '
-            f'{_text(specs[2])}: {reason}. Choose a metric that takes them. For one that wants one-hot labels and '
-            'probabilities, where labels are class numbers and outputs are logits, write '
-            'KerasParams(OfClasses, metric=...) of lingpipe.models.keras_metrics.') from error
+    with tf.device('CPU:0'):
+        try:
+            metric = params.Instantiate()
+            trial = _Trial(metric, _random_examples(*specs))
+        except Exception as error:
+            raise ValueError(
+                f'The metric {name} cannot be computed of labels {_text(specs[0])}, outputs {_text(specs[1])} and '
+                f'weights {_text(specs[2])}: {error}. Choose a metric that takes them. For one that wants one-hot '
+                'labels and probabilities, where labels are class numbers and outputs are logits, write '
+                'KerasParams(OfClasses, metric=...) of lingpipe.models.keras_metrics.') from error
     trial.check(name)
     return metric
 
@@ -138,76 +129,59 @@ def _text(spec):
 
 
 class _Trial:
-    """A test of a metric on a few examples, as a whole and in parts."""
+    """The results of a metric for a few examples: of all at once, in parts, and of some of them."""
 
     def __init__(self, metric, examples):
-        self._metric, self._examples = metric, [np.asarray(array) for array in examples]
-        metric.update_state(*self._rows(slice(None)))  # eagerly, since some metrics make their variables only now
-        self._whole, self._result = [variable.numpy() for variable in metric.variables], metric.result()
+        metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
+        self._whole = [*[variable.numpy() for variable in metric.variables], metric.result()]
         metric.reset_state()
-        parts = [self._state(self._rows(slice(*part))) for part in _PARTS]
-        self._sums = [sum(each) for each in zip(*parts)]
-        counted = slice(_NUM_COUNTED)
-        self._counted = self._state(self._rows(counted))
-        self._others_weigh_nothing = self._state(self._with_weights_of(counted))
+
+        def state(rows, weights):
+            y_true, y_pred = examples[0][rows], examples[1][rows]
+            found = metric.stateless_update_state(_zeros(metric), y_true, y_pred, sample_weight=weights)
+            return [np.asarray(part) for part in found]
+
+        @tf.function(autograph=False)  # as in a training step; some metrics cannot be computed in a graph
+        def number(state):
+            return metric.stateless_result(state)
+
+        weights, counted = examples[2], slice(_NUM_COUNTED)
+        sums = [sum(each) for each in zip(*[state(rows, weights[rows]) for rows in _PARTS])]
+        self._of_parts = [*sums, number(sums)]
+        few = weights.copy()
+        few[_NUM_COUNTED:] = 0
+        self._of_some = [number(state(counted, weights[counted]))]
+        self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
         """Raise ValueError if the number computed from several parts would differ from Keras's own."""
-        if isinstance(self._result, dict) or np.ndim(self._result):
-            returned = _text(self._result) if tf.is_tensor(self._result) else type(self._result).__name__
+        result = self._whole[-1]
+        if isinstance(result, dict) or np.ndim(result):
+            returned = _text(result) if tf.is_tensor(result) else type(result).__name__
             raise ValueError(f'The metric {name} returns {returned}, but a curve shows one number. Set its arguments '
                              "so that it returns one, as by average='macro'.")
-        if not _are_close([*self._whole, self._result], [*self._sums, self._number(self._sums)]):
+        if not _are_close(self._whole, self._of_parts):
             raise ValueError(
                 f'The metric {name} has variables that do not add up over the parts of a batch, so it cannot be '
                 'computed over micro-batches, replicas and workers. Choose another metric, or compute this one from '
                 'the predictions of the exported model.')
-        if any(self._is_read(index) for index, pair in enumerate(zip(self._counted, self._others_weigh_nothing))
-               if not _are_equal(*pair)):
+        if not _are_close(self._of_some, self._others_weigh_nothing):
             raise ValueError(
                 f'The metric {name} counts examples of weight 0 too, with which the last batch of a dataset is filled. '
                 'Choose a metric that uses sample_weight.')
-
-    def _is_read(self, index):
-        """Return whether the metric's result depends on a variable: R2Score may count rows and not read the count."""
-        some = [value + 1 for value in self._whole]
-        other = [value + (place == index) for place, value in enumerate(some)]
-        return not _are_close([self._number(some)], [self._number(other)])
-
-    def _number(self, state):
-        """Compute the number in a graph, as in a training step; some metrics cannot do this."""
-        return tf.function(self._metric.stateless_result, autograph=False)([tf.constant(value) for value in state])
-
-    def _rows(self, rows):
-        return [tf.constant(array[rows]) for array in self._examples]
-
-    def _with_weights_of(self, rows):
-        y_true, y_pred, weights = self._examples
-        few = np.zeros_like(weights)
-        few[rows] = weights[rows]
-        return [tf.constant(array) for array in (y_true, y_pred, few)]
-
-    def _state(self, arguments):
-        y_true, y_pred, weights = arguments
-        state = self._metric.stateless_update_state(_zeros(self._metric), y_true, y_pred, sample_weight=weights)
-        return [np.asarray(part) for part in state]
 
 
 def _zeros(metric):
     return [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]
 
 
-def _are_equal(one, other):
-    """Return whether arrays are equal but for rounding, with a tolerance that grows with the largest value."""
-    largest = np.abs(other).max(initial=1.0)
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest)
-
-
 def _are_close(some, others):
-    return all(_are_equal(np.asarray(one), np.asarray(other)) for one, other in zip(some, others))
+    """Return whether arrays are equal but for rounding, with a tolerance that grows with the largest value."""
+    pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(some, others)]
+    return all(one.shape == other.shape and np.allclose(
+        one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max(initial=1.0)) for one, other in pairs)
 
 
-@keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
     """A metric of one-hot labels and probabilities, applied to class numbers and logits, which it converts.
 
@@ -242,14 +216,6 @@ class OfClasses(keras.metrics.Metric):
     def result(self) -> tf.Tensor:
         """Return the value of the metric."""
         return self.metric.result()
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), 'metric': keras.saving.serialize_keras_object(self.metric),
-                'class_id': self.class_id}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> 'OfClasses':
-        return cls(**{**config, 'metric': keras.saving.deserialize_keras_object(config['metric'])})
 
 
 def _one_hot(labels, logits, num_classes):

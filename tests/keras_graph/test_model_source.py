@@ -1,8 +1,5 @@
 """Bodies that are Keras models, given by Params: where their weights go, what they are called, what is refused."""
 
-import pathlib
-import zipfile
-
 import keras
 import numpy as np
 import pytest
@@ -20,14 +17,6 @@ def skipping_model(units=5):
     hidden = keras.layers.Dense(units, activation='relu')(inputs)
     joined = keras.layers.Concatenate()([keras.layers.Dense(units)(hidden), inputs])
     return keras.Model(inputs, keras.layers.Dense(2, name='head')(joined))
-
-
-@pytest.fixture(name='file')
-def file_fixture(tmp_path):
-    model = skipping_model(units=7)
-    path = str(tmp_path / 'model.keras')
-    model.save(path)
-    return path, model
 
 
 def body(model_params, **fields):
@@ -72,26 +61,13 @@ def test_an_argument_of_the_function_is_a_field():
     assert p.Instantiate().model.layers[1].units == 9
 
 
-def test_a_file_is_read_to_the_devices_of_the_partitions(file):
-    path, saved = file
-    pipe = built(lingpipe.KerasModelParams(model_file=path))
+def test_a_saved_model_goes_to_the_devices_of_the_partitions(tmp_path):
+    saved, path = skipping_model(units=7), str(tmp_path / 'model.keras')
+    saved.save(path)
+    pipe = built(lingpipe.KerasModelParams(keras.saving.load_model, filepath=path))
     assert devices_of(pipe) == {'CPU:1', 'CPU:2'}
     for variable, expected in zip(pipe.model.weights, saved.weights):
         np.testing.assert_array_equal(variable, expected)
-
-
-def test_a_file_gives_a_model_that_takes_no_memory(file):
-    model = model_source.make_model(lingpipe.KerasModelParams(model_file=file[0]).Instantiate())
-    assert not any(variable_placement.is_allocated(variable) for variable in model.weights)
-
-
-def test_without_its_weights_a_file_gives_layers_alone(file):
-    path, saved = file
-    pipe = body(lingpipe.KerasModelParams(model_file=path)).Instantiate()
-    pipe.build_from_specs(SPEC, load_weights=False)
-    assert not np.array_equal(pipe.model.weights[0], saved.weights[0])
-    pipe.source.load_weights()
-    np.testing.assert_array_equal(pipe.model.weights[0], saved.weights[0])
 
 
 def test_names_stay_when_a_model_is_made_again():
@@ -110,37 +86,6 @@ def test_equal_names_are_numbered():
     assert list(model_source.names_by_path(nested)) == ['same/kernel', 'same/kernel_1']
 
 
-@pytest.mark.parametrize('make, words', [
-    (lambda path: lingpipe.KerasModelParams(), 'Give one of them'),
-    (lambda path: lingpipe.KerasModelParams(dict).Instantiate().make(), 'returned a dict'),
-    (lambda path: lingpipe.KerasModelParams(model_file=path / 'modle.keras').Instantiate().make(), "did you mean model.keras"),
-    (lambda path: lingpipe.KerasModelParams(model_file='model.h5').Instantiate().make(), "is not a '.keras' file"),
-])
-def test_what_is_no_model_is_refused(file, make, words):
-    with pytest.raises(ValueError, match=words):
-        make(pathlib.Path(file[0]).parent)
-
-
-def test_a_damaged_file_is_refused(tmp_path):
-    path = tmp_path / 'model.keras'
-    path.write_bytes(b'no archive')
-    with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
-        lingpipe.KerasModelParams(model_file=str(path)).Instantiate().make()
-
-
-def without_weights(path, weights=None):
-    """Write a '.keras' file again without its weights, or with other bytes for them."""
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist() if name != 'model.weights.h5'}
-    with zipfile.ZipFile(path, 'w') as archive:
-        for name, content in (files | ({'model.weights.h5': weights} if weights else {})).items():
-            archive.writestr(name, content)
-
-
-@pytest.mark.parametrize('weights', [None, b'nothing'])
-def test_weights_that_cannot_be_read_are_refused(file, weights):
-    source = lingpipe.KerasModelParams(model_file=str(file[0])).Instantiate()
-    model = source.make()
-    without_weights(file[0], weights)
-    with pytest.raises(ValueError, match='holds no Keras model that can be read here'):
-        source.load_weights(model)
+def test_a_function_that_returns_no_model_is_refused():
+    with pytest.raises(ValueError, match='returned a dict'):
+        lingpipe.KerasModelParams(dict).Instantiate().make()
