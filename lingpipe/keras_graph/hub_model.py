@@ -113,11 +113,7 @@ class KerasHubModel(model_source.KerasModelSource):
             known = [name for name in dir(hub.models) if name.endswith('Backbone') and name != 'Backbone']
             raise ValueError(f'backbone={p.backbone!r} is not a backbone of keras_hub.models'
                              f'{spelling.did_you_mean(p.backbone, known, see_all="dir(keras_hub.models)")}')
-        try:
-            return cls(**p.backbone_arguments)
-        except TypeError as error:
-            raise ValueError(f'backbone_arguments={dict(p.backbone_arguments)} are not arguments of {p.backbone} '
-                             f'({error}). See help(keras_hub.models.{p.backbone}).') from error
+        return cls(**p.backbone_arguments)
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
@@ -141,12 +137,7 @@ def _with_head(hub, backbone, p):
         return backbone
     cls = _task_class(hub, p.head, type(backbone))
     stored = _stored_arguments(p.preset, cls) if p.preset else {}
-    arguments = {**stored, **p.head_arguments}
-    try:
-        return cls(backbone=backbone, preprocessor=None, compile=False, **arguments)
-    except Exception as error:  # a corrupt preset's arguments may cause any error in a head
-        raise ValueError(f'head_arguments={str(arguments)[:200]} are not arguments of {cls.__name__} '
-                         f'({str(error)[:200]}). See help(keras_hub.models.{cls.__name__}).') from error
+    return cls(backbone=backbone, preprocessor=None, compile=False, **{**stored, **p.head_arguments})
 
 
 def _stored_arguments(preset, task_class):

@@ -182,7 +182,7 @@ class ModelGraph:
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)
         specs = model_units.flat_inputs(self._functional, self.input_structure if input_specs is None else input_specs)
-        flops, values = self._trace_one_example(specs)
+        flops, values = self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
         self.output_specs = [values[number][0] for number in self._outputs]
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
@@ -224,19 +224,6 @@ class ModelGraph:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
             reached.update(unit.outputs if found[-1] else ())
         return found
-
-    def _trace_one_example(self, specs):
-        try:
-            return self._trace([tf.TensorSpec([1, *spec.shape[1:]], spec.dtype) for spec in specs])
-        except ValueError as error:
-            rows = [symbol.shape[0] for symbol in self._functional.inputs if symbol.shape]
-            sizes = {size for size in rows if size is not None}
-            if not sizes - {1}:
-                raise
-            raise ValueError(
-                f'Model {self.model.name!r} takes batches of {max(sizes)} examples only, which cannot be cut into '
-                'micro-batches. Leave out the batch_size of its keras.Input, and reshape with -1 for the number of '
-                'examples.') from error
 
     def _trace(self, specs):
         """Return the list of the `Flops` of all units, and the result of `value_specs`."""

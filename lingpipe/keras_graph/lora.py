@@ -66,10 +66,6 @@ def _backbone_of(model):
 def _add_parts(model, named, p):
     if not isinstance(p.lora_rank, int) or p.lora_rank < 1:
         raise ValueError(f'lora_rank={p.lora_rank!r} is not a valid rank. Set a positive integer such as 4, or None.')
-    present = low_rank_layers(model)
-    if present:
-        raise ValueError(f'lora_rank={p.lora_rank} was given, but layer {present[0].layer.name!r} of {model.name!r} '
-                         'has LoRA already. Set lora_rank=None, or make the model without.')
     able = _layers_by_path(model, named)
     if p.lora_layers is None:
         _add_default_parts(model, able, p.lora_rank)
@@ -80,25 +76,17 @@ def _add_parts(model, named, p):
 
 
 def _add_default_parts(model, able, rank):
-    backbone, example = _backbone_of(model), _example(able)
-    if backbone is None or not able:
-        raise ValueError(f'lora_rank={rank}: {model.name!r} has ' + (
-            'no layer that can have LoRA: Keras knows it of Dense, EinsumDense, Embedding and convolutions. Set '
-            'lora_rank=None.' if not able else 'no KerasHub backbone, which would choose the layers. Name them, as by '
-            f'lora_layers=[{example!r}].'))
+    backbone = _backbone_of(model)
+    if backbone is None:
+        raise ValueError(f'lora_rank={rank}: {model.name!r} has no KerasHub backbone, which would choose the layers. '
+                         f"Name them by lora_layers, a list of regular expressions of {[*able][:5]}.")
     chosen = backbone.default_lora_layer_names()
     if not any(layer.name in chosen for layers in able.values() for layer in layers):
         raise ValueError(f'lora_rank={rank}: KerasHub adds it to layers called {chosen}, of which '
-                         f'{type(backbone).__name__} has none. Name layers, as by lora_layers=[{example!r}].')
+                         f'{type(backbone).__name__} has none. Name others by lora_layers, a list of regular '
+                         f'expressions of {[*able][:5]}.')
     backbone.enable_lora(rank)
     backbone.trainable = True  # `_freeze_others` decides what is frozen, so that both ways freeze the same
-
-
-def _example(paths):
-    """Return a regular expression that matches an attention layer, or else some layer; None if there are no layers."""
-    names = [path.rpartition('/')[2] for path in paths]
-    name = next((name for word in ('query', 'attention', '') for name in names if word in name), None)
-    return name and (f'.*/{name}' if any(path.endswith(f'/{name}') for path in paths) else name)
 
 
 def _layers_by_path(model, named):

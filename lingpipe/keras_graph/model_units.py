@@ -228,9 +228,9 @@ def _kind(tensor):
 
 
 def _require_functional(model):
-    advice = 'Write it as a keras.Sequential or Functional model, or give its layers to GPipeLayer.Params() as a list.'
     if not isinstance(model, keras.Model):
-        raise ValueError(f'model is a {type(model).__name__}, not a keras.Model. {advice}')
+        raise ValueError(f'model is a {type(model).__name__}, not a keras.Model. Write it as a '
+                         'keras.Sequential or Functional model, or give its layers to GPipeLayer.Params() as a list.')
     own = [variable.path for variable in [*model._trainable_variables, *model._non_trainable_variables]]
     if own:
         raise ValueError(f'Model {model.name!r} has {own[:3]}, weights that no layer of it has. Put them into a layer.')
@@ -240,14 +240,10 @@ def _require_functional(model):
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call and not model.built:
         raise ValueError(f'Sequential model {model.name!r} is not built, so the shapes between its layers are unknown. '
                          'Begin it with keras.Input(shape), or call model.build(input_shape) first.')
-    if isinstance(model, (keras.Sequential, Functional)):
-        raise ValueError(f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has '
-                         'its own call, compute_mask or activity regularizer, or nested inputs to a Sequential. '
-                         f'{advice}')
     raise ValueError(
-        f'Model {model.name!r} of class {type(model).__name__} is subclassed: only its call method knows how its '
-        'layers are joined. Call it on symbols, of which it is seen: inputs = keras.Input(shape, dtype=dtype); '
-        'keras.Model(inputs, model(inputs)).')
+        f'Model {model.name!r} of class {type(model).__name__} is more than a graph of layers: it has its own call, '
+        'compute_mask or activity regularizer, or nested inputs to a Sequential. Call it on symbols, of which it is '
+        'seen how its layers are joined: inputs = keras.Input(shape, dtype=dtype); keras.Model(inputs, model(inputs)).')
 
 
 def _refuse_unbuilt(name, layer):

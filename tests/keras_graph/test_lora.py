@@ -198,14 +198,14 @@ def test_a_plan_counts_slots_gradients_and_activations_of_what_is_trained():
 def test_a_backbone_without_queries_and_values_names_its_attention():
     source = hub_model.KerasHubModel.Params().Set(lora_rank=4, backbone='GPTNeoXBackbone', backbone_arguments={
         'vocabulary_size': 20, 'num_layers': 2, 'num_heads': 2, 'hidden_dim': 8, 'intermediate_dim': 16})
-    with pytest.raises(ValueError, match=r"of which GPTNeoXBackbone has none.*lora_layers=\['.\*/query_key_value'\]"):
+    with pytest.raises(ValueError, match='of which GPTNeoXBackbone has none.*query_key_value'):
         model_source.make_model(source.Instantiate())
 
 
 @pytest.mark.parametrize('fields, words', [
     ({'lora_rank': 0, 'lora_layers': ['first']}, 'lora_rank=0 is not a valid rank'),
     ({'lora_layers': ['first']}, 'without lora_rank'),
-    ({'lora_rank': 2}, "has no KerasHub backbone.*lora_layers=\\['first'\\]"),
+    ({'lora_rank': 2}, "has no KerasHub backbone.*'first'"),
     ({'lora_rank': 2, 'lora_layers': ['fist']}, "lora_layers: 'fist' matches nothing"),
     ({'trainable': ['(']}, 'is not a regular expression'),
     ({'trainable': 'second'}, 'is not a list of regular expressions'),
@@ -214,18 +214,6 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
 def test_what_cannot_be_trained_so_is_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         dense_pipe(**fields)
-
-
-def with_lora():
-    model = dense_model()
-    model.get_layer('first').enable_lora(2)
-    return model
-
-
-def test_lora_on_lora_is_refused():
-    params = model_source.KerasModelParams(with_lora).Set(lora_rank=2, lora_layers=['first'])
-    with pytest.raises(ValueError, match="'first' of 'small' has LoRA already"):
-        model_source.make_model(params.Instantiate())
 
 
 def test_what_is_merged_keeps_its_precision_and_is_as_before_afterwards():

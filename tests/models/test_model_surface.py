@@ -225,12 +225,6 @@ def test_rounding_in_16_bits_mixes_no_examples():
     assert pipe(np.ones([4, 3, 3], 'float32')).shape == (4, 3, 3)
 
 
-def test_a_model_of_one_batch_size_is_refused_where_its_layers_need_it():
-    inputs = keras.Input([4], batch_size=6)
-    with pytest.raises(ValueError, match='takes batches of 6 examples only.*Leave out the batch_size'):
-        pipelined(keras.Model(inputs, layers.Dense(2)(keras.ops.reshape(layers.Dense(4)(inputs), (6, 2, 2)))))
-
-
 def test_a_pipeline_inside_a_model_is_refused_by_name(models):
     inputs = keras.Input([5])
     with pytest.raises(ValueError, match='inside another pipeline.*one pipeline of the whole model'):
