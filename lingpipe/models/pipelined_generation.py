@@ -195,7 +195,7 @@ def _require_known(sampler):
     if type(sampler).__call__ is not samplers.Sampler.__call__:
         raise NotImplementedError(
             f'{type(sampler).__name__} does more than to draw the next token, which no pipeline supports. Give one of '
-            f'{_SAMPLERS}, or generate with the plain model, GPipeLayer.to_keras().')
+            f'{_SAMPLERS}, or save the model, and generate with the plain one.')
 
 
 @contextlib.contextmanager
