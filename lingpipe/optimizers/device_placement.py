@@ -71,7 +71,7 @@ class DevicePlacement:
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
-        self._slots_of: dict[int, list] = {}
+        self._slots: list[keras.Variable] = []
         self._add_variable = optimizer.add_variable_from_reference
         optimizer.add_variable_from_reference = self.add_variable
         if not optimizer_parts.works_on_all_weights(optimizer):
@@ -92,12 +92,8 @@ class DevicePlacement:
             add = functools.partial(base_optimizer.BaseOptimizer.add_variable_from_reference, self._optimizer)
         with variable_placement.creating_on(device):
             slot = add(reference_variable, *args, **kwargs)
-        self._slots_of.setdefault(id(reference_variable), []).append(slot)
+        self._slots.append(slot)
         return slot
-
-    def slots_of(self, variable: Any) -> list[keras.Variable]:
-        """Return the list of the slots of a variable."""
-        return self._slots_of.get(id(variable), [])
 
     def apply_values(self, gradients: list, variables: list[keras.Variable], learning_rate: tf.Tensor,
                      iterations: tf.Tensor) -> None:
@@ -154,8 +150,7 @@ class DevicePlacement:
 
     def _refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
-            slots = [slot for slots in self._slots_of.values() for slot in slots]
-            optimizer_parts.refuse_all_but_slots(self._optimizer, slots, 'a TPU')
+            optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
     @contextlib.contextmanager
     def _numbers_are(self, learning_rate: Any, iterations: Any) -> Iterator[None]:

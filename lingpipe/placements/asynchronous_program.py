@@ -35,7 +35,6 @@ class AsynchronousProgram(server_program.ServerProgram):
     """
 
     def state_restored(self) -> None:
-        super().state_restored()
         self._done = int(self.global_step)
 
     def before_save(self) -> None:

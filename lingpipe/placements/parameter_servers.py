@@ -14,13 +14,11 @@ from lingpipe import patches
 from lingpipe.cluster import answers, child_process, cluster_config
 from lingpipe.devices import device_kinds
 from lingpipe.input import batch_share
-from lingpipe.optimizers import training_optimizer
-from lingpipe.placements import asynchronous_program, remote_calls, server_program, server_rows, synchronous_program
+from lingpipe.placements import asynchronous_program, remote_calls, server_program, synchronous_program
 from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer, watchdog
 
 _IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
-_LEAST_BYTES_OF_PART = 2**18  # as that of tf.distribute's MinSizePartitioner
 _PROGRAMS = {'async': asynchronous_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
 
 
@@ -34,9 +32,8 @@ class ParameterServers(placement.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    A variable is created on the server that has the fewest bytes. When training begins, large weights are cut into rows
-    over all servers; see `server_rows`. (The strategy's own `variable_partitioner` would create `ShardedVariable`s, for
-    which Keras optimizers keep whole slots on one server, and which have no device on which a step could read them.)
+    A variable is created whole, on the server that has the fewest bytes: Keras optimizers cannot split the slots of
+    `tf.distribute`'s `ShardedVariable`s.
 
     Create a `ParameterServers` before TensorFlow does anything in the process, except for setting up virtual devices.
     The constructor waits until all tasks of the cluster have connected.
@@ -100,17 +97,6 @@ class ParameterServers(placement.Placement):
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
         return _PROGRAMS[self.update](task, train_params, self, batch_spec)
-
-    def cut(self, body: Any, train_params: Any) -> list[tuple[Any, int]]:
-        """Move to the chief all weights that will be cut; return pairs (weight, number of servers for its rows)."""
-        if train_params.ema_decay or not server_rows.can_cut(training_optimizer.make_optimizer(train_params)):
-            return []
-        counts = [(variable, server_rows.num_parts(variable, len(self.names), _LEAST_BYTES_OF_PART))
-                  for variable in body.trainable_variables]
-        found = [(variable, count) for variable, count in counts if count > 1]
-        for variable, _ in found:
-            server_rows.move_to_chief(variable, '/job:chief/replica:0/task:0/device:CPU:0')
-        return found
 
     def silent_tasks(self) -> list:
         """Return the tasks that do not answer, such as 'worker:1'."""

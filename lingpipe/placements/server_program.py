@@ -1,15 +1,12 @@
 """Training steps with weights on parameter servers: what asynchronous and synchronous updates share."""
 
-import functools
 import time
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.devices import variable_placement
-from lingpipe.optimizers import device_placement, training_optimizer
-from lingpipe.placements import server_rows
+from lingpipe.optimizers import device_placement
 from lingpipe.training import errors, train_program
 
 _POLL_SECONDS = 0.5
@@ -38,14 +35,7 @@ class ServerProgram(train_program.TrainProgram):
             raise ValueError("dtype_policy='mixed_float16' does not go with parameter servers: the scale of the loss "
                              "would depend on who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
         self._servers, self._batch_spec = servers, batch_spec
-        cut = servers.cut(task.body, train_params)
         super().__init__(task, train_params)
-        self._cut = [server_rows.CutWeight(
-            variable, device_placement.of(self.optimizer).slots_of(variable), servers.names[:count],
-            functools.partial(training_optimizer.make_optimizer, train_params)) for variable, count in cut]
-        self._cut_of = {id(each.variable): each for each in self._cut}
-        self._table = server_rows.table_of(task.body)
-        self._trained_places = [place for variable in self._trainable for place in self._parts_of(variable)]
         with tf.device(servers.names[0]):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
         self._is_read_by_workers = servers.batches_from == WORKERS
@@ -83,14 +73,8 @@ class ServerProgram(train_program.TrainProgram):
                               'workers')
                 for part in super().partitions]
 
-    def state_restored(self) -> None:
-        for each in self._cut:
-            each.to_servers()
-
     def before_save(self) -> None:
         self.optimizer.iterations.assign(self.global_step.read_value())
-        for each in self._cut:
-            each.to_chief()
 
     def run(self, iterator: Any, num_steps: int) -> Any:
         rows = []
@@ -102,47 +86,10 @@ class ServerProgram(train_program.TrainProgram):
         """Run a step on the workers; return what `_row` returned on a worker or on the chief."""
         raise NotImplementedError
 
-    def _parts_of(self, variable):
-        """Return the variables on the servers for a trainable variable: itself, or its rows."""
-        cut = self._cut_of.get(id(variable))
-        return cut.parts if cut else [variable]
-
-    def _reading(self, images):
-        """Return the function by which a step reads a variable; `images` is the input of the body."""
-        def read(variable):
-            cut = self._cut_of.get(id(variable))
-            if variable is self._table and _has_fewer(images, variable.shape[0]):
-                places = cut.places if cut else [(variable.value, 0, variable.shape[0])]
-                with tf.device(None):  # the result is on the worker, wherever the table is
-                    return server_rows.dense_rows(images, places, variable.shape)
-            return cut.read() if cut else variable_placement.read_variable(variable)
-
-        return read
-
-    def _gradients_of(self, images, targets, step):
-        """Return the `ValueAndGrad` of a batch, with the gradients of `_trained_places`."""
-        out = self._task.body.value_and_grad(
-            self._task.loss_and_metrics, images, tuple(targets), step=step, assign_state=False,
-            read=self._reading(images))
-        return out._replace(gradients=[
-            part for variable, gradient in zip(self._trainable, out.gradients)
-            for part in (self._cut_of[id(variable)].split(gradient) if id(variable) in self._cut_of else [gradient])])
-
-    def _value_and_grad(self, batch, step, loss_scale=None):
-        inputs, *targets = batch
-        out = self._gradients_of(inputs, targets, step)
-        return out, {'loss': out.loss, **out.metrics}
-
     def _apply(self, gradients, step):
         """Build the optimizer's arithmetic on each server; concurrent additions to a weight all count."""
-        of_place = {id(place): gradient for place, gradient in zip(self._trained_places, gradients)}
-        rate = self._learning_rate(step)
-        whole = [variable for variable in self._trainable if id(variable) not in self._cut_of]
-        if any(of_place[id(variable)] is not None for variable in whole):
-            device_placement.of(self.optimizer).apply_values(
-                [of_place[id(variable)] for variable in whole], whole, rate, step)
-        for each in self._cut:
-            each.update([of_place[id(part)] for part in each.parts], step, rate)
+        device_placement.of(self.optimizer).apply_values(
+            gradients, self._trainable, self._learning_rate(step), step)
 
     def _next_answer(self):
         """Return the next answer of a worker; raise LostWorkerError if none comes in time."""
@@ -176,8 +123,3 @@ class ServerProgram(train_program.TrainProgram):
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)
-
-
-def _has_fewer(tokens, count):
-    """Return whether tokens are one tensor with fewer than `count` elements, as far as is known."""
-    return tf.is_tensor(tokens) and tokens.shape.is_fully_defined() and tokens.shape.num_elements() < count

@@ -109,9 +109,9 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._apply_function(tf.stack([row[1:] for row in shares])).numpy()
 
     def _traced(self, batch_spec):
-        floating = {id(variable): variable for variable in [*self._trained_places, *self.named_variables.values()]
-                    if tf.as_dtype(variable.dtype).is_floating and id(variable) not in self._cut_of}
-        self._slots = ShareSlots(floating.values(), self._servers.num_workers)
+        floating = [variable for variable in self.named_variables.values()
+                    if tf.as_dtype(variable.dtype).is_floating]
+        self._slots = ShareSlots(floating, self._servers.num_workers)
         share_spec = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype), batch_spec)
         return tf.function(self._share, autograph=False).get_concrete_function(
@@ -119,10 +119,9 @@ class SynchronousProgram(server_program.ServerProgram):
 
     def _share(self, share, *arguments):
         """Build the work on a share; return its number, its loss, and the sums of its metrics as one tensor."""
-        images, *targets = self._batch_of(arguments)
-        out = self._gradients_of(images, targets, self.global_step.read_value())
+        out, _ = self._value_and_grad(self._batch_of(arguments), self.global_step.read_value())
         reached = [
-            (place, gradient) for place, gradient in zip(self._trained_places, out.gradients) if gradient is not None]
+            (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}
         for variable, gradient in reached:
             self._slots.put(share, variable, gradient)
@@ -157,10 +156,10 @@ class SynchronousProgram(server_program.ServerProgram):
 
     def _mean_gradients(self, weights):
         """Return the gradients, None for weights without one, and half the sum of squares of each other gradient."""
-        shares = [share if id(place) in self._reached else None
-                  for place, share in zip(self._trained_places, self._slots.shares(self._trained_places))]
-        gradients = self._means(self._trained_places, (shares,), (weights,))
-        halves = self._squares(self._trained_places, (gradients,))
+        shares = [share if id(variable) in self._reached else None
+                  for variable, share in zip(self._trainable, self._slots.shares(self._trainable))]
+        gradients = self._means(self._trainable, (shares,), (weights,))
+        halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):

@@ -66,7 +66,6 @@ class TrainProgram:
         self._params = train_params
         self.named_variables = checkpoint_contents.model_variables(task.body)
         self._trainable = task.body.trainable_variables
-        self._trained_places = self._trainable  # parts of these if weights are cut over parameter servers
         _add_l2_regularizers(self._trainable, train_params.l2_regularizer_weight)
         self.optimizer = self._make_optimizer()
         self.average = None
@@ -232,7 +231,7 @@ class TrainProgram:
         if not limit:
             return gradients
         factor = device_functions.clipping_factor(norm, limit)
-        return self._scale_on_devices(self._trained_places, (gradients,), shared=(factor,))
+        return self._scale_on_devices(self._trainable, (gradients,), shared=(factor,))
 
 
 def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:

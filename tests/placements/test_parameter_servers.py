@@ -116,16 +116,6 @@ def test_synchronous_steps_and_checkpoints_equal_one_machine(results_of, tmp_pat
     assert 'Final Test after 9 steps' in texts[5] and newest_values(tmp_path / 'sync')['global_step'] == 9
 
 
-def test_weights_in_rows_over_servers_are_trained_as_whole_ones(results_of, tmp_path, assert_close):
-    texts = results_of('rows')
-    assert 'Final Test after 3 steps' in texts[0], texts[0]
-    assert 'resuming from step 3 of 5' in texts[1], texts[1]
-    in_rows, whole = newest_values(tmp_path / 'rows'), newest_values(tmp_path / 'whole')
-    assert in_rows.keys() == whole.keys() and in_rows['global_step'] == 5
-    assert_close(in_rows, whole)
-    assert 'Final Test after 20 steps' in texts[3]
-
-
 def test_training_outlives_a_worker_and_ends_in_words_with_a_server(start, results_of, tmp_path):
     cluster = start('faults')
     for task in (('worker', 1), ('ps', 0)):

@@ -2,7 +2,6 @@
 a folder and the name of one of the functions at the end."""
 
 import contextlib
-import functools
 import io
 import json
 import pathlib
@@ -17,13 +16,12 @@ import tensorflow as tf
 from absl import logging
 from programs import tiny_digits
 
-from lingpipe import base_model_params
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds
-from lingpipe.input import batch_share, image_input, text_input
-from lingpipe.layers import keras_params, transformer
-from lingpipe.models import keras_metrics, language_model
-from lingpipe.placements import parameter_servers, remote_calls
+from lingpipe.input import batch_share, image_input
+from lingpipe.layers import keras_params
+from lingpipe.models import keras_metrics
+from lingpipe.placements import parameter_servers
 from lingpipe.training import errors, placement, trainer
 from params import linear_regression
 
@@ -96,36 +94,6 @@ class DigitsWithAddedLoss(Digits):
         return p
 
 
-class Bytes(base_model_params.SingleTaskModelParams):
-    """A language model with a table of 256 rows, of which a share of a batch looks up at most 32."""
-
-    NUM_MICRO_BATCHES = 1
-    folder = None
-
-    def _input(self, split):
-        return text_input.TextInput.Params().Set(split=split, data_dir=self.folder, batch_size=4, sequence_length=16)
-
-    def Train(self):
-        return self._input('train')
-
-    def Test(self):
-        return self._input('test[:5%]')
-
-    def Task(self):
-        p = language_model.LanguageModel.Params().Set(name='bytes')
-        p.body.Set(num_micro_batches=self.NUM_MICRO_BATCHES, layers=transformer.transformer_lm_layers(
-            num_layers=1, vocab_size=256, model_dim=8, hidden_dim=16, num_heads=2, positions='rotary'))
-        p.train.Set(learning_rate=0.1, optimizer=keras_params.KerasParams(keras.optimizers.SGD, momentum=0.9),
-                    clip_gradient_norm_to_value=1.0)
-        return p
-
-
-class BytesOfTwoMicroBatches(Bytes):
-    """What one machine must do for two shares."""
-
-    NUM_MICRO_BATCHES = 2
-
-
 def find_true_weights(servers, folder):
     texts = {}
     for name, servers.update, servers.batches_from in (
@@ -148,30 +116,6 @@ def digits(servers, folder):
     texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
     servers.update, servers.batches_from = 'sync', 'workers'
     texts += [train(Digits(), f'{folder}/sync_of_workers', servers, max_steps=steps) for steps in (3, 5)]
-    return texts
-
-
-class RepeatedCalls(remote_calls.RemoteCalls):
-    """Calls of which the first runs twice, as one whose answer is lost."""
-
-    is_first = True
-
-    def call(self, arguments):
-        if self.is_first:
-            self._coordinator.schedule(self._function, args=arguments).fetch()
-            self.is_first = False
-        super().call(arguments)
-
-
-def rows(servers, folder):
-    """Weights in rows over both servers, and lookups there: three steps in sync, two more on this machine, the same here
-    only; async, where a call is repeated."""
-    Bytes.folder, parameter_servers._LEAST_BYTES_OF_PART = f'{folder}/data', 64
-    servers.update, servers.batches_from = 'sync', 'workers'
-    texts = [train(Bytes(), f'{folder}/rows', servers, max_steps=3)]
-    texts += [train(BytesOfTwoMicroBatches(), f'{folder}/{name}', None, max_steps=5) for name in ('rows', 'whole')]
-    servers.update, servers.calls = 'async', functools.partial(RepeatedCalls, servers._coordinator, limit=4)
-    texts.append(train(Bytes(), f'{folder}/async', servers, max_steps=20))
     return texts
 
 
