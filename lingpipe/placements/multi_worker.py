@@ -6,14 +6,15 @@ import itertools
 import math
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from lingpipe.cluster import answers, waits
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.placements import multi_worker_program
+from lingpipe.input import batch_share
 from lingpipe.private_api import eager_context
-from lingpipe.training import placement, watchdog
+from lingpipe.training import placement, train_program, watchdog
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
@@ -65,8 +66,8 @@ class Workers(collectives.Group, placement.Placement):
         images, *targets = batch_spec
         graph = tf.function(evaluate, autograph=False).get_concrete_function(images, tuple(targets)).graph
         with waits.Wait(f'the model to be built on all {self.count} workers', 0):
-            self.check_same(multi_worker_program.graph_digest(graph), 'computes another model or loss')
-        return multi_worker_program.WorkerTrainProgram(task, train_params, self)
+            self.check_same(_operations(graph.as_graph_def()), 'computes another model or loss')
+        return WorkerTrainProgram(task, train_params, self)
 
     def sum(self, device: str, tensors: Any) -> Any:
         """Sum tensors over all workers; all of them must build the same calls."""
@@ -126,10 +127,6 @@ class Workers(collectives.Group, placement.Placement):
                 f'worker:{others[0]} {difference} than worker:0. Start the same command, of the same version, on '
                 'machines that are alike.')
 
-    def wait_for_all(self) -> None:
-        """Block until every worker calls this."""
-        tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
-
     def end_all(self) -> None:
         """End the sums of all other workers with an error that names `ENDED`: this one ends by an error of its own."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
@@ -138,9 +135,12 @@ class Workers(collectives.Group, placement.Placement):
     def leave(self) -> None:
         """Return when all workers have finished, so that no process ends while another waits for it."""
         with waits.Wait(f'the end of training on all {self.count} workers', 0):
-            self.wait_for_all()
+            self._wait_for_all()
             with contextlib.suppress(tf.errors.OpError):  # a worker has already left
-                self.wait_for_all()
+                self._wait_for_all()
+
+    def _wait_for_all(self):
+        tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
         """Sum a vector; the token keeps the sums on a device in one order, which NCCL requires."""
@@ -158,6 +158,74 @@ class Workers(collectives.Group, placement.Placement):
             with tf.init_scope(), tf.device(device):
                 self._tokens[device] = tf.Variable(0.0, trainable=False)
         return self._tokens[device].handle
+
+
+class WorkerTrainProgram(train_program.TrainProgram):
+    """A `TrainProgram` on one of several `Workers`: all run the same steps, each on its rows, and stop together.
+
+    ::
+
+        my rows ─> pipeline ─┐                        ┌─> finite? clip, update: the same on all workers
+        others  ─> pipeline ─┴─> sums over workers ───┤
+        did a signal stop me? ───────────────────────>┴─> did a signal stop any? then all stop after this step
+    """
+
+    def __init__(self, task: Any, train_params: Any, workers: Any) -> None:
+        self._workers = workers
+        super().__init__(task, train_params)
+        with tf.device(_HOST):
+            self._agreed = tf.Variable(False, trainable=False, name='agreed_to_stop')
+        self._of_chief = tf.function(lambda number: workers.of_chief(_HOST, number), autograph=False)
+        self._awaits_chief = False
+
+    def iterate(self, batches: Any) -> Any:
+        return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
+
+    def state_restored(self) -> None:
+        """Copy the chief's state to every worker, so that only the chief needs the checkpoint."""
+        averages = self.average.averages.values() if self.average else ()
+        changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
+                    self.input_position]
+        self._workers.copy_from_chief([
+            variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
+
+    def should_stop(self, interrupted: Any) -> Any:
+        return bool(self._agreed)
+
+    def run(self, iterator: Any, num_steps: int) -> Any:
+        """Train for as many steps as the chief: sums are matched by their position in the loop over steps."""
+        self._awaits_chief = True
+        num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
+        self._awaits_chief = False
+        return super().run(iterator, num_steps)
+
+    def position(self) -> int | None:
+        """Return a number that changes with each step; None also while this worker waits for the chief."""
+        return None if self._awaits_chief else super().position()
+
+    def _step(self, batch):
+        with self._workers.active():
+            with tf.device(_HOST):
+                self._votes = self._workers.sum(_HOST, tf.cast(self.stopping.read_value(), tf.int32))
+            numbers = super()._step(batch)
+            with tf.device(_HOST), tf.control_dependencies(list(numbers.values())):
+                self._agreed.assign(self._votes > 0)
+                return {name: tf.identity(number) for name, number in numbers.items()}
+
+    def _value_and_grad(self, batch, step, loss_scale=None):
+        """Make the loss wait for all sums of a step, so that no worker waits for another if the loss is not finite."""
+        out, metrics = super()._value_and_grad(batch, step, loss_scale)
+        with tf.device(_HOST), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
+            return out._replace(loss=tf.identity(out.loss)), metrics
+
+    def _is_to_stop(self):
+        return self._agreed.read_value()
+
+
+def _operations(graph):
+    """Return the types of all operations of a graph and its functions, the same wherever the same code has built it."""
+    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
+    return ' '.join(sorted(node.op for node in nodes))
 
 
 def _packs(tensors):

@@ -41,7 +41,7 @@ class Follower:
         self._step = int(self._program.global_step)
         iterator = self._program.open_input(self._input, self._step)
         with interruption.catch_signals(lambda: self._program.stopping.assign(True)) as interrupted, \
-                self._telling_bad_records(), self._program.watching_input(self._input), self._program.watching_chief():
+                self._telling_bad_records(), self._program.watching_input(self._input):
             self._train(iterator, interrupted)
         by = f' by {interrupted.reason}' if interrupted else ''
         print(f'worker:{self._workers.index} stopped{by} after step {self._step}, and with it all workers.', flush=True)
@@ -82,7 +82,10 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
         RuntimeError: the port of this worker stays taken.
     """
     body = params.task.body
-    validate(params)
+    if body.partition_by in balancing.BY_TIME:
+        raise ValueError(
+            f'task.body.partition_by={body.partition_by!r} measures layers on each worker, which may then cut the '
+            "model differently. Set it to 'flops', or to the end indices that --mode=inspect_model shows.")
     num_devices, on_cpu = pipeline_hosts.set_up_here(body, kind)
     _meet(config)
     joined = multi_worker.Workers(config, dog)
@@ -150,13 +153,3 @@ def losses_in_words() -> Iterator[Any]:
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
             f'with E or W say which. {child_process.START_AGAIN}') from error
-
-
-def validate(params: hyperparams.Params) -> None:
-    """Raise ValueError where workers could cut the model differently."""
-    partition_by = params.task.body.partition_by
-    if partition_by in balancing.BY_TIME:
-        raise ValueError(
-            f'task.body.partition_by={partition_by!r} measures layers on each worker, which may then cut the model '
-            "differently. Set it to 'flops', or to the list of end indices that --mode=inspect_model shows on one "
-            'machine.')

@@ -8,18 +8,16 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
-import types
 
 import numpy as np
 import pytest
 
 from lingpipe import layers
-from lingpipe.cluster import answers, cluster_config, waits
+from lingpipe.cluster import answers, cluster_config
 from lingpipe.layers import batch_normalization
-from lingpipe.placements import multi_worker_program, multi_worker_training
-from lingpipe.training import errors, train_program, trainer
+from lingpipe.placements import multi_worker_training
+from lingpipe.training import errors, trainer
 from tests import forked_programs
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / 'programs'
@@ -166,20 +164,3 @@ def test_workers_that_are_missing_are_named_and_the_others_are_met(monkeypatch):
         multi_worker_training._meet(config)
     with answers.listening(config._replace(task_index=1)):
         multi_worker_training._meet(config)
-
-
-def test_a_worker_names_the_chief_that_it_waits_for(monkeypatch):
-    told, warned, positions = [], threading.Event(), []
-    monkeypatch.setattr(waits, '_FIRST_WARNING_SECONDS', .01)
-    monkeypatch.setattr(waits.logging, 'warning', lambda *texts: (told.append(texts[-1]), warned.set()))
-    config = cluster_config.ClusterConfig({'worker': ['127.0.0.1:1', '127.0.0.1:2']}, 'worker', 1)
-    monkeypatch.setattr(train_program.TrainProgram, 'run', lambda program, iterator, num_steps: num_steps)
-    program = object.__new__(multi_worker_program.WorkerTrainProgram)
-    program._workers = types.SimpleNamespace(config=config)
-    program._num_calls, program._awaits_chief = 0, False
-    program._of_chief = lambda number: positions.append(program.position()) or (3 if warned.wait(60) else 0)
-    with program.watching_chief():
-        assert program.run(None, 1) == 3
-    assert positions == [None], 'the timeout of steps would count this time'
-    assert told[0].startswith(
-        'Still waiting for worker:0 (127.0.0.1:1), which writes or evaluates between steps after 0.')
