@@ -6,15 +6,13 @@
               │                                          ^   │                                           ^
               └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
 
-With fewer devices, the model is cut again, into as many partitions as devices remain. If the user has set the cut, the
-devices or a memory limit, the partitions move to other devices instead, and a device may have several. The chief
-decides, and does not restart: only its connections change.
+The partitions of a lost worker move to other devices, and a device may have several. The chief decides, and does not
+restart: only its connections change.
 """
 
 import functools
 import gc
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +22,9 @@ import tensorflow as tf
 
 from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
-from lingpipe.pipeline import validation
 from lingpipe.placements import pipeline_hosts
 from lingpipe.planner import resolution
 from lingpipe.training import checkpoints, errors, logdir, placement, planning
-
-_SECONDS_BETWEEN_LOOKS = 1.
 
 
 class Roster:
@@ -40,7 +35,7 @@ class Roster:
         a step fails ─> ask all workers ─> wait for the silent ones ─┬─> all answer: training continues with all
                                                                      └─> too long: training continues without them
 
-        a thread asks the workers that are left out ─> one answers ─> next checkpoint ─> training continues with it too
+        each checkpoint: ask the workers that are left out ─> one answers ─> training continues with it too
 
     The log directory lists the workers that are left out, so that a restarted chief does not wait for them.
 
@@ -57,8 +52,6 @@ class Roster:
         self._all, self._patience, self._files = config, replace_after_seconds, files
         left_out, self.num_devices = files.read_left_out() or ([], None)
         self.config = config._replace(left_out=frozenset(config.tasks('worker')).intersection(left_out))
-        self._is_back = threading.Event()
-        self._has_gathered = False
 
     def gather(self) -> None:
         """Wait for workers, and leave out those that do not answer in time.
@@ -70,13 +63,17 @@ class Roster:
         """
         silent = answers.silent_tasks(self._all)
         if not self._is_enough(silent, 0):
-            self._tell_wait(silent)
+            print(f'No answer from {self._all.in_words(silent)}: waiting.', flush=True)
             silent = answers.await_workers(
                 self._all, functools.partial(answers.silent_tasks, self._all), self._is_enough)
-        self._tell_change(silent)
-        self._has_gathered = True
+        remaining = ', '.join(name for name in self._all.tasks('worker') if name not in silent)
+        if lost := set(silent) - self.config.left_out:
+            print(f'No answer from {self._all.in_words(sorted(lost))} for {self._patience:g} s '
+                  f'(--replace_after_seconds): training continues over {remaining}. A worker that answers again takes '
+                  'part from the next checkpoint on.', flush=True)
+        elif silent or self.config.left_out:
+            print(f'Training is over {remaining}.', flush=True)
         self.config = self._all._replace(left_out=frozenset(silent))
-        self._watch_those_left_out()
 
     def has_connected(self, num_devices: int) -> None:
         """Record which workers take part, and the number of their devices, after the chief has connected."""
@@ -85,51 +82,16 @@ class Roster:
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
 
     def is_worker_back(self) -> bool:
-        """Return whether a worker that is left out answers again."""
-        return self._is_back.is_set()
+        """Ask the workers that are left out; return whether one answers again."""
+        left_out = self.config.left_out
+        others = frozenset(self._all.tasks('worker')) - left_out
+        return len(answers.silent_tasks(self._all._replace(left_out=others))) < len(left_out)
 
     def _is_enough(self, silent, seconds):
         """Return whether training can continue without the silent workers."""
         awaited = set(silent) - self.config.left_out
         is_over = self.num_devices is not None and seconds >= self._patience
         return len(silent) < self._all.num_workers and (not awaited or is_over)
-
-    def _tell_wait(self, silent):
-        is_patience = self.num_devices is not None and len(silent) < self._all.num_workers
-        limit = (f' for {self._patience:g} s (--replace_after_seconds)' if is_patience else
-                 f', for {answers.SECONDS_TO_WAIT} s at most')
-        print(f'No answer from {self._all.in_words(silent)}: waiting{limit}.', flush=True)
-
-    def _tell_change(self, silent):
-        lost, returned = set(silent) - self.config.left_out, self.config.left_out.difference(silent)
-        absent = self.config.left_out.intersection(silent)
-        remaining = ', '.join(name for name in self._all.tasks('worker') if name not in silent)
-        if lost:
-            verb = 'has' if len(lost) == 1 else 'have'
-            print(f'{self._all.in_words(sorted(lost))} {verb} not answered for {self._patience:g} s '
-                  f'(--replace_after_seconds): training continues over {remaining}. A worker that answers again takes '
-                  'part from the next checkpoint on.', flush=True)
-        if absent and not self._has_gathered:
-            print(f'No answer from {self._all.in_words(sorted(absent))}, left out before: training is over '
-                  f'{remaining}.', flush=True)
-        if returned:
-            print(f'{self._all.in_words(sorted(returned))} answers again: training continues over {remaining}.',
-                  flush=True)
-
-    def _watch_those_left_out(self):
-        self._is_back = threading.Event()
-        if self.config.left_out:
-            threading.Thread(target=self._watch, args=(self.config.left_out, self._is_back), name='roster',
-                             daemon=True).start()
-
-    def _watch(self, left_out, is_back):
-        """Wait until a left-out worker answers; the next checkpoint then decides which workers take part."""
-        others = frozenset(self._all.tasks('worker')) - left_out
-        while len(answers.silent_tasks(self._all._replace(left_out=others))) == len(left_out):
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-            if is_back is not self._is_back:
-                return  # the list has changed, and has a thread of its own
-        is_back.set()
 
 
 class ElasticHosts:
@@ -219,28 +181,12 @@ class ElasticHosts:
         """Return params and `Placement`, in which devices of available workers replace the devices of lost ones."""
         params = params.Copy()
         body = params.task.body
-        body.num_partitions = self._num_partitions(body)
         found = device_kinds.stage_devices(
             body.num_replicas * body.num_partitions, self._kind, pipeline_hosts.PROCESSES)
         if body.devices:
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
         return params, placement.Placement(body.devices or found)
 
-    def _num_partitions(self, body):
-        """Return into how many partitions the model is cut while workers are left out."""
-        fewer = pipeline_hosts.count() // body.num_replicas
-        is_given = body.devices or body.memory_limit or not isinstance(body.partition_by, str)
-        is_possible = self._roster.config.left_out and 0 < fewer < body.num_partitions and not is_given
-        return fewer if is_possible and _has_schedule(body.Copy().Set(num_partitions=fewer)) else body.num_partitions
-
     def _is_left_out(self, device):
         spec = tf.DeviceSpec.from_string(device)
         return f'{spec.job}:{spec.task}' in self._roster.config.left_out
-
-
-def _has_schedule(body):
-    try:
-        validation.make_schedule(body)
-    except ValueError:  # some need a multiple of the partitions, or their own number
-        return False
-    return True
