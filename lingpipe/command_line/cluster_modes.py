@@ -179,8 +179,8 @@ def _end(code, seconds=0):
 def _train_with_parameter_servers(command, config, reached):
     from lingpipe.placements import parameter_servers
     given = command.given
-    params, servers = parameter_servers.join(command.params, config, given.update, given.step_timeout_seconds,
-                                             _kind(given), given.batches_from)
+    params, servers = parameter_servers.join(
+        command.params, config, given.update, given.step_timeout_seconds, _kind(given))
     dog = watchdog.Watchdog(given.step_timeout_seconds, config, 'ps')
     reached()
     return parameter_servers.train(params, command.datasets, given.logdir, servers, command.started, dog)

@@ -1,13 +1,8 @@
 """Asynchronous updates: every worker applies its gradients as soon as it has them."""
 
-import functools
-from typing import Any
-
 import tensorflow as tf
 
-from lingpipe import hyperparams
 from lingpipe.placements import server_program
-from lingpipe.training import batch_waits
 
 
 class AsynchronousProgram(server_program.ServerProgram):
@@ -29,9 +24,7 @@ class AsynchronousProgram(server_program.ServerProgram):
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch: each batch is used
     at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint counts
     it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not known
-    which of them are done, so a run resumes at the batch whose number is that of the step. If the workers read the
-    batches, worker w of W reads batches w, W + w, 2 W + w, ... at its own pace. A worker that comes back starts with
-    the first batch of this run.
+    which of them are done, so a run resumes at the batch whose number is that of the step.
     """
 
     def state_restored(self) -> None:
@@ -48,8 +41,7 @@ class AsynchronousProgram(server_program.ServerProgram):
         """Start calls, but not more than there are steps left, so that no step is wasted; wait for one of them."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
-            self._calls.call((iterator,) if self._is_read_by_workers else tuple(
-                tf.nest.flatten(self.batch_waits.next_batch(iterator))))
+            self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))
         return self._next_row()
 
     def _next_row(self):
@@ -58,23 +50,12 @@ class AsynchronousProgram(server_program.ServerProgram):
         self._done += 1
         return row
 
-    def open_input(self, data: Any, step: int) -> Any:
-        """Open the input; if workers read, each of the W workers takes every W-th batch, of the params' batch size."""
-        if not self._is_read_by_workers:
-            return super().open_input(data, step)
-        count = self._servers.num_workers
-        params = hyperparams.CopyFieldsTo(data.params, type(data).Params())  # which are not frozen
-        whole = params.Set(batch_size=count * data.params.batch_size).Instantiate()
-        position = self._num_seen(data, step) // whole.params.batch_size * whole.params.batch_size
-        with batch_waits.for_batch(data.source, self._params.input_timeout_seconds, int):
-            return self._servers.iterators(functools.partial(whole.training_dataset, position), self._rows_spec)
-
     def _traced(self, batch_spec):
-        return tf.function(self._call, autograph=False).get_concrete_function(*self._argument_specs(batch_spec))
+        return tf.function(self._call, autograph=False).get_concrete_function(*tf.nest.flatten(batch_spec))
 
     def _call(self, *arguments):
         """Build the step of a worker; return a row of the gradient norm and the metrics."""
-        batch = self._batch_of(arguments)
+        batch = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
             out, metrics = self._value_and_grad(batch, version)

@@ -1,11 +1,10 @@
 """Parameter servers: some processes of a cluster store the weights, and others compute gradients."""
 
 import contextlib
-import functools
 import gc
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -13,12 +12,10 @@ import tensorflow as tf
 from lingpipe import patches
 from lingpipe.cluster import answers, child_process, cluster_config
 from lingpipe.devices import device_kinds
-from lingpipe.input import batch_share
-from lingpipe.placements import asynchronous_program, remote_calls, server_program, synchronous_program
+from lingpipe.placements import asynchronous_program, remote_calls, synchronous_program
 from lingpipe.planner import resolution
 from lingpipe.training import errors, placement, planning, trainer, watchdog
 
-_IGNORED = 1  # as tf.data numbers its policies for functions with a state, such as those in Python
 _PROGRAMS = {'async': asynchronous_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
 
 
@@ -41,16 +38,15 @@ class ParameterServers(placement.Placement):
     Args:
         update: 'async' or 'sync'.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
-        batches_from: 'chief': the chief reads all batches and sends them; 'workers': each worker reads its own.
 
     Attributes:
         names: list of the names of the servers' devices.
         devices: list of device names, one for each partition of each replica, the same on all workers; None at first.
     """
 
-    def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async', timeout_seconds: float = 0.0,
-                 batches_from: str = server_program.CHIEF) -> None:
-        self.update, self.timeout_seconds, self.batches_from = update, timeout_seconds, batches_from
+    def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async',
+                 timeout_seconds: float = 0.0) -> None:
+        self.update, self.timeout_seconds = update, timeout_seconds
         self._config = config
         self.num_workers = config.num_workers
         self.devices = None
@@ -106,56 +102,8 @@ class ParameterServers(placement.Placement):
         """Return the `RemoteCalls` of a concrete function, with up to two concurrent calls for each worker."""
         return remote_calls.RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
-    def pinned_calls(self, function: Any) -> remote_calls.PinnedCalls:
-        """Return the `PinnedCalls` of a concrete function."""
-        return remote_calls.PinnedCalls(function, self._hosts)
 
-    def iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> Any:
-        """Make `PerWorkerValues` of iterators over shares of each batch; a worker that comes back gets a new one.
-
-        Args:
-            batches: function from a `Share` to the `tf.data.Dataset` of its rows, which runs no Python code.
-            spec: nest of the `tf.TensorSpec` of the rows.
-        """
-        makers = self._makers(batches, spec)
-
-        def make_here():
-            here = tf.random.uniform([]).device  # a constant would be computed on the chief
-            return makers[tf.DeviceSpec.from_string(here).task]()
-
-        return self._coordinator._create_per_worker_resources(make_here)
-
-    def pinned_iterators(self, batches: Callable[[batch_share.Share], tf.data.Dataset], spec: Any) -> list:
-        """Return the list of iterators, one on each worker over its share of each batch; see `iterators`."""
-        found = []
-        for host, make in zip(self._hosts, self._makers(batches, spec)):
-            with tf.device(host):
-                found.append(make())
-        return found
-
-    def _makers(self, batches, spec):
-        """Return a function for each worker, which makes the iterator over its share on the device of the call."""
-        shares = [batch_share.Share(index, self.num_workers) for index in range(self.num_workers)]
-        return [functools.partial(_iterator, _graph_of(batches(share)), spec) for share in shares]
-
-    @property
-    def _hosts(self):
-        return [f'/job:worker/replica:0/task:{index}' for index in range(self.num_workers)]
-
-
-def _graph_of(dataset):
-    return tf.raw_ops.DatasetToGraphV2(
-        input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORED,
-        strip_device_assignment=True)
-
-
-def _iterator(graph, spec):
-    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
-    return iter(tf.data.experimental.from_variant(variant, spec))
-
-
-def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind: Any = None,
-         batches_from: str = server_program.CHIEF) -> Any:
+def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind: Any = None) -> Any:
     """Connect the chief with all workers and servers; return params without 'auto', and the `ParameterServers`.
 
     Args:
@@ -173,7 +121,7 @@ def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind
     answers.check_port(config)
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
-    servers = ParameterServers(config, update, timeout_seconds, batches_from)
+    servers = ParameterServers(config, update, timeout_seconds)
     params = planning.resolved(params, num_devices, kind == 'CPU')
     servers.choose_devices(params.task.body, kind)
     return params, servers

@@ -10,16 +10,13 @@ from lingpipe.optimizers import device_placement
 from lingpipe.training import errors, train_program
 
 _POLL_SECONDS = 0.5
-BATCHES_FROM = CHIEF, WORKERS = ('chief', 'workers')
-_PYTHON_IS_MISSING = 'callback pyfunc'  # in TensorFlow's error for a Python function that another process registered
 
 
 class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step runs on workers and servers.
 
-    Either the chief reads the batches and sends them: the data and their order are the same as on one machine, and
-    inputs may run any Python code. Or each worker reads its own part of the batches, and the chief sends only numbers.
-    A server counts steps by `assign_add`, which loses no count. Keras's counter is set to that before checkpoints.
+    The chief reads the batches and sends them: the data and their order are the same as on one machine. A server counts
+    steps by `assign_add`, which loses no count. Keras's counter is set to that before checkpoints.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -38,25 +35,11 @@ class ServerProgram(train_program.TrainProgram):
         super().__init__(task, train_params)
         with tf.device(servers.names[0]):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
-        self._is_read_by_workers = servers.batches_from == WORKERS
-        self._calls = self._made_calls(self._traced(batch_spec))
-
-    def _made_calls(self, function):
-        """Return the calls of the function that `_traced` returned."""
-        return self._servers.calls(function)
+        self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run, traced for `_argument_specs(batch_spec)`."""
+        """Return the concrete function that workers run, of the tensors of a batch or of a share of it."""
         raise NotImplementedError
-
-    def _argument_specs(self, batch_spec):
-        """Return the specs of the arguments from which a worker gets a batch: its tensors, or an iterator."""
-        self._rows_spec = batch_spec
-        return [tf.data.IteratorSpec(batch_spec)] if self._is_read_by_workers else tf.nest.flatten(batch_spec)
-
-    def _batch_of(self, arguments):
-        """Return the batch, or a share of it, from the arguments that `_argument_specs` describes."""
-        return next(*arguments) if self._is_read_by_workers else tf.nest.pack_sequence_as(self._batch_spec, arguments)
 
     @property
     def learning_rate(self) -> Any:
@@ -94,24 +77,14 @@ class ServerProgram(train_program.TrainProgram):
     def _next_answer(self):
         """Return the next answer of a worker; raise LostWorkerError if none comes in time."""
         limit, begin = self._servers.timeout_seconds, time.monotonic()
-        while (answer := self._poll()) is None:
+        while (answer := self._calls.next_answer(_POLL_SECONDS)) is None:
             if limit and time.monotonic() - begin > limit:
                 raise errors.LostWorkerError(
                     f'No worker ended a step in {limit:g} s (--step_timeout_seconds); no answer comes from '
                     f'{", ".join(self._servers.silent_tasks()) or "none of them, though all can be reached"}. Restart '
                     'what has ended, and run the same command: training resumes from its newest checkpoint.')
-        self.batch_waits.count_step()  # progress, also where workers read the batches
+        self.batch_waits.count_step()  # progress, also when no more batches are needed
         return answer
-
-    def _poll(self):
-        try:
-            return self._calls.next_answer(_POLL_SECONDS)
-        except tf.errors.OpError as error:
-            if _PYTHON_IS_MISSING not in str(error):
-                raise
-            raise errors.TrainingError(
-                'The input runs Python for its batches, such as a tokenizer in Python, or for a bad record, and '
-                'workers have no Python for it. Give --batches_from=chief.') from error
 
     def _row(self, norm, metrics):
         """Return the numbers of a step as one tensor, because each tensor crosses the network by itself."""

@@ -66,8 +66,7 @@ class SynchronousProgram(server_program.ServerProgram):
     Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
     batch. So a step of W workers equals that of one machine with W times as many micro-batches, except for random
     numbers: these depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
-    computes its share again, with the same result. But if the workers read the batches, only worker w can compute share
-    w, and training ends if that worker is lost.
+    computes its share again, with the same result.
 
     Raises:
         ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
@@ -84,27 +83,11 @@ class SynchronousProgram(server_program.ServerProgram):
         self._squares = device_functions.DeviceFunctions(device_functions.half_squares)
         self._apply_function = tf.function(self._apply_shares, autograph=False)
 
-    def iterate(self, batches: Any) -> Any:
-        if not self._is_read_by_workers:
-            return super().iterate(batches)
-        return self._servers.pinned_iterators(batches, self._rows_spec)
-
-    def _made_calls(self, function):
-        return self._servers.pinned_calls(function) if self._is_read_by_workers else super()._made_calls(function)
-
-    def _hand_out_shares(self, iterator):
-        if self._is_read_by_workers:
-            for share, own in enumerate(iterator):
-                self._calls.call((tf.constant(share), own), share)
-            return
-        tensors = tf.nest.flatten(self.batch_waits.next_batch(iterator))
-        for share in range(self._servers.num_workers):
+    def _run_step(self, iterator):
+        count, tensors = self._servers.num_workers, tf.nest.flatten(self.batch_waits.next_batch(iterator))
+        for share in range(count):
             rows = slice(share * self._rows_of_share, (share + 1) * self._rows_of_share)
             self._calls.call((tf.constant(share), *[tensor[rows] for tensor in tensors]))
-
-    def _run_step(self, iterator):
-        count = self._servers.num_workers
-        self._hand_out_shares(iterator)
         shares = sorted((self._next_answer() for _ in range(count)), key=lambda row: row[0])
         return self._apply_function(tf.stack([row[1:] for row in shares])).numpy()
 
@@ -115,11 +98,12 @@ class SynchronousProgram(server_program.ServerProgram):
         share_spec = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype), batch_spec)
         return tf.function(self._share, autograph=False).get_concrete_function(
-            tf.TensorSpec([], tf.int32), *self._argument_specs(share_spec))
+            tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
         """Build the work on a share; return its number, its loss, and the sums of its metrics as one tensor."""
-        out, _ = self._value_and_grad(self._batch_of(arguments), self.global_step.read_value())
+        rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
+        out, _ = self._value_and_grad(rows, self.global_step.read_value())
         reached = [
             (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}

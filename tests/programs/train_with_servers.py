@@ -96,9 +96,9 @@ class DigitsWithAddedLoss(Digits):
 
 def find_true_weights(servers, folder):
     texts = {}
-    for name, servers.update, servers.batches_from in (
-            ('async', 'async', 'chief'), ('sync', 'sync', 'chief'), ('async_of_workers', 'async', 'workers')):
-        texts[name] = train(linear_regression.EightWeights(), f'{folder}/{name}', servers, max_steps=100)
+    for servers.update in ('async', 'sync'):
+        texts[servers.update] = train(
+            linear_regression.EightWeights(), f'{folder}/{servers.update}', servers, max_steps=100)
     return texts
 
 
@@ -114,8 +114,6 @@ def digits(servers, folder):
     texts.append(train(DigitsWithAddedLoss(), f'{folder}/refused', servers, max_steps=1))
     servers.update = 'async'
     texts.append(train(Digits(), f'{folder}/sync', servers, max_steps=9))
-    servers.update, servers.batches_from = 'sync', 'workers'
-    texts += [train(Digits(), f'{folder}/sync_of_workers', servers, max_steps=steps) for steps in (3, 5)]
     return texts
 
 
