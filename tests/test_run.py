@@ -50,9 +50,6 @@ USAGE_ERRORS = {
     'no model': (['--logdir=x'], '--model is missing: give, for instance, --model=params.amoebanet, or see '
                                  '--mode=list'),
     'no folder': ([TINY], '--logdir is missing: --mode=train needs a folder, such as --logdir=logs/my_run.'),
-    'a sign of life in no folder': (
-        [TINY, '--logdir=x', '--liveness_file=none/alive'],
-        '--liveness_file=none/alive cannot be written (No such file or directory). Give a path in a folder that exists.'),
     'a word that is no flag': (
         ['evla', TINY, '--logdir=x'],
         "'evla' is not a flag: flags are given as --name=value. Did you mean the mode eval?"),

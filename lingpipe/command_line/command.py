@@ -4,10 +4,8 @@
     python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
 """
 
-import linecache
 import os
 import pathlib
-import re
 import signal
 import sys
 import sysconfig
@@ -95,29 +93,10 @@ def _experiment():
         params.Define(name.lower(), experiment.GetDatasetParams(name), f'The input of {name}.')
     if FLAGS.model_params_file_override and FLAGS.model_params_override:
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
-    for overrides in (*FLAGS.model_params_override, *map(_read, FLAGS.model_params_file_override)):
+    texts = [pathlib.Path(path).expanduser().read_text('utf-8') for path in FLAGS.model_params_file_override]
+    for overrides in (*FLAGS.model_params_override, *texts):
         hyperparams.ApplyOverrides(params, overrides)
-    for name in ('input', *map(str.lower, evaluated)):
-        _require_params(params, name, 'the Params of an input. Change its fields, or write a subclass of the model '
-                                      'with other data')
-        if 'tokenizer' in params.Get(name):
-            _require_params(params, f'{name}.tokenizer')
-    for name in ('train', 'eval', 'task', 'task.body'):
-        _require_params(params, name)
     return params, {name: params.Get(name.lower()) for name in evaluated}
-
-
-def _require_params(params, name, what='Params. Change its fields instead'):
-    if not isinstance(params.Get(name), hyperparams.Params):
-        raise ValueError(f'{name}={params.Get(name)!r} is not possible: it must be {what}.')
-
-
-def _read(path):
-    try:
-        return pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig')
-    except (OSError, ValueError) as error:
-        raise ValueError(f'--model_params_file_override={path} cannot be read ({error}). Give a file of changes, one '
-                         'per line.') from error
 
 
 def _place(params):
@@ -181,10 +160,8 @@ def _checked_main(arguments):
         startup.import_tensorflow(find_devices=False)
         return _list()
     run_flags.check(FLAGS)
-    if FLAGS.mode == 'train':
-        if not FLAGS.dry_run:  # which a signal ends without advice to resume
-            interruption.end_at_signals()
-        startup.show_life(FLAGS.liveness_file)
+    if FLAGS.mode == 'train' and not FLAGS.dry_run:  # which a signal ends without advice to resume
+        interruption.end_at_signals()
     if FLAGS.tpu == launchers.SLICE:
         launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
     startup.import_tensorflow(find_devices=FLAGS.mode not in ('inspect_params', 'plan', 'report'),
@@ -223,14 +200,7 @@ def place_of(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'
-    return _place_in_words(str(error.__cause__ or ''))
-
-
-def _place_in_words(told: str) -> str:
-    """Return the result of `place_of` for a function inside a graph, whose error TensorFlow passes on as text."""
-    frames = re.findall(r'File "(.+)", line (\d+), in ', told.partition('Traceback (most recent call last)')[2])
-    found = next(((file, int(line)) for file, line in reversed(frames) if _is_users(file)), None)
-    return f'{found[0]}, line {found[1]}: {linecache.getline(*found).strip()}' if found else ''
+    return ''
 
 
 def _is_users(file):

@@ -6,7 +6,6 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-_LINGPIPE = pathlib.Path(__file__).parents[2]
 _TEXT = '''\
 """A convolutional network on two devices. Train it with `lingpipe train --model={module} --logdir=logs/{folder}`."""
 
@@ -62,31 +61,16 @@ def write(words: Sequence[str]) -> str:
                          '`lingpipe new my_model`.')
     module = words[0].removesuffix('.py')
     parts = module.split('.')
-    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+    name = parts[-1].title().replace('_', '')
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in [*parts, name]):
         raise ValueError(f'{module!r} is not a name of a Python module. Use letters, digits and _, such as my_model.')
-    name = _class_name(parts[-1])
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f'{module!r} would have a class {name}, and Python does not allow this name. Choose another '
-                         'one, such as my_model.')
     path = pathlib.Path(*parts).with_suffix('.py')
-    _check_is_new(module, parts[0], path)
+    if path.exists():
+        raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
+    is_own_package = parts[0] == 'params' or os.path.exists(os.path.join(parts[0], '__init__.py'))
+    if not is_own_package and importlib.util.find_spec(parts[0]):
+        raise ValueError(f'{parts[0]} is the name of an installed Python module, which would hide this file, or be '
+                         'hidden by it. Choose another name.')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_TEXT.format(module=module, folder=parts[-1], name=name), encoding='utf-8')
     return f'Wrote {path}. Train it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
-
-
-def _check_is_new(module, first, path):
-    """Refuse a file that exists already, or that would hide an installed module."""
-    if first == 'params' and (module == first or (_LINGPIPE / path).exists()):
-        raise ValueError(f'{path} would hide models of LingPipe. Choose another name, such as params.my_model.')
-    if path.exists():
-        raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
-    is_ours = first == 'params' and module != first or os.path.exists(os.path.join(first, '__init__.py'))
-    installed = None if is_ours else importlib.util.find_spec(first)
-    if installed is not None and installed.origin is not None:
-        raise ValueError(f'{first} is the name of an installed Python module, which would hide this file, or be hidden '
-                         'by it. Choose another name.')
-
-
-def _class_name(name):
-    return ''.join(word[:1].upper() + word[1:] for word in name.split('_')) or 'Model'

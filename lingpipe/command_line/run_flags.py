@@ -76,7 +76,7 @@ flags.DEFINE_enum(
     'gradients.')
 flags.DEFINE_string(
     'cluster_spec', launchers.AUTO, 'With --cluster: file in the form of TF_CONFIG that lists all processes; auto: '
-    'TF_CONFIG itself, else the variables of Slurm, a TPU slice or SageMaker.')
+    'TF_CONFIG itself, else the variables of Slurm or a TPU slice.')
 flags.DEFINE_integer(
     'ps', None, 'With --cluster=parameter_server and --cluster_spec=auto: how many processes after the first one are '
     'parameter servers, where TF_CONFIG does not say it.', lower_bound=1)
@@ -89,16 +89,10 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     'update', 'async', ['async', 'sync'],
     'With --cluster=parameter_server: whether workers wait for each other in every step.')
-flags.DEFINE_enum(
-    'batches_from', 'chief', ['chief', 'workers'], 'With --cluster=parameter_server: who reads the input. workers: '
-    'each worker reads its part, from its own disk, and the chief sends no batches; the input must not run Python.')
 flags.DEFINE_float(
     'step_timeout_seconds', 600., 'With --mode=train: limit of a step; the first one may take ten times as long. After '
     'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
     lower_bound=0., upper_bound=1e9)
-flags.DEFINE_string(
-    'liveness_file', None, 'With --mode=train: file that the process touches every 5 seconds, for a livenessProbe of '
-    'Kubernetes.')
 flags.DEFINE_float(
     'replace_after_seconds', 0., 'With --cluster=pipeline: training continues without a worker that has not answered '
     'for this time, and uses it again from the next checkpoint after it is back; 0: training ends, with exit code 75.',
@@ -106,24 +100,17 @@ flags.DEFINE_float(
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Return the prompts of --prompt or --prompt_file.
-
-    Raises:
-        UsageError: both were given, or the file is missing, unreadable or empty.
-    """
+    """Return the prompts of --prompt or --prompt_file; raise UsageError if that is not possible."""
     if given.prompt_file is None:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
     try:
-        text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig')
-        lines = text.removesuffix('\n').split('\n') if text else []  # U+2028 and the like may occur in a prompt
-    except (OSError, ValueError) as error:
+        text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8')
+    except OSError as error:
         raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
                              'per line.') from error
-    if not lines:
-        raise app.UsageError(f'--prompt_file={given.prompt_file} is empty. Write one prompt per line.')
-    return lines
+    return text.removesuffix('\n').split('\n')  # U+2028 and the like may occur in a prompt
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
@@ -198,7 +185,7 @@ def _check_cluster(given):
     elif given.device == 'tpu':
         raise app.UsageError('--cluster is for CPUs and GPUs only: the hosts of a TPU slice train with --tpu=slice. '
                              'Give one of them.')
-    for name in ('update', 'batches_from', 'ps'):
+    for name in ('update', 'ps'):
         if given[name].present and given.cluster != 'parameter_server':
             raise app.UsageError(f'--{name} is for --cluster=parameter_server only. Add --cluster=parameter_server.')
     if given['replace_after_seconds'].present and (given.mode != 'train' or given.cluster != 'pipeline'):

@@ -1,18 +1,14 @@
-"""The start of a process: its streams, TensorFlow without its usual log lines, and a sign of life."""
+"""The start of a process: its streams, and TensorFlow without its usual log lines."""
 
 import contextlib
 import faulthandler
 import gc
 import io
 import os
-import pathlib
 import re
 import signal
-import socket
 import sys
 import tempfile
-import threading
-import time
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +21,6 @@ _LOG_LINE = re.compile(
     rb'WARNING: All log messages before absl::InitializeLog|To enable the following instructions: ')
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
-_SECONDS_BETWEEN_SIGNS = 5
 # Keras imports these, if installed, for plots and wrappers that no command uses, in a third of its import time.
 _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
@@ -54,7 +49,7 @@ def outlive_readers() -> None:
 
 
 class _Unfailing:
-    """A stream that drops what cannot be written: its reader or terminal has gone, or the disk is full."""
+    """A stream that drops what it gets once something cannot be written: its reader has gone, or the disk is full."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -76,20 +71,7 @@ class _Unfailing:
         try:
             yield
         except OSError:
-            with contextlib.suppress(OSError):
-                self._discard_buffer()
-
-    def _discard_buffer(self):
-        """Flush to nowhere: what stays in the buffer would fail again, at the latest when Python ends."""
-        number = self._stream.fileno()
-        kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, number)
-            self._stream.flush()
-        finally:
-            os.dup2(kept, number)
-            os.close(kept)
-            os.close(nowhere)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
@@ -143,7 +125,7 @@ def _log_lines_held_back():
     """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
-    with _unnamed_file() as file:
+    with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
         try:
@@ -154,43 +136,4 @@ def _log_lines_held_back():
             os.close(stderr)
             file.seek(0)
             shown = [line for line in file if not (held.are_harmless and _LOG_LINE.match(line))]
-            with contextlib.suppress(OSError):  # nobody reads standard error, or its disk is full
-                os.write(2, b''.join(shown))
-
-
-def _unnamed_file():
-    """Return a file in memory if possible, as on Linux: disks for temporary files may be full or read-only."""
-    return open(os.memfd_create('log lines'), 'w+b') if hasattr(os, 'memfd_create') else tempfile.TemporaryFile()
-
-
-def show_life(path: str | None) -> None:
-    """Start a thread that touches a file, and notifies systemd if NOTIFY_SOCKET is set (sd_notify(3)).
-
-    It shows that the process runs, and is not stopped or blocked: for systemd's WatchdogSec, and for a livenessProbe of
-    Kubernetes. Steps, inputs and checkpoints have limits of their own.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    address = os.environ.get('NOTIFY_SOCKET')
-    file = pathlib.Path(path).expanduser() if path else None
-    try:
-        if file:
-            file.touch()
-    except OSError as error:
-        from absl import app
-        raise app.UsageError(f'--liveness_file={path} cannot be written ({error.strerror}). Give a path in a folder '
-                             'that exists.') from error
-    if file or address:
-        threading.Thread(target=_show_life, args=(file, address), name='liveness', daemon=True).start()
-
-
-def _show_life(file: pathlib.Path | None, address: str | None) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        while True:
-            with contextlib.suppress(OSError):  # the disk is full, or systemd restarts
-                if file:
-                    file.touch()
-                if address:
-                    systemd.sendto(b'READY=1\nWATCHDOG=1', address.replace('@', '\0', 1))
-            time.sleep(_SECONDS_BETWEEN_SIGNS)
+            os.write(2, b''.join(shown))

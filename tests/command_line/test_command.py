@@ -89,14 +89,6 @@ def test_an_error_of_lingpipe_has_no_place(monkeypatch):
     assert command.place_of(caught.value) == '' and not command.error_in_words(caught.value).startswith('Attr')
 
 
-@pytest.mark.parametrize('field, what', [
-    ('test', 'the Params of an input'), ('train', 'Params'), ('task.body', 'Params')])
-def test_a_field_that_is_no_params_is_named(tmp_path, field, what):
-    _, printed, code = outcome(
-        tmp_path, ROOT / 'run.py', 'inspect_params', '--model=tiny_digits', f'--model_params_override={field}=None')
-    assert code == 1 and f'Error: {field}=None is not possible: it must be {what}.' in printed
-
-
 @pytest.mark.parametrize('words, message', [
     (['inspect_params', '--log_dir=x'], '--log_dir is not a flag of LingPipe. Did you mean --logdir?'),
     (['plan', '--device=cpu'], '--device=cpu is not for --mode=plan'),

@@ -22,8 +22,6 @@ def test_a_new_model_trains_as_it_was_written(tmp_path):
 @pytest.mark.parametrize(('words', 'sentence'), [
     ([], '0 words were given'), (['a', 'b'], '2 words were given'), (['my-model'], "'my-model' is not a name of a Python"),
     (['class'], "'class' is not a name of a Python"), (['keras'], 'keras is the name of an installed Python module'),
-    (['true'], "'true' would have a class True"), (['_2'], "'_2' would have a class 2"),
-    (['params'], 'would hide models of LingPipe'), (['params.amoebanet'], 'would hide models of LingPipe'),
     (['there'], 'there.py exists already'), (['keras.mine'], 'keras is the name of an installed Python module')])
 def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)

@@ -2,15 +2,11 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
-
-from lingpipe.command_line import startup
 
 ROOT = pathlib.Path(__file__).parents[2]
 HARMLESS = """\
@@ -63,13 +59,6 @@ def test_a_cluster_shows_no_lines_of_connections_nor_of_traced_saves(start):
     assert (finished.stdout, finished.stderr) == ('3\n', OTHER + 'afterwardsWARNING:root:else\n')
 
 
-@pytest.mark.skipif(not hasattr(os, 'memfd_create'), reason='needs files in memory, which Linux has')
-def test_no_disk_is_needed_to_hold_lines_back(start):
-    """A full disk ends no command before it begins."""
-    finished = start(setup='import tempfile; tempfile.tempdir = "/nowhere"')
-    assert (finished.stdout, finished.stderr) == ('1\n', OTHER + 'afterwards')
-
-
 def test_packages_that_only_plots_of_keras_need_are_not_imported_with_it(start):
     finished = start(then="import sys; print(sys.modules['matplotlib'], sys.modules['sklearn'])",
                      setup="import atexit, sys; atexit.register(lambda: print({'matplotlib', 'sklearn'} & set(sys.modules)))")
@@ -83,28 +72,7 @@ def test_all_lines_are_shown_when_the_import_fails(start):
     assert 'ImportError: no library' in finished.stderr
 
 
-def test_a_full_disk_of_standard_error_ends_nothing(start):
-    full = 'import os; os.dup2(os.open("/dev/full", os.O_WRONLY), 2)'
-    assert start(setup=f'{full}; startup.import_tensorflow(); print("imported", flush=True)').stdout == 'imported\n'
-
-
 def test_a_process_that_is_killed_in_the_import_says_so(start):
     finished = start(then='os.abort()')
     assert finished.returncode != 0
     assert 'Aborted' in finished.stderr and 'tensorflow/__init__.py' in finished.stderr
-
-
-def test_a_file_becomes_newer_and_systemd_hears_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(startup, '_SECONDS_BETWEEN_SIGNS', .05)
-    file, address = tmp_path / 'alive', str(tmp_path / 'notify')
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(address)
-        systemd.settimeout(30)
-        monkeypatch.setenv('NOTIFY_SOCKET', address)
-        startup.show_life(str(file))
-        assert systemd.recv(100) == b'READY=1\nWATCHDOG=1'
-    os.utime(file, (0, 0))
-    end = time.monotonic() + 30
-    while pathlib.Path(file).stat().st_mtime == 0:
-        assert time.monotonic() < end
-        time.sleep(.01)
