@@ -1,4 +1,4 @@
-"""Child processes, which do not outlive their parent, and what exit codes mean."""
+"""Child processes, which do not outlive their parent."""
 
 import ctypes
 import os
@@ -29,20 +29,3 @@ def die_with(parent: int) -> None:
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile
         os._exit(1)
-
-
-def ending(code: int) -> str:
-    """Describe how a process ended, by its return code as `subprocess` gives it."""
-    return f'was ended by {_signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
-
-
-def exit_code(code: int) -> int:
-    """Convert a return code of `subprocess` to the exit code that a shell reports for the same process."""
-    return 128 - code if code < 0 else code
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f'signal {number}'

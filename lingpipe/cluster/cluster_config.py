@@ -16,8 +16,7 @@ from typing import NamedTuple
 from lingpipe import spelling
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
-JOBS = ('chief', 'worker', 'ps', 'evaluator')
-_MASTER = 'master'  # what some services call the chief
+JOBS = ('chief', 'worker', 'ps')
 _JOBS_OF_MODES = {PIPELINE: ('chief', 'worker'), MULTI_WORKER: ('worker',), PARAMETER_SERVER: ('chief', 'worker', 'ps')}
 _ADDRESS = re.compile(r'([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})', re.ASCII)
 _EXPECTED = ('Expected is {"cluster": {"chief": ["host:port"], "worker": ["host:port", ...]}, "task": {"type": '
@@ -28,7 +27,7 @@ _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 class ClusterConfig(NamedTuple):
     """The processes of a cluster, and which of them this one is."""
 
-    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps' | 'evaluator': list of 'host:port'}, if they exist
+    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps': list of 'host:port'}, if they exist
     task_type: str  # the job of this process
     task_index: int  # its number in that job, from 0
     left_out: frozenset[str] = frozenset()  # names of processes that are left out for now, such as 'worker:1'
@@ -96,13 +95,13 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
     source, config = 'TF_CONFIG', variable
     if cluster_spec_path:
         source = f'--cluster_spec={cluster_spec_path}'
-        config = _parse(_text_of(cluster_spec_path, source), source)
+        config = _parse(pathlib.Path(cluster_spec_path).expanduser().read_text('utf-8'), source)
     jobs = _jobs(config, source)
     kind, index = _task(jobs, *_given_task(task, {source: config, 'TF_CONFIG': variable}))
     if mode == MULTI_WORKER and 'chief' in jobs:  # as Vertex AI and Kubeflow call the first worker
         jobs['worker'] = jobs.pop('chief') + jobs.get('worker', [])
         kind, index = 'worker', index + (kind == 'worker')
-    if mode and set(jobs) - {'evaluator'} != set(_JOBS_OF_MODES[mode]):
+    if mode and set(jobs) != set(_JOBS_OF_MODES[mode]):
         raise ValueError(f'{source} lists {", ".join(jobs)}, but --cluster={mode} needs '
                          f'{" and ".join(_JOBS_OF_MODES[mode])}. List these.')
     return ClusterConfig(jobs, kind, index)
@@ -126,27 +125,13 @@ def free_addresses(count: int) -> list[str]:
         return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
 
 
-def _text_of(path, source):
-    try:
-        return pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig')
-    except (OSError, ValueError) as error:
-        raise ValueError(f'{source} cannot be read ({error}). Give a JSON file in the form of TF_CONFIG.') from error
-
-
-def _without_duplicates(pairs):
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):  # else only the last one would count
-        raise ValueError(f'a name occurs twice in {_shown(names)}')
-    return dict(pairs)
-
-
 def _parse(text, source):
     try:
-        config = json.loads(text, object_pairs_hook=_without_duplicates)
+        config = json.loads(text)
     except ValueError as error:
         raise ValueError(f'{source} is not valid JSON ({error}). {_EXPECTED}') from error
     if not isinstance(config, dict):
-        raise ValueError(f'{source} holds {_shown(config)}. {_EXPECTED}')
+        raise ValueError(f'{source} holds {config!r}. {_EXPECTED}')
     return config
 
 
@@ -157,15 +142,13 @@ def _jobs(config, source):
         raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_EXPECTED}')
     jobs = config['cluster']
     if not isinstance(jobs, dict) or not jobs:
-        raise ValueError(f"'cluster' of {source} is {_shown(jobs)}. {_EXPECTED}")
-    if 'chief' not in jobs:
-        jobs = {'chief' if job == _MASTER else job: addresses for job, addresses in jobs.items()}
+        raise ValueError(f"'cluster' of {source} is {jobs!r}. {_EXPECTED}")
     seen = {}
     for job, addresses in jobs.items():
         if job not in JOBS:
-            raise ValueError(f'{source} names an unknown job {_shown(job)}{spelling.did_you_mean(job, JOBS)}')
+            raise ValueError(f'{source} names an unknown job {job!r}{spelling.did_you_mean(job, JOBS)}')
         if not isinstance(addresses, list) or not addresses:
-            raise ValueError(f'{source} gives {_shown(addresses)} for {job}. Give a list of addresses, such as '
+            raise ValueError(f'{source} gives {addresses!r} for {job}. Give a list of addresses, such as '
                              '["host:2222"].')
         for index, address in enumerate(addresses):
             _check_address(address, f'{job}:{index}', seen, source)
@@ -177,7 +160,7 @@ def _jobs(config, source):
 def _check_address(address, task, seen, source):
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if not match or not 1 <= int(match[2]) <= 65535:
-        raise ValueError(f"{source} gives {_shown(address)} as the address of {task}. Give 'host:port' with a port "
+        raise ValueError(f"{source} gives {address!r} as the address of {task}. Give 'host:port' with a port "
                          "from 1 to 65535.")
     other = seen.setdefault(address.lower(), task)
     if other != task:
@@ -201,20 +184,12 @@ def _task(jobs, source, name):
     """Return the checked job and index of a name."""
     match = _TASK.fullmatch(name)
     if not match:
-        raise ValueError(f'{source} is {_shown(name)}. Give a job and its index, such as --task=worker:0 or {{"type": '
+        raise ValueError(f'{source} is {name!r}. Give a job and its index, such as --task=worker:0 or {{"type": '
                          '"worker", "index": 0}.')
-    kind, index = 'chief' if match[1] == _MASTER else match[1], int(match[2])
+    kind, index = match[1], int(match[2])
     if kind not in jobs:
-        raise ValueError(f'{source}: the cluster has no job {_shown(kind)}{spelling.did_you_mean(kind, jobs)}')
-    if kind == 'evaluator':
-        raise ValueError(f'{source}: an evaluator takes no part in a cluster. Start it with --mode=eval --follow, '
-                         'without --cluster.')
+        raise ValueError(f'{source}: the cluster has no job {kind!r}{spelling.did_you_mean(kind, jobs)}')
     if index >= len(jobs[kind]):
         raise ValueError(f'{source}: there is no {name}. Give an index from 0 to {len(jobs[kind]) - 1}, one for each '
                          'address.')
     return kind, index
-
-
-def _shown(value):
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + '...'

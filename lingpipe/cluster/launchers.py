@@ -1,4 +1,4 @@
-"""The cluster that Slurm, a TPU slice or SageMaker has started; other launchers, such as Kubeflow, set TF_CONFIG.
+"""The cluster that Slurm or a TPU slice has started; other launchers, such as Kubeflow, set TF_CONFIG.
 
 The processes are numbered by their launcher. Their jobs follow from --cluster and --ps::
 
@@ -62,11 +62,11 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
             raise ValueError(f'--ps={num_parameter_servers}, but {path or "TF_CONFIG"} lists '
                              f'{config.num_parameter_servers} parameter servers. Leave --ps out.')
         return config
-    launched = _of_slurm(environment) or _of_tpu_slice(environment) or _of_sagemaker(environment)
+    launched = _of_slurm(environment) or _of_tpu_slice(environment)
     if launched is None:
         raise ValueError(
-            f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm, a TPU slice or '
-            'SageMaker are set. Start all processes by srun, or on one machine by `lingpipe local_cluster`; or give '
+            f'--cluster={mode} needs the other processes, and neither TF_CONFIG nor variables of Slurm or a TPU slice '
+            'are set. Start all processes by srun, or on one machine by `lingpipe local_cluster`; or give '
             '--cluster_spec=FILE, in a script lingpipe.connect(FILE); see docs/many_machines.md.')
     jobs = _jobs(launched, mode, num_parameter_servers)
     names = [f'{job}:{index}' for job, addresses in jobs.items() for index in range(len(addresses))]
@@ -122,28 +122,20 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 def _host_names(nodes):
     """Return the list of hosts that Slurm's short form, such as 'n[1-3]', stands for."""
     command = ['scontrol', 'show', 'hostnames', nodes]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ValueError(f'{" ".join(command)} failed ({error}), so that the hosts of the step are unknown. Install '
-                         'the client programs of Slurm where this runs, or give --cluster_spec=FILE.') from error
-    return found.stdout.split()
+    return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout.split()
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Return the host of each task, by the distribution of the tasks: block or cyclic."""
+    """Return the host of each task; the distribution of the tasks is block."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
-    if environment.get('SLURM_DISTRIBUTION', '').startswith('cyclic'):
-        rounds = [(turn, node) for node, count in enumerate(counts) for turn in range(count)]
-        nodes = [node for _, node in sorted(rounds)]
     index = int(environment['SLURM_PROCID'])
     if len(counts) != len(hosts) or index >= len(nodes) or nodes[index] != int(environment['SLURM_NODEID']):
         raise ValueError(
             f'Task {index} of Slurm is on node {environment["SLURM_NODEID"]}, which does not follow from '
             f'SLURM_STEP_TASKS_PER_NODE={environment["SLURM_STEP_TASKS_PER_NODE"]} and SLURM_STEP_NODELIST='
-            f'{environment["SLURM_STEP_NODELIST"]}. Give srun --distribution=block or cyclic.')
+            f'{environment["SLURM_STEP_NODELIST"]}. Give srun --distribution=block.')
     return [hosts[node] for node in nodes]
 
 
@@ -151,20 +143,6 @@ def _of_tpu_slice(environment):
     if not environment.get(_HOSTNAMES):
         return None
     return Launched('TPU slice', read_slice(environment=environment).jobs['worker'], int(environment[_INDEX]))
-
-
-def _of_sagemaker(environment):
-    """Return the hosts of a SageMaker job, from the variables SM_HOSTS and SM_CURRENT_HOST of its containers."""
-    if not environment.get('SM_HOSTS'):
-        return None
-    try:
-        hosts = sorted(json.loads(environment['SM_HOSTS']))
-        index = hosts.index(environment.get('SM_CURRENT_HOST'))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f'SM_HOSTS={environment["SM_HOSTS"]} and SM_CURRENT_HOST='
-                         f'{environment.get("SM_CURRENT_HOST")} do not say which host of SageMaker this is. Set them '
-                         'to a list in JSON and to one of its names, or give --cluster_spec=FILE.') from error
-    return Launched('SageMaker', [f'{host}:{_PORT}' for host in hosts], index)
 
 
 def read_slice(task: str | None = None,

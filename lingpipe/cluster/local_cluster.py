@@ -60,7 +60,8 @@ class _Part:
             return False
         self.code = self.process.returncode
         self._reader.join(1)
-        say(f'{self.name} {child_process.ending(self.code)}')
+        say(f'{self.name} ended with exit code {self.code}' if self.code >= 0 else
+            f'{self.name} was ended by {signal.Signals(-self.code).name}')
         return True
 
     def has_failed(self):
@@ -89,7 +90,8 @@ class LocalCluster:
         try:
             for config in self._configs:
                 self._parts.append(_Part(config, self._command))
-            return child_process.exit_code(self._wait())
+            code = self._wait()
+            return code if code >= 0 else 128 - code  # as a shell reports a signal
         finally:
             self._stop()
 

@@ -17,7 +17,6 @@ from lingpipe.cluster import answers, child_process, cluster_config, messages
 _SIGNAL = -1  # beside the exit codes that arrive from the chief
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
-_SECONDS_BETWEEN_LOOKS = 1
 _SECONDS_TO_CLOSE = 1  # for the chief to close its session, which it cannot do once the server has ended
 _SECONDS_TO_LEAVE = 25  # Kubernetes and Slurm kill a process 30 s after they have asked it to stop
 
@@ -27,7 +26,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     """Lend the devices of this process to the cluster until training has ended, or a signal arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. The process waits
-    for this at most 25 seconds, until the chief has gone, or until a second signal. With `is_replaceable`, and while
+    for this at most 25 seconds, or until a second signal. With `is_replaceable`, and while
     another worker serves, the chief is not asked: training continues, and this process leaves after 25 seconds, when
     training ends, or at a second signal. It ends by `os._exit`, because TensorFlow has no way to stop a server. Its
     exit code is the chief's, or `child_process.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
@@ -64,24 +63,15 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 def _after_signal(config, target, is_replaceable, events):
     """Let training end, or continue without this process; return the next event, or None."""
-    if is_replaceable and _has_others(config):
+    others = [config.address_of(name) for name in config.tasks('worker') if name != config.task]
+    if is_replaceable and any(map(answers.is_open, others)):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
               'continues without it (--replace_after_seconds).', flush=True)
         return _next(events, _SECONDS_TO_LEAVE)
     if not messages.ask_to_stop(config, target):
         return _next(events, _SECONDS_TO_NOTICE)  # it may have ended just now
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
-    end = time.monotonic() + _SECONDS_TO_LEAVE
-    while (event := _next(events, _SECONDS_BETWEEN_LOOKS)) is None and time.monotonic() < end:
-        if not answers.is_open(config.jobs['chief'][0]):
-            return _next(events, _SECONDS_TO_CLOSE)  # its last word may have come just now
-    return event
-
-
-def _has_others(config):
-    """Return whether another worker serves, on which training can continue."""
-    others = [name for name in config.tasks('worker') if name != config.task]
-    return any(answers.is_open(config.address_of(name)) for name in others)
+    return _next(events, _SECONDS_TO_LEAVE)
 
 
 def _catch_signals(events):

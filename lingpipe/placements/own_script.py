@@ -38,8 +38,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     script with `keras.callbacks.BackupAndRestore` resumes when it is started again.
 
     Args:
-        cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm, a TPU slice or SageMaker; or the path of a file in
-            the form of TF_CONFIG.
+        cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm or a TPU slice; or the path of a file like it.
         trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
             whoever reaches it can run any code there. So if False, it starts only on a machine without a network.
         task: name of this process, such as 'worker:1'; None: that of the cluster spec.

@@ -80,17 +80,6 @@ def test_the_last_worker_asks_the_chief_though_others_could_replace_it(start):
     assert 'worker:1 was asked to stop, and has told the chief.' in workers[1].stdout.read()
 
 
-def test_a_worker_does_not_wait_for_a_chief_that_ends_without_a_word(start):
-    """Slurm asks all tasks to stop at once."""
-    workers = [start('worker', index) for index in range(2)]
-    chief = start_and_await_listening(start, 'and_hang')
-    workers[1].send_signal(signal.SIGTERM)
-    assert chief.stdout.readline() == 'worker:1 asks to stop\n'
-    chief.kill()
-    chief.wait()
-    assert workers[1].wait(timeout=15) == child_process.TRY_AGAIN
-
-
 def test_servers_end_with_the_exit_code_of_the_chief(start):
     workers = [start('worker', index) for index in range(2)]
     chief = start('chief', 0, 'and_fail')
@@ -100,9 +89,9 @@ def test_servers_end_with_the_exit_code_of_the_chief(start):
     assert [worker.wait(timeout=60) for worker in workers] == [3, 3], err
 
 
-def start_and_await_listening(start, *arguments):
+def start_and_await_listening(start):
     """Return a chief that has reached all workers."""
-    chief = start('chief', 0, 'until_asked_to_stop', *arguments)
+    chief = start('chief', 0, 'until_asked_to_stop')
     assert 'listening\n' in iter(chief.stdout.readline, ''), chief.communicate()
     return chief
 

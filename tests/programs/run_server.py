@@ -6,7 +6,6 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
 
 import queue
 import sys
-import threading
 
 import tensorflow as tf
 
@@ -25,8 +24,6 @@ def lead(config):
         messages.listen(config, 'worker', asked.put)
         print('listening', flush=True)
         print(f'{asked.get()} asks to stop', flush=True)
-    if 'and_hang' in sys.argv:
-        threading.Event().wait()
     messages.tell_end(config, 3 if 'and_fail' in sys.argv else 0)
     print('told all', flush=True)
 
@@ -36,7 +33,6 @@ if __name__ == '__main__':
     if this.is_chief:
         lead(this)
     else:
-        server._SECONDS_BETWEEN_LOOKS = .1
         is_replaceable = 'is_replaceable' in sys.argv
         if is_replaceable:
             server._SECONDS_TO_LEAVE = 1
