@@ -153,8 +153,9 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
             f'{sorted(others)}.')
     if len(devices) < num_stages:
         logging.warning(
-            'Stages share devices and will not overlap: there are %d stages, and the devices are %s. %s.', num_stages,
-            ', '.join(devices), _how_to_have_more(devices[0], num_stages, process))
+            'Stages share devices and will not overlap: there are %d stages, and the devices are %s. Use fewer '
+            'partitions, add workers, or on CPUs call lingpipe.use_virtual_devices(%d) at the start of the program.',
+            num_stages, ', '.join(devices), num_stages)
     return [devices[stage % len(devices)] for stage in range(num_stages)]
 
 
@@ -168,14 +169,6 @@ def _devices(kinds: Sequence[str], process: str) -> list[str]:
 def num_devices(process: str = '') -> int:
     """Return how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
     return len(_devices([*_ACCELERATORS, 'CPU'], process or _process))
-
-
-def _how_to_have_more(device: str, num_stages: int, process: str) -> str:
-    if process:
-        return 'Add workers, or use fewer partitions'
-    if kind_of(device) == 'CPU':
-        return (f'Call lingpipe.use_virtual_devices({num_stages}) at the start of the program, or use fewer partitions')
-    return f'Use as many partitions as there are {kind_of(device)}s'
 
 
 def use_processes(prefix: str) -> None:

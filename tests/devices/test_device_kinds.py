@@ -85,7 +85,7 @@ def test_stages_share_too_few_devices_with_a_warning(machine, caplog):
     machine(CPU=2)
     with caplog.at_level(logging.WARNING, 'absl'):
         assert device_kinds.stage_devices(5) == [f'/device:CPU:{index}' for index in (0, 1, 0, 1, 0)]
-    assert 'there are 5 stages' in caplog.text and 'Call lingpipe.use_virtual_devices(5) at' in caplog.text
+    assert 'there are 5 stages' in caplog.text and 'call lingpipe.use_virtual_devices(5) at' in caplog.text
 
 
 def test_a_kind_that_the_machine_lacks_is_refused():

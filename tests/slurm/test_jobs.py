@@ -2,13 +2,10 @@
 
 import contextlib
 import os
-import pathlib
 import re
 import signal
 import subprocess
-import sys
 
-import numpy as np
 import pytest
 
 from lingpipe.training import checkpoints
@@ -118,14 +115,3 @@ def test_a_pipeline_continues_without_a_node_that_went_down(slurm, data_dir):
         os.kill(slurm.process_of(job, 2), signal.SIGKILL)
     slurm.wait_for(job, lambda output: 'training continues over worker:0.' in output)
     slurm.wait_for(job, lambda output: output.count('First step after') == 2)
-
-
-def test_an_own_script_has_the_bits_of_one_machine(slurm, tmp_path):
-    script, found = pathlib.Path(__file__).parents[1] / 'programs/fit_script.py', {}
-    for where, words in {'tasks': ['srun', '--nodes=3', '--ntasks=3'], 'alone': []}.items():
-        (tmp_path / where).mkdir()
-        slurm.command(*words, sys.executable, script, tmp_path / where, *['--alone'] * (where == 'alone'))
-        with np.load(tmp_path / where / 'found.npz') as arrays:
-            found[where] = dict(arrays)
-    for name, array in found['alone'].items():
-        np.testing.assert_array_equal(found['tasks'][name], array, err_msg=name)
