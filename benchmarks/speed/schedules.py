@@ -47,10 +47,10 @@ def _timelines():
 def _row(timeline):
     schedule = timeline.schedule
     return [
-        schedule.name, schedule.num_virtual_stages, schedule.num_micro_batches, f'{timeline.step_time:g}',
-        f'{timeline.bubble_time:g}', f'{timeline.bubble_fraction:.1%}', f'{timeline.bubble_over_ideal:.3f}',
-        _listed(timeline.peak_activations),
-        _listed(timeline.peak_weight_gradient_inputs) if schedule.splits_backward else '']
+        schedule.name, schedule.num_virtual_stages, schedule.num_micro_batches, f'{timeline.seconds:g}',
+        f'{timeline.idle:g}', f'{timeline.bubble_fraction:.1%}',
+        f'{timeline.idle / (timeline.seconds - timeline.idle):.3f}', _listed(schedule.peak_memory()),
+        _listed(schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)) if schedule.splits_backward else '']
 
 
 def _listed(numbers):

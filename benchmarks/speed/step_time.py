@@ -79,7 +79,7 @@ def ideal_ratio(flops, schedule, recompute):
         forward=cost, backward=_BACKWARD * cost, weight_gradient=_WEIGHT * cost,
         recompute=_RECOMPUTED[recompute] * cost) for cost in flops]
     one_core = sum(flops) * (1.0 + _BACKWARD + _WEIGHT) * schedule.num_micro_batches
-    return schedule.simulate(costs).step_time / one_core
+    return schedule.simulate(costs).seconds / one_core
 
 
 def _configurations():

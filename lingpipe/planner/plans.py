@@ -99,7 +99,7 @@ class Plan:
     ends: list  # end indices of the partitions, one per stage
     is_cut_by_memory: bool  # whether the memory of a device limited the cut
     partitions: list  # `PartitionPlan`s, one per stage
-    timeline: Any  # `Timeline` of a step, in seconds
+    timeline: Any  # `StepTimes` of a step
 
     @property
     def micro_batch_size(self) -> int:
@@ -127,7 +127,7 @@ class Plan:
     @property
     def step_time(self) -> float:
         """Seconds of a training step: from measured times of layers, else a lower bound."""
-        return self.timeline.step_time + self.summing_time
+        return self.timeline.seconds + self.summing_time
 
     @functools.cached_property
     def about_time(self) -> float | None:
@@ -139,7 +139,7 @@ class Plan:
             self.setting.stack.achieved_times(self.micro_batch_size, accelerator, achieved),
             self.setting.stack.memories(self.micro_batch_size), self.recompute, achieved, self.setting.num_slots)
         simulated = self.schedule.simulate(costs.stages(self.ends))
-        return simulated.step_time + self._summing_time(achieved.sum_bandwidth)
+        return simulated.seconds + self._summing_time(achieved.sum_bandwidth)
 
     @property
     def summing_time(self) -> float:
@@ -167,7 +167,7 @@ class Plan:
         """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
-        return work / (max(span.end for span in self.timeline.spans) + self.summing_time)
+        return work / (self.timeline.actions_end + self.summing_time)
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:

@@ -98,7 +98,11 @@ class Schedule:
                 for woken in waiting.pop(action, ()):
                     heapq.heappush(this_round if woken > device else next_round, woken)
         if len(order) < sum(map(len, self.device_actions)):
-            raise ValueError(_Deadlock(self, positions).describe())
+            waits = [f'device {device} waits at position {positions[device]}, '
+                     f'{self.device_actions[device][positions[device]]}, for {missing}'
+                     for missing, devices in waiting.items() for device in devices]
+            raise ValueError(f'Schedule {self.name!r} never ends: {"; ".join(waits)}. Move one of these actions ahead '
+                             'on its device, or add it if no device has it.')
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
@@ -173,10 +177,10 @@ class Schedule:
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
             for actions in forward.device_actions))
 
-    def simulate(self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None,
-                 recompute_after_own_forward: bool = False) -> timeline.Timeline:
-        """Return the `Timeline` of one step, as `simulation.simulate` describes it."""
-        return simulation.simulate(self, costs, recompute_after_own_forward)
+    def simulate(
+            self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None) -> timeline.StepTimes:
+        """Return the `StepTimes` of one step, as `simulation.simulate` describes it."""
+        return simulation.simulate(self, costs)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write, or overwrite, a table that `from_csv` reads: one row per device, one action per cell."""
@@ -197,77 +201,3 @@ class Schedule:
     def _filtered(self, keep: Callable[[Action], bool], **changes: Any) -> Self:
         return dataclasses.replace(
             self, device_actions=tuple(tuple(filter(keep, actions)) for actions in self.device_actions), **changes)
-
-
-class _Deadlock:
-    """Devices that wait for each other in a circle.
-
-    ::
-
-        device 0  0F0  0B0* 0F1         0B0 waits for 1B0,
-        device 1  1F0  1F1* 1B0 1B1     which comes after 1F1, which waits for 0F1, which comes after 0B0
-
-    Args:
-        positions: for each device, the number of actions that it can run.
-    """
-
-    def __init__(self, schedule: Schedule, positions: list[int]) -> None:
-        self._schedule, self._positions = schedule, positions
-        self._places = {action: (device, position) for device, actions in enumerate(schedule.device_actions)
-                        for position, action in enumerate(actions)}
-
-    def describe(self) -> str:
-        """Return a sentence that says who waits for what, and what to change."""
-        circle = self._circle()
-        waits = '; '.join(itertools.starmap(self._describe_wait, circle))
-        return f'Schedule {self._schedule.name!r} never ends: {waits}. {self._advice([each for _, each in circle])}'
-
-    def _circle(self) -> list[tuple[int, Action]]:
-        """Return (device, action that it waits for): each action is still to come on the next device of the list."""
-        lengths = map(len, self._schedule.device_actions)
-        device = next(device for device, (position, length) in enumerate(zip(self._positions, lengths))
-                      if position < length)
-        seen = {}
-        while device not in seen:
-            seen[device] = missing = self._missing(device)
-            if missing not in self._places:
-                return [(device, missing)]
-            device = self._places[missing][0]
-        return list(seen.items())[list(seen).index(device):]
-
-    def _waiting(self, device: int) -> Action:
-        return self._schedule.device_actions[device][self._positions[device]]
-
-    def _missing(self, device: int) -> Action:
-        return next(action for action in self._schedule.dependencies(self._waiting(device))
-                    if not self._is_done(action))
-
-    def _is_done(self, action: Action) -> bool:
-        if action not in self._places:
-            return False
-        device, position = self._places[action]
-        return position < self._positions[device]
-
-    def _describe_wait(self, device: int, missing: Action) -> str:
-        where = 'no device runs'
-        if missing in self._places:
-            where = 'device {} runs at position {}'.format(*self._places[missing])
-        return (f'device {device} waits at position {self._positions[device]}, {self._waiting(device)}, for {missing}, '
-                f'which {where}')
-
-    def _advice(self, circle: list[Action]) -> str:
-        if circle[0] not in self._places:
-            return f'Add {circle[0]} to the device of its stage.'
-        # Data dependencies alone never form a circle: at least one of these actions can move ahead.
-        homes = [(missing, self._places[missing][0]) for missing in circle]
-        missing, device = next(home for home in homes if not _follows(home[0], self._waiting(home[1])))
-        return f'Move {missing} ahead of {self._waiting(device)} on device {device}, for instance.'
-
-
-def _follows(later: Action, earlier: Action) -> bool:
-    """Return whether `later` depends on `earlier`, or they are the same."""
-    if later.micro_batch != earlier.micro_batch or earlier.kind not in (FORWARD, BACKWARD):
-        return False
-    if later.kind == earlier.kind:
-        return later.stage >= earlier.stage if later.kind == FORWARD else later.stage <= earlier.stage
-    return earlier.kind == FORWARD

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes, Timeline
+from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,7 @@ class StageCosts:
         return StageCosts(*(value * factor for value in dataclasses.astuple(self)))
 
 
-def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None,
-             recompute_after_own_forward: bool = False) -> Timeline:
+def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None) -> StepTimes:
     """Simulate a schedule: each action starts as soon as its device is free and its data have arrived.
 
     Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
@@ -49,18 +48,22 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
         costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take
             `num_devices / num_stages` each, so that all stages of a device together take 1, on average over the
             devices.
-        recompute_after_own_forward: whether to recompute even if a B directly follows its own F, although the
-            activations still exist then.
 
     Raises:
         ValueError: there are costs for another number of stages, or the schedule never ends.
     """
     stage_costs = _costs_of_stages(schedule, costs)
-    durations = _durations(schedule, stage_costs, recompute_after_own_forward)
-    updates = [0.0] * schedule.num_devices
+    durations = {action: _duration(action.kind, stage_costs[action.stage], schedule.is_split(action))
+                 for actions in schedule.device_actions for action in actions}
+    durations |= {action._replace(kind=RECOMPUTE): stage_costs[action.stage].recompute
+                  for action in schedule.backwards() - schedule.backwards_after_own_forward()
+                  if stage_costs[action.stage].recompute}
+    spans = run(schedule, durations, [cost.transfer for cost in stage_costs])
+    begin = max(span.end for span in spans)
+    ends = [begin] * schedule.num_devices
     for stage, cost in enumerate(stage_costs):
-        updates[schedule.device_of(stage)] += cost.update
-    return Timeline(schedule, run(schedule, durations, [cost.transfer for cost in stage_costs]), tuple(updates))
+        ends[schedule.device_of(stage)] += cost.update
+    return StepTimes(schedule, spans, tuple((begin, end) for end in ends))
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
@@ -105,15 +108,6 @@ def _costs_of_stages(schedule: Any, costs: Any) -> list[StageCosts]:
             f'costs has {len(costs)} entries, the schedule {schedule.num_stages} stages on {schedule.num_devices} '
             'devices. Give one StageCosts for each stage, or one for all.')
     return list(costs)
-
-
-def _durations(schedule: Any, costs: list[StageCosts], recompute_after_own_forward: bool) -> dict[Action, float]:
-    durations = {action: _duration(action.kind, costs[action.stage], schedule.is_split(action))
-                 for actions in schedule.device_actions for action in actions}
-    kept = frozenset() if recompute_after_own_forward else schedule.backwards_after_own_forward()
-    durations.update({action._replace(kind=RECOMPUTE): costs[action.stage].recompute
-                      for action in schedule.backwards() - kept if costs[action.stage].recompute})
-    return durations
 
 
 def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:

@@ -11,9 +11,20 @@ COMPUTE = (FORWARD, BACKWARD, WEIGHT)
 _MOST_COLUMNS = 160
 
 
+class Span(NamedTuple):
+    """One action's time on its device."""
+
+    device: int  # devices of several replicas are numbered one replica after the other
+    action: Action
+    start: float
+    end: float
+
+
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """The times of one step's actions and updates, in seconds; devices are numbered one replica after the other.
+    """The simulated or measured times of one step; devices are numbered one replica after the other.
+
+    Measured times are in seconds, and simulated ones in the unit of the costs.
 
     ::
 
@@ -23,7 +34,7 @@ class StepTimes:
     """
 
     schedule: Any  # `Schedule` that each replica ran; micro-batches are counted from 0 in each
-    spans: tuple['Span', ...]  # in the order of their starts
+    spans: tuple[Span, ...]  # in the order of their starts
     updates: tuple[tuple[float, float], ...] = ()  # for each device (begin, end) of its update; empty: there was none
     num_replicas: int = 1
     # (begin, end) of the time in which all devices waited for the batch, before the step; empty: not measured
@@ -89,73 +100,7 @@ class StepTimes:
     @property
     def bubble_fraction(self) -> float:
         """Share of the time up to the end of the actions in which a device waits, averaged over all devices."""
-        return self.idle / (self.actions_end - self.start)
-
-    @property
-    def mean_actions_in_flight(self) -> float:
-        """Number of devices that work at once, averaged up to the end of the actions."""
-        return self.busy((*COMPUTE, RECOMPUTE)) * self.num_devices / (self.actions_end - self.start)
-
-
-class Span(NamedTuple):
-    """One action's time on its device."""
-
-    device: int  # devices of several replicas are numbered one replica after the other
-    action: Action
-    start: float  # in the unit of the costs
-    end: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Timeline:
-    """The simulated actions of one step over time, which begins at 0."""
-
-    schedule: Any  # `Schedule` that was run
-    spans: tuple[Span, ...]  # one per action, recomputations included, in the order of their starts
-    updates: tuple[float, ...]  # for each device, the duration of its update; updates begin when all actions have ended
-
-    @property
-    def num_devices(self) -> int:
-        """K, the number of devices."""
-        return len(self.updates)
-
-    @property
-    def step_time(self) -> float:
-        """Time from the start of the first action to the end of the last update."""
-        return self._actions_time + max(self.updates)
-
-    @property
-    def busy_times(self) -> tuple[float, ...]:
-        """For each device, the time in which it works, including its update."""
-        busy = list(self.updates)
-        for span in self.spans:
-            busy[span.device] += span.end - span.start
-        return tuple(busy)
-
-    @property
-    def bubble_time(self) -> float:
-        """Idle time of a device, averaged over all devices."""
-        return max(self.step_time - self._mean_busy_time, 0.0)
-
-    @property
-    def bubble_fraction(self) -> float:
-        """Idle share of the step, averaged over all devices."""
-        return self.bubble_time / self.step_time if self.step_time else 0.0
-
-    @property
-    def bubble_over_ideal(self) -> float:
-        """Idle time divided by the time of a step without idle time, as in Megatron (arXiv 2104.04473, section 2.2)."""
-        return self.bubble_time / self._mean_busy_time if self._mean_busy_time else 0.0
-
-    @property
-    def peak_activations(self) -> tuple[float, ...]:
-        """For each device the peak of its activations, in units of one micro-batch through all its stages."""
-        return self.schedule.peak_memory(activations=1.0)
-
-    @property
-    def peak_weight_gradient_inputs(self) -> tuple[float, ...]:
-        """For each device the most micro-batches between B and W, if the schedule splits backward passes."""
-        return self.schedule.peak_memory(activations=0.0, weight_gradient_inputs=1.0)
+        return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
         """Draw one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
@@ -170,19 +115,11 @@ class Timeline:
         rows = [self._draw_device(device, columns) for device in range(self.num_devices)]
         return '\n'.join(f'device {device:<{width}}  {row}' for device, row in enumerate(rows))
 
-    @property
-    def _actions_time(self) -> float:
-        return max(span.end for span in self.spans)
-
-    @property
-    def _mean_busy_time(self) -> float:
-        return sum(self.busy_times) / self.num_devices
-
     def _natural_num_columns(self) -> int:
         gap = int(self.schedule.num_virtual_stages > 1)
         scales = [(len(self._label(span.action)) + gap) / (span.end - span.start)
                   for span in self.spans if span.end > span.start]
-        return min(round(max(scales) * self.step_time), _MOST_COLUMNS) if scales else _MOST_COLUMNS
+        return min(round(max(scales) * self.seconds), _MOST_COLUMNS) if scales else _MOST_COLUMNS
 
     def _label(self, action: Action) -> str:
         return str(action) if self.schedule.num_virtual_stages > 1 else f'{action.kind}{action.micro_batch}'
@@ -190,10 +127,10 @@ class Timeline:
     def _draw_device(self, device: int, num_columns: int) -> str:
         blocks = [(self._label(span.action), span.action.kind, span.start, span.end)
                   for span in self.spans if span.device == device]
-        blocks.append(('U', 'U', self._actions_time, self._actions_time + self.updates[device]))
-        row, columns_per_time = ['.'] * num_columns, num_columns / (self.step_time or 1.0)
+        blocks += [('U', 'U', *self.updates[device])] if self.updates else []
+        row, columns_per_time = ['.'] * num_columns, num_columns / (self.seconds or 1.0)
         for label, kind, start, end in blocks:
-            first, last = (round(moment * columns_per_time) for moment in (start, end))
+            first, last = (round((moment - self.start) * columns_per_time) for moment in (start, end))
             room = last - first
             row[first:last] = (label if len(label) <= room else kind[:room]).ljust(room, '-')
         return ''.join(row)

@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
-from lingpipe.schedules.timeline import StepTimes
 from lingpipe.tools import curves, page, trace_picture
 from lingpipe.training import checkpoints, planning, progress
 from lingpipe.training import logdir as logdirs
@@ -179,8 +178,5 @@ def _params_of_run(params, text):
 
 
 def _simulated_step(plan):
-    timeline = plan.timeline
-    end = max(span.end for span in timeline.spans)
-    step = StepTimes(timeline.schedule, timeline.spans, tuple((end, end + update) for update in timeline.updates))
-    return trace_picture.figure({'A simulated step, from the operations and bytes of layers': step},
-                                [f'device {device}' for device in range(timeline.num_devices)])
+    return trace_picture.figure({'A simulated step, from the operations and bytes of layers': plan.timeline},
+                                [f'device {device}' for device in range(plan.timeline.num_devices)])

@@ -201,7 +201,7 @@ def _shared_cores(steps, num_cores):
     num_devices = steps[0].num_devices
     if num_cores is None or num_cores >= num_devices:
         return None
-    in_flight = statistics.fmean(step.mean_actions_in_flight for step in steps)
+    in_flight = statistics.fmean(step.num_devices * (1 - step.bubble_fraction) for step in steps)
     return (f'{num_devices} virtual devices share {num_cores} processor {"core" if num_cores == 1 else "cores"}, with '
             f'{in_flight:.1f} actions in flight on average: an action that waits for a core counts as computing, so '
             'the bubble of as many accelerators would be another.')

@@ -89,8 +89,8 @@ def test_step_time_cuts_by_measured_times_for_the_schedule(measured):
     pipe = make_pipe(LAYERS, partition_by='step_time', **fields)
     pipe(IMAGES)
     costs = pipe.cut.costs
-    assert pipe.schedule.simulate(costs.stages(pipe.cut.ends)).step_time == min(
-        pipe.schedule.simulate(costs.stages([end, 4])).step_time for end in (1, 2, 3))
+    assert pipe.schedule.simulate(costs.stages(pipe.cut.ends)).seconds == min(
+        pipe.schedule.simulate(costs.stages([end, 4])).seconds for end in (1, 2, 3))
 
 
 PAGE = (pathlib.Path(__file__).parents[2] / 'docs/balancing.md').read_text(encoding='utf-8')

@@ -24,7 +24,7 @@ def even_cut(times, num_stages):
 
 def brute_force(schedule, model):
     """Simulate every cut by itself."""
-    return min(schedule.simulate(model.stages([*inner, model.num_layers])).step_time
+    return min(schedule.simulate(model.stages([*inner, model.num_layers])).seconds
                for inner in itertools.combinations(range(1, model.num_layers), schedule.num_stages - 1))
 
 
@@ -35,7 +35,7 @@ def test_no_cut_has_a_shorter_step(seed, name, sizes, recompute):
     schedule = schedules.make_schedule(name, *sizes)
     model, times = drawn_model(seed, 11, recompute)
     ends = step_time_cut.fastest_ends(schedule, model, even_cut(times, schedule.num_stages))
-    assert schedule.simulate(model.stages(ends)).step_time == pytest.approx(brute_force(schedule, model))
+    assert schedule.simulate(model.stages(ends)).seconds == pytest.approx(brute_force(schedule, model))
 
 
 def test_a_search_finds_nearly_the_best_of_too_many_cuts(monkeypatch):
@@ -44,7 +44,7 @@ def test_a_search_finds_nearly_the_best_of_too_many_cuts(monkeypatch):
         schedule = schedules.make_schedule('1f1b', 4, 4)
         model, times = drawn_model(seed, 12)
         ends = step_time_cut.fastest_ends(schedule, model, even_cut(times, 4))
-        assert schedule.simulate(model.stages(ends)).step_time <= 1.03 * brute_force(schedule, model)
+        assert schedule.simulate(model.stages(ends)).seconds <= 1.03 * brute_force(schedule, model)
 
 
 def test_the_best_of_the_cuts_that_fit_is_taken():
@@ -54,8 +54,8 @@ def test_the_best_of_the_cuts_that_fit_is_taken():
     ends = step_time_cut.fastest_ends(schedule, model, [3, 6, 9], budget.fitting)
     fitting = [[a, b, 9] for a, b in itertools.combinations(range(1, 9), 2) if max(a, b - a, 9 - b) <= 4]
     assert ends in fitting
-    assert schedule.simulate(model.stages(ends)).step_time == pytest.approx(
-        min(schedule.simulate(model.stages(each)).step_time for each in fitting))
+    assert schedule.simulate(model.stages(ends)).seconds == pytest.approx(
+        min(schedule.simulate(model.stages(each)).seconds for each in fitting))
 
 
 def test_the_limit_holds_for_all_stages_of_a_device_at_once():

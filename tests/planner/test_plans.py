@@ -79,7 +79,7 @@ def achieved_plan(recompute='none', num_replicas=1):
 def expected(**costs):
     transfer = 8 * stacks.ROW / 1e6
     costs = schedules.StageCosts(transfer=transfer, weight_gradient=0.0, **costs)
-    return schedules.make_schedule('1f1b', 2, 4).simulate(costs).step_time
+    return schedules.make_schedule('1f1b', 2, 4).simulate(costs).seconds
 
 
 @pytest.mark.parametrize('recompute, again', [('none', 0.0), ('stage', 8e-3)])

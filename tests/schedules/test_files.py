@@ -1,12 +1,9 @@
 import pathlib
-import re
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from lingpipe import schedules
-from lingpipe.schedules import files
+from lingpipe.schedules.timeline import COMPUTE
 
 
 def refused(rows):
@@ -44,25 +41,19 @@ def test_a_backward_pass_is_split_where_it_has_its_w():
 
 @pytest.mark.parametrize('rows, message', [
     ([['F0', 'B0'], ['F0', 'X0']],
-     "device 1, position 1: 'X0' is not an action. Write a stage (or leave it out, for stage 1), one of the letters"),
-    ([['F0', 'B0'], ['F0', '0B1', 'B0']],
-     'device 1, position 1: 0B1 belongs to stage 0, which device 0 runs. Move it there: a stage, with its weights'),
+     "device 1: 'X0' is not an action. Write a stage (or leave it out, for stage 1), one of the letters"),
+    ([['F0', 'B0', 'B0'], ['F0', 'B0']], '0B0 2 times, not once'),
+    ([['F0', 'B0', 'F1'], ['F0', 'B0', 'F1', '0B1', 'B1']],
+     'has stage 0 on the devices [0, 1]. Move all its actions to one,'),
     ([['F0', 'B0', 'F1'], ['F0', 'B0', 'F1', 'B1']],
-     "Schedule 'mine' lacks 0B1: device 0, which has stage 0, never runs it. Add 0B1 to device 0."),
-    ([['F0', 'I0'], ['F0', 'I0', 'W0']],
-     'no 0W0 computes those by weights. Add 0W0 to device 0, or write 0B0, which computes both.'),
-    ([['F0', 'B0', 'I0', 'W0']],
-     "Schedule 'mine', device 0, position 2: 0B0 is already on device 0 at position 1. Remove one of them."),
-    ([['F0', 'W0', 'I0']],
-     '0W0, for 0B0, which device 0 runs at position 2. Move 0B0 ahead of 0W0 on device 0, for instance.'),
+     'has 0B1 0 times, not once. It has 2 stages and 2 micro-batches; correct its row'),
+    ([['F0', 'B0', 'I0', 'W0']], '0B0 2 times, not once'), ([['F0', 'B0', 'W0', 'W0']], '0W0 2 times, not once'),
+    ([['F0', 'W0', 'I0']], 'never ends: device 0 waits at position 1, 0W0, for 0B0. Move one of these actions ahead'),
     ([['F0', 'B0', 'F1', 'B1'], ['F0', 'F1', 'B1', 'B0']],
-     'device 1 waits at position 1, 1F1, for 0F1, which device 0 runs at position 2. Move 1B0 ahead of 1F1 on device 1'),
-    ([['0F0', '0B0', '1F0', '1B0'], []],
-     "Schedule 'mine' has no action for device 1. Leave out its row, or move a stage there."),
-    ([['0F0', '0B0'], ['2F0', '2B0']],
-     "Schedule 'mine' has 2 stages, but none with number 1. Number the stages from 0 on, without a gap."),
-    ([[], ['']], "Schedule 'mine' has no actions. Give one row of actions for each device."),
-])
+     'device 0 waits at position 1, 0B0, for 1B0; device 1 waits at position 1, 1F1, for 0F1.'),
+    ([['0F0', '0B0', '1F0', '1B0'], []], 'has a row without actions. Leave it out, or move a stage there.'),
+    ([['0F0', '0B0'], ['2F0', '2B0']], 'has 1F0 0 times'), ([['F999999999', 'B0']], 'has 0F0 0 times'),
+    ([[], ['']], 'has a row without actions'), ([], 'has a row without actions')])
 def test_an_impossible_order_is_refused_with_place_and_remedy(rows, message):
     found = refused(rows)
     assert found.startswith("Schedule 'mine'") and message in found
@@ -75,30 +66,16 @@ def test_an_order_says_itself_how_many_stages_each_device_has():
     assert (schedule.num_devices, schedule.num_stages, schedule.num_virtual_stages) == (2, 4, 3)
     assert schedule.stage_devices == (0, 1, 0, 0)
     assert schedule.peak_memory() == (3 / 2, 1 / 2)
-    assert schedule.simulate().busy_times == (3 * 3 / 2, 3 / 2)
+    assert schedule.simulate().busy(COMPUTE) == (3 * 3 / 2 + 3 / 2) / 2
     assert '2F0' in schedule.simulate().draw()
     with pytest.raises(ValueError, match=r'has \[3, 1\] stages on its devices, not num_virtual_stages=2 on each'):
         schedules.make_schedule(rows, 2, 1, 2)
 
 
-@hypothesis.given(
-    st.sampled_from(['1f1b', 'zb_h1']), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_a_shuffled_order_ends_or_its_error_says_what_to_move(name, num_devices, num_micro_batches, random):
-    rows = [random.sample(row, len(row))
-            for row in schedules.make_schedule(name, num_devices, num_micro_batches).device_actions]
-    try:
-        assert len(schedules.from_lists(rows).execution_order()) == sum(map(len, rows))
-    except ValueError as error:
-        moved, waiting, device = re.search(r'Move (\S+) ahead of (\S+) on device (\d+), for instance',
-                                           str(error)).groups()
-        order = [str(action) for action in rows[int(device)]]
-        assert order.index(moved) > order.index(waiting)
-
-
 def test_a_schedule_made_by_hand_that_lacks_an_action_says_which():
     action = schedules.Action
     schedule = schedules.Schedule('mine', 2, 1, ((action('F', 0, 0), action('B', 0, 0)), (action('F', 1, 0),)))
-    with pytest.raises(ValueError, match='for 1B0, which no device runs. Add 1B0 to the device of its stage.'):
+    with pytest.raises(ValueError, match='for 1B0. Move .*, or add it if no device has it.'):
         schedule.execution_order()
 
 
@@ -115,18 +92,12 @@ def test_an_order_for_other_sizes_is_refused(sizes, message):
 
 
 @pytest.mark.parametrize('content, message', [
-    (b'\xff\xfe', "'utf-8' codec can't decode"),
-    (b'"' + b'F0,' * 10**5, 'field larger than field limit'), (b'0F' + b'9' * 5000, 'is not an action')])
+    (b'\xff\xfe', "'utf-8' codec can't decode"), (b'0F' + b'9' * 5000, 'is not an action')])
 def test_a_file_that_is_no_table_is_refused(tmp_path, content, message):
     (tmp_path / 'own.csv').write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         schedules.from_csv(tmp_path / 'own.csv')
     assert len(str(caught.value)) < 1000
-
-
-def test_an_order_of_ones_own_cannot_have_the_name_of_a_schedule():
-    with pytest.raises(ValueError, match="name='zb_v' is that of a schedule of LingPipe.*Choose another name"):
-        schedules.from_lists([['0F0', '0B0']], name='zb_v')
 
 
 # Two whole files that torch.distributed.pipelining 2.13 wrote, by `_dump_csv` of its ScheduleZBVZeroBubble (with
@@ -140,14 +111,10 @@ def spelled_as_pytorch_does(schedule):
             for row in schedule.device_actions]
 
 
-@pytest.mark.parametrize('text, found', [
-    ('F2', '7F2'), (' 1I0 ', '1I0'), ('0W10', '0W10'), ('3BW1', '3B1'), ('(0F1;1B2)OVERLAP_F_B', '0F1 1B2'),
-    ('( 0F1 ; 1I2 )OVERLAP_F_B', '0F1 1I2'), ('10SEND_F3', '10SEND_F3'), ('1RECV_B0', '1RECV_B0'), ('0UNSHARD', '0UNSHARD'),
-    ('4RESHARD', '4RESHARD'), ('0REDUCE_GRAD', '0REDUCE_GRAD'),
-    *[(text, '') for text in ('X0', 'F', '0F', 'F-1', '0f1', 'SEND_F1', '0SEND_F', '0UNSHARD1', '0SEND_W1', '0F1;1B2',
-                              '(0F1;1B2)', '(0F1;)OVERLAP_F_B', '()OVERLAP_F_B', '0F1 1B2')]])
-def test_a_cell_is_read_or_means_nothing(text, found):
-    assert ' '.join(map(str, files.parse_cell(text, device=7))) == found
+@pytest.mark.parametrize('text', [
+    'X0', 'F', '0F', 'F-1', '0f1', 'SEND_F1', '0SEND_F', '0UNSHARD1', '0SEND_W1', '0F1;1B2', '(0F1;1B2)', '0F1 1B2'])
+def test_a_cell_that_is_no_action_is_refused(text):
+    assert 'is not an action' in refused([['F0', 'B0', text]])
 
 
 @pytest.mark.parametrize('name, rows', [
@@ -169,12 +136,3 @@ def test_sends_and_receives_do_not_change_the_order():
     rows = [['0F0', '0F1', '0SEND_F1', '0RECV_B0', '0B0', '0B1', '0SEND_F0'],
             ['1F0', '1RECV_F0', '1F1', '1UNSHARD', '1B0', '1B1', '1SEND_B0', '1REDUCE_GRAD', '1RESHARD']]
     assert schedules.from_lists(rows) == plain
-
-
-@pytest.mark.parametrize('cell', ['0SEND_F0', '2RECV_F0', '1RECV_F1', '0UNSHARD', '2REDUCE_GRAD'])
-def test_what_accompanies_no_action_is_refused(cell):
-    with pytest.raises(ValueError) as error:
-        schedules.from_lists([['0F0', '0B0'], ['1F0', '1B0', cell]], name='mine')
-    assert str(error.value) == (
-        f"Schedule 'mine', device 1: {cell} goes with no action there. It must name a stage of device 1 and one of 1 "
-        'micro-batches. Correct it, or leave it out: only actions count here.')

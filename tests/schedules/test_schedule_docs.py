@@ -36,6 +36,6 @@ def test_the_programs_run_as_pasted(tmp_path, monkeypatch, capsys):
         exec(compile(program, 'docs/schedules.md', 'exec'), {})
     printed = capsys.readouterr().out
     assert '0F0,0F1,0B0,0W0,0F2,0B1,0W1,0B2,0W2' in printed
-    assert 'Move 1F0 ahead of' in printed
+    assert 'device 1 waits at position 2, 1B0, for 1F0' in printed
     shown, = re.findall(r'<!-- run -->\n```python\n[^`]*```\n\n```\n(.*?)```', PAGE, re.DOTALL)
     assert shown in printed

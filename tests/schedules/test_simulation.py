@@ -34,14 +34,9 @@ def test_times_by_hand():
     assert [(device, str(action), start, end) for device, action, start, end in timeline.spans] == [
         (0, '0F0', 0, 2), (0, '0F1', 2, 4), (1, '1F0', 3, 6), (1, '1F1', 6, 9), (1, '1B1', 9, 15), (1, '1R0', 15, 18),
         (0, '0B1', 16, 20), (1, '1B0', 18, 24), (0, '0R0', 20, 22), (0, '0B0', 25, 29)]
-    assert timeline.step_time == 31
-    assert timeline.busy_times == (2 + 2 + 4 + 6 + 1, 3 + 3 + 6 + 9 + 2)
-
-
-def test_backward_after_its_own_forward_recomputes_only_on_request():
-    schedule, costs = schedules.one_forward_one_backward(1, 3), COSTS(1, 1, 1, recompute=1)
-    assert schedule.simulate(costs).step_time == 3 * 3
-    assert schedule.simulate(costs, recompute_after_own_forward=True).step_time == 3 * 4
+    assert timeline.seconds == 31
+    assert timeline.updates == ((29, 30), (29, 31))
+    assert timeline.idle == 29 - (2 + 2 + 4 + 6 + 3 + 3 + 6 + 9) / 2
 
 
 @pytest.mark.parametrize('name, step_time, drawing', [
@@ -52,7 +47,7 @@ def test_backward_after_its_own_forward_recomputes_only_on_request():
 def test_recomputation_does_not_wait_for_gradients(name, step_time, drawing):
     """By hand: F and R take 1, B takes 2; nothing is computed again where a B directly follows its own F."""
     timeline = schedules.make_schedule(name, 2, 3).simulate(COSTS(1, 1, 1, recompute=1))
-    assert timeline.step_time == step_time
+    assert timeline.seconds == step_time
     assert [line.split('  ', 1)[1] for line in timeline.draw(num_columns=2 * step_time).splitlines()] == list(drawing)
 
 
@@ -76,13 +71,13 @@ def test_a_backward_pass_that_takes_no_time_is_not_waited_for():
     timeline = schedule.simulate([COSTS(1, 0, 2), COSTS(3, 3, 3)])
     starts = {str(span.action): span.start for span in timeline.spans}
     assert [starts[each] for each in ('0F1', '0W0', '0W1', '1F1', '1W1')] == [1, 7, 13, 7, 16]
-    assert timeline.step_time == 19
+    assert timeline.seconds == 19
 
 
 def test_transfers_are_free_between_stages_of_one_device():
     costs = COSTS(transfer=5)
-    assert schedules.interleaved_1f1b(1, 2, 3).simulate(costs).bubble_time == 0
-    assert schedules.gpipe(2, 1).simulate(costs).step_time == 2 * 3 + 2 * 5
+    assert schedules.interleaved_1f1b(1, 2, 3).simulate(costs).idle == 0
+    assert schedules.gpipe(2, 1).simulate(costs).seconds == 2 * 3 + 2 * 5
 
 
 @pytest.mark.parametrize('value', [-1.0, float('nan'), float('inf')])
@@ -112,7 +107,7 @@ def test_without_recomputation_a_replay_is_the_simulation(name):
     backward = 1.0 if schedule.splits_backward else 2.0
     step, simulated = simulation.replay(schedule, [durations_of(schedule, 1.0, backward)]), schedule.simulate()
     assert {span.action: span[2:] for span in step.spans} == {span.action: span[2:] for span in simulated.spans}
-    assert step.idle == pytest.approx(simulated.bubble_time)
+    assert step.idle == pytest.approx(simulated.idle)
 
 
 def test_replayed_recomputation_does_not_wait_for_gradients():
@@ -158,4 +153,3 @@ _STEP = StepTimes(
 
 def test_bubble_fraction_is_what_devices_wait_of_the_time_of_the_actions():
     assert _STEP.bubble_fraction == pytest.approx(1 - (3 + 4) / (2 * 8))
-    assert _STEP.mean_actions_in_flight == pytest.approx(2 * (1 - _STEP.bubble_fraction))

@@ -94,7 +94,7 @@ def test_replicas_share_the_batch_and_the_slots_and_wait_for_the_sums(tiny):
     two = lingpipe.plan(tiny.params(task__body__num_replicas=2), 'v3').plan
     assert [part.slots for part in two.partitions] == [part.slots // 2 for part in one.partitions]
     assert two.summing_time == pytest.approx(max(part.gradients for part in one.partitions) / 100e9)
-    assert two.throughput == pytest.approx(32 / (two.timeline.step_time + two.summing_time))
+    assert two.throughput == pytest.approx(32 / (two.timeline.seconds + two.summing_time))
 
 
 def test_layers_alone_need_input_specs(tiny):
