@@ -48,13 +48,7 @@ class SingleTaskModelParams:
                                    f'returning {result}.')
 
     def _Made(self, method):
-        try:
-            params = getattr(self, method)()
-        except TypeError as error:
-            if error.__traceback__.tb_next is not None:
-                raise  # of the method itself
-            raise ValueError(f'{type(self).__name__}.{method}() cannot be called ({error}). Write it as '
-                             f'`def {method}(self):`.') from error
+        params = getattr(self, method)()
         if not isinstance(params, hyperparams.Params):
             raise ValueError(f'{type(self).__name__}.{method}() returns {params!r}, where Params are needed. End it '
                              'with a `return` of them.')

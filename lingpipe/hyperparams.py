@@ -17,7 +17,6 @@ from lingpipe import spelling
 from lingpipe.hyperparams_text import param_tree, registry, text_lines, value_text
 
 RegisterType = registry.RegisterType
-RegisteredTypes = registry.RegisteredTypes
 _SEE_ALL = 'print(params)'
 
 
@@ -164,8 +163,7 @@ class Params:
         """Return the value at a path such as `body.layers[3].units`.
 
         Raises:
-            AttributeError: there is no such field.
-            IndexError: a list has no such element.
+            AttributeError: there is no such field or element.
         """
         return param_tree.descendant(self, param_tree.parse_path(name))
 
@@ -257,8 +255,7 @@ class Params:
             type_overrides: {path: name of the type of the value}, as ToText returns.
 
         Raises:
-            AttributeError: there is no such field.
-            IndexError: a list has no such element.
+            AttributeError: there is no such field or element.
             ValueError: a line is not `path : value`, or a value cannot be read.
         """
         self._CheckMutable()
@@ -314,8 +311,7 @@ def ApplyOverrides(params: Params, text: str) -> Params:
     is read as a string.
 
     Raises:
-        AttributeError: there is no such field.
-        IndexError: a list has no such element.
+        AttributeError: there is no such field or element.
         ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
     """
     params._CheckMutable()

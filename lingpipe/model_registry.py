@@ -11,7 +11,6 @@ import importlib
 import os
 import pathlib
 import pkgutil
-import re
 import sys
 from typing import NamedTuple, TypeVar
 
@@ -83,9 +82,6 @@ def _import_longest_prefix(name):
             if error.name != prefix:  # the module exists, but a module that it imports does not
                 raise
             return module, '.'.join(parts[position:])
-        except SystemExit as error:
-            raise ValueError(f'{prefix} ends Python when it is imported (exit code {error.code}). Put what it runs '
-                             "below `if __name__ == '__main__':`.") from error
         if prefix == _MODELS_PACKAGE and hasattr(module, '__path__'):
             _join_models_packages(module)
     return module, ''
@@ -124,14 +120,13 @@ def _default_of(module):
     if default in _registered.values():
         return default
     if default is not None:
-        nearest = spelling.did_you_mean(getattr(default, '__name__', str(default)), own, see_all='--mode=list')
-        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment{nearest} '
-                          'Set it to one.')
+        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment. Set it '
+                          f'to one of {sorted(own)}.')
     if len(own) == 1:
         return next(iter(own.values()))
     if own:
         raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; '
-                          f'{spelling.what_there_is(module.__name__, own, see_all="--mode=list")}. Name one of them.')
+                          'name one of {}.'.format(', '.join(sorted(own))))
     forgotten = [name for name, cls in vars(module).items()
                  if _is_experiment(cls) and cls.__module__ == module.__name__]
     if forgotten:
@@ -146,9 +141,6 @@ def _default_of(module):
 def _unknown_error(name):
     models = ListModels().models
     here = [path.stem for path in pathlib.Path().glob('*.py')]
-    if name in here and not name.isidentifier():
-        return LookupError(f'{name}.py cannot be imported: {name!r} is not a name of a Python module. Rename it, as to '
-                           f'{re.sub("[^A-Za-z0-9_]", "_", name)}.py.')
     names = [*models, *(key.rpartition('.')[0] for key in models), *here]
     return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows the models '
                        f'of {_MODELS_PACKAGE}; a module of the current folder has its own name.')

@@ -102,9 +102,3 @@ def test_a_method_without_a_return_is_named(method):
     forgetful = type('Forgetful', (Experiment,), {method: lambda self: None})()
     with pytest.raises(ValueError, match=rf'^Forgetful.{method}\(\) returns None, where Params are needed. End it with a'):
         forgetful.Model() if method == 'Task' else forgetful.GetDatasetParams(method)
-
-
-@pytest.mark.parametrize('given', [lambda: None, Task.Params()])
-def test_a_method_that_cannot_be_called_is_named(given):
-    with pytest.raises(ValueError, match=r'^Odd.Task\(\) cannot be called .* Write it as `def Task\(self\):`.$'):
-        type('Odd', (Experiment,), {'Task': given})().Model()

@@ -83,12 +83,6 @@ def test_a_package_may_import_its_experiment_from_its_module(folder):
     assert model_registry.GetClass('mypackage').__name__ == 'Net'
 
 
-def test_a_module_that_ends_python_is_refused(folder):
-    write(folder, 'script.py', 'import sys\nsys.exit(0)\n')
-    with pytest.raises(ValueError, match='script ends Python when it is imported .exit code 0.. Put what it runs'):
-        model_registry.GetClass('script')
-
-
 def test_module_written_after_a_failed_look_up_is_found(folder):
     write(folder, 'params/a.py', experiments('Net'))
     with pytest.raises(LookupError):
@@ -109,11 +103,9 @@ def test_module_stands_for_its_default_or_only_experiment(folder):
 def test_module_without_a_default_lists_its_experiments(folder):
     write(folder, 'params/two.py', experiments('Net', 'DeepNet'))
     write(folder, 'params/wrong.py', experiments('Net', default='Base'))
-    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; there are: params.two.DeepNet, '
-                                          'params.two.Net. Name one'):
+    with pytest.raises(LookupError, match='2 experiments and no DEFAULT; name one of params.two.DeepNet, params.two.Net'):
         model_registry.GetClass('params.two')
-    with pytest.raises(LookupError, match=r'DEFAULT of params.wrong is .*Base.* not a registered .*; there are: '
-                                          r'params.wrong.Net. Set it'):
+    with pytest.raises(LookupError, match=r"DEFAULT of params.wrong is .*Base.* not a registered .* one of \['params.wrong.Net'\]"):
         model_registry.GetClass('params.wrong')
 
 
@@ -143,14 +135,6 @@ def test_a_module_without_a_registered_class_is_refused_with_the_remedy(folder):
     (folder / 'nothing_here.py').write_text('')
     with pytest.raises(LookupError, match='nothing_here .* has no model: .* `lingpipe new` writes one'):
         model_registry.GetClass('nothing_here')
-
-
-def test_a_module_that_python_does_not_find_says_why(folder):
-    write(folder, 'my-model.py', experiments('Net'))
-    with pytest.raises(LookupError, match="^my-model.py cannot be imported: .* Rename it, as to my_model.py.$"):
-        model_registry.GetClass('my-model')
-    with pytest.raises(LookupError, match=r'^queue \(.*queue.py\) has no model'):
-        model_registry.GetClass('queue')
 
 
 @pytest.mark.parametrize(('text', 'error', 'message'), [

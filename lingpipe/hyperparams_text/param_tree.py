@@ -86,17 +86,14 @@ def descendant(params: Any, steps: Sequence[Step]) -> Any:
 
     Raises:
         AttributeError: there is no such value.
-        IndexError: a list or tuple has no such element.
     """
-    value, path = params, ''
+    value = params
     for step in steps:
         try:
-            value, path = _child(value, step.key), step.path
-        except IndexError as error:
-            raise IndexError(f'{step.path} does not exist: {path} has {len(value)} elements.') from error
-        except KeyError as error:
-            suggestion = _suggestion(params, steps[-1].path, value, path)
-            raise AttributeError(f'{steps[-1].path} is not a parameter{suggestion}') from error
+            value = _child(value, step.key)
+        except (IndexError, KeyError) as error:
+            nearest = spelling.did_you_mean(steps[-1].path, _paths(params), see_all=_SEE_ALL)
+            raise AttributeError(f'{steps[-1].path} is not a parameter{nearest}') from error
     return value
 
 
@@ -108,20 +105,6 @@ def _child(value, key):
     return dict(children(value) or [])[key]
 
 
-def _suggestion(params, wrong_path, parent, parent_path):
-    """Return the end of the error for `wrong_path`, of which only the beginning exists in `params`."""
-    if children(parent) is None:
-        return f': {parent_path} is {type(parent).__name__} and holds nothing.'
-    paths, wrong = _paths(params), wrong_path[len(parent_path):]
-    suffixes = [item_suffix(parent, key) for key, _ in children(parent)]
-    suffixes = suffixes if parent_path else [suffix.removeprefix('.') for suffix in suffixes]
-    elsewhere = [path for path in paths if path.endswith(f'.{wrong_path.rpartition(".")[2]}')]
-    likely = elsewhere[:3] or [parent_path + suffix for suffix in spelling.close(wrong, suffixes)]
-    if likely:
-        return f'; did you mean {" or ".join(likely)}?'
-    return f'; {spelling.what_there_is(wrong, suffixes, prefix=parent_path, see_all=_SEE_ALL)}.'
-
-
 def _paths(params):
     paths: list[str] = []
     visit('', params, lambda path, value: paths.append(path),
@@ -129,16 +112,11 @@ def _paths(params):
     return paths
 
 
-def item_suffix(parent: Any, key: Any) -> str:
-    """Return the step of a path from `parent` to its child at `key`: `.name`, `[3]` or `['key']`."""
-    return f'.{key}' if is_params(parent) else f'[{key!r}]'
-
-
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
     """Set the value at `steps` inside `params`; containers on the path are rebuilt.
 
     Raises:
-        AttributeError, IndexError: as `descendant`.
+        AttributeError: there is no such value.
         TypeError: the Params that would change are frozen.
     """
     descendant(params, steps)
@@ -164,7 +142,8 @@ def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: 
         visit_fn(path, value)
         return
     for key, child in pairs:
-        visit((path + item_suffix(value, key)).removeprefix('.'), child, visit_fn, enter_fn, exit_fn)
+        step = f'.{key}' if is_params(value) else f'[{key!r}]'
+        visit((path + step).removeprefix('.'), child, visit_fn, enter_fn, exit_fn)
     exit_fn(path, value)
 
 

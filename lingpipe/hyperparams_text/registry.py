@@ -38,11 +38,6 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
     return obj
 
 
-def RegisteredTypes() -> list[str]:
-    """Return the sorted names, such as `type/module/Name`, of all registered classes and functions."""
-    return sorted(f'type/{key}' for key in _registered)
-
-
 def fresh_params(cls: Any) -> Any:
     """Return new Params of the class `cls`, or None if it is not a class or has none."""
     if not isinstance(cls, type):
@@ -95,7 +90,7 @@ class Names:
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
         if not found:
-            nearest = spelling.did_you_mean(key, self._objects, 'type/', see_all='hyperparams.RegisteredTypes()')
+            nearest = spelling.did_you_mean(key, self._objects, 'type/')
             raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
                              + nearest)
         return found[0]

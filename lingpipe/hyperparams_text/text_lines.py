@@ -6,10 +6,9 @@ from typing import Any
 
 from lingpipe.hyperparams_text import param_tree, registry, value_text
 
-_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # may have newlines, as texts of earlier versions do
 _IN_BRACKETS = rf'(?=[\[({{]|dict\[|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
 _ENTRY = re.compile(
-    rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*({_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$)', re.DOTALL)
+    rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*({value_text.INLINE_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$)')
 _BETWEEN = re.compile(r'(?:[\s;]|#[^\n]*)*')
 _SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
@@ -64,7 +63,6 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
         words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
     """
-    _separate_shared_params(params, set())
     reader = _Reader(params, kinds, registry.Names(params, words_are_strings))
     changes = [_change(path, text) for path, text in entries]
     changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in kinds.items()
@@ -81,23 +79,6 @@ def _change(path, text):
     steps = param_tree.parse_path(path)
     is_class_change = len(steps) > 1 and path.endswith('.cls')
     return steps, _CLASS_CHANGE if is_class_change else _VALUE_CHANGE, text
-
-
-def _separate_shared_params(value, seen):
-    """Return `value` with copies of Params that occur more than once, as in `[p] * 8`.
-
-    Otherwise a line for one element of the list would change all elements.
-    """
-    if not param_tree.is_params(value):
-        return param_tree.replace_children(value, lambda child: _separate_shared_params(child, seen))
-    if id(value) in seen:
-        return value.Copy()
-    seen.add(id(value))
-    for name, child in value.IterParams():
-        separate = _separate_shared_params(child, seen)
-        if separate is not child and not value.IsImmutable():
-            setattr(value, name, separate)
-    return value
 
 
 class _Reader:

@@ -109,10 +109,7 @@ def _as_int(value):
 def _as_float(value):
     if type(value) not in (int, float):
         raise ValueError('is not a float; write a number such as 0.1, 1e-3 or inf.')
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError('is larger than any float; write inf.') from error
+    return float(value)
 
 
 _CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lambda value: value}
@@ -125,7 +122,7 @@ def _read(text, names, words_are_strings):
     if not re.match(rf'[\[({{"\']|{REFERENCE}', text):
         return _word(text, names, words_are_strings)
     try:
-        value = ast.literal_eval(_TOKEN.sub(_marked, text.replace('\n', '\\n')))
+        value = ast.literal_eval(_TOKEN.sub(_marked, text))
     except (SyntaxError, TypeError) as error:
         raise ValueError(f'cannot be read ({getattr(error, "msg", error)}); write it as in Python.') from error
     except ValueError as error:
