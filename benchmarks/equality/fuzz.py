@@ -1,13 +1,11 @@
-"""Looks for models that a pipeline computes otherwise than plain Keras: draws them, runs both, and shrinks what
-differs.
+"""Looks for models that a pipeline computes otherwise than plain Keras: draws them, and runs both.
 
     python -m benchmarks.equality.fuzz --minutes=60 --models=1000 --seed=0
 
 oneDNN is as TensorFlow sets it for the processor; TF_ENABLE_ONEDNN_OPTS=0 and =1 look at the other way.
 
-Models are run in processes of their own, of which one that hangs or dies is a crash like any other. What is printed for
-a model that fails is the smallest one found that fails in the same way, as a program that runs when it is pasted into a
-file.
+Models are run in processes of their own, of which one that hangs or dies is a crash like any other. A model that fails
+is printed as a program that runs when it is pasted into a file.
 """
 
 import collections
@@ -23,13 +21,13 @@ from absl import app, flags
 
 from benchmarks.support import common
 from lingpipe.devices import device_kinds
-from tests.fuzz import comparison, drawing, program, shrinking, trial
+from tests.fuzz import comparison, drawing, program, trial
 
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'How long to look.', lower_bound=0.0)
 _MODELS = flags.DEFINE_integer('models', 1000, 'How many models to try.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Another seed, other models: the first is drawn from 1,000,000 times the seed.')
-_SHRUNKEN = flags.DEFINE_integer(
-    'shrunken', 10, 'How many of the failures to shrink and print, each of another kind.', lower_bound=0)
+_PRINTED = flags.DEFINE_integer(
+    'printed', 10, 'How many of the failures to print, each of another kind.', lower_bound=0)
 
 _SEEDS_APART = 1_000_000
 _MODELS_IN_A_PROCESS = 100
@@ -49,23 +47,6 @@ def outcomes(first, count):
         _limit_time()
         outcome = trial.outcome_of(drawing.program_of(seed))
         yield [seed, outcome.kind, outcome.reason]
-
-
-def smallest(seed, kind, signature):
-    """Shrink the model of a seed.
-
-    Yields:
-        The source of the smallest program found, with what came out in a comment.
-    """
-    _prepare()
-
-    def fails(candidate):
-        _limit_time()
-        outcome = trial.outcome_of(candidate)
-        return outcome.kind == kind and _signature(outcome.reason) == signature
-
-    small = shrinking.shrunken(drawing.program_of(seed), fails)
-    yield f'{program.source_of(small)}\n# {trial.outcome_of(small).reason}'
 
 
 def _prepare():
@@ -106,14 +87,6 @@ def _all_outcomes():
                     break
 
 
-def _shrunken(seed, kind, reason):
-    try:
-        with common.Process(smallest, seed, kind, _signature(reason)) as process:
-            return process.next()
-    except common.ProcessDied as death:
-        return f'# the process died while it was shrunken: {death}'
-
-
 def _report(found, failures, refusals, seconds):
     rows = [
         [kind, number, f'{100 * number / max(1, sum(found.values())):.1f} %'] for kind, number in sorted(found.items())]
@@ -127,8 +100,8 @@ def _report(found, failures, refusals, seconds):
         parts.append(common.Table(
             ['kind', 'reason', 'models', 'first'],
             [[kind, signature, len(seeds), seeds[0][0]] for (kind, signature), seeds in failures.items()]))
-    for (kind, _), seeds in list(failures.items())[:_SHRUNKEN.value]:
-        parts.append(f'Seed {seeds[0][0]}: {kind}\n\n```python\n{_shrunken(seeds[0][0], kind, seeds[0][1])}\n```')
+    for (kind, _), seeds in list(failures.items())[:_PRINTED.value]:
+        parts.append(f'Seed {seeds[0][0]}: {kind}\n\n```python\n{program.source_of(drawing.program_of(seeds[0][0]))}\n```')
     common.report(*parts)
 
 

@@ -2,7 +2,7 @@
 
 from lingpipe import schedules
 from tests.fuzz import fit_options, loss_sources, trial
-from tests.fuzz.program import Batch, nest_of_sources
+from tests.fuzz.program import Batch
 
 _SCHEDULES = ['gpipe', '1f1b', 'interleaved_1f1b', 'zb_h1', 'zb_v', 'v_half', 'circular']
 _SPLIT = ('zb_h1', 'zb_v', 'v_half')
@@ -132,13 +132,3 @@ def _loss_batch(drawing, model, num_rows, nest, is_outside):
     loss = drawing.choose(fit_options.KERAS_LOSSES if has_labels else fit_options.KERAS_LOSSES[:-2])
     weight = drawing.choose([None, shapes[0][:-1]])
     return Batch(num_rows, f'loss = keras.losses.{loss}', '', 'int32' if 'Sparse' in loss else 'float32', weight)
-
-
-def with_plain_loss(program):
-    """Return a program with a loss that goes with any outputs."""
-    loss = loss_sources.source_of('scalar')
-    if program.batch.optimizer:
-        loss = f'loss = {nest_of_sources("list", [], ["keras.losses.MeanSquaredError()"] * len(program.outputs))}'
-    run = {**program.run, 'compiled': {}} if program.batch.optimizer else program.run
-    batch = program.batch._replace(loss=loss, target_dtype='float32', sample_weight=None)
-    return program._replace(batch=batch, run=run, nest='list')
