@@ -74,7 +74,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         x = self.pooling(keras.ops.relu(inputs[0]))
         for convolution, batch_norm in self.convolutions:
             x = keras.ops.relu(batch_norm(convolution(x), training=training))
-        return *inputs, _logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
+        return *inputs, base_layer.as_logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -104,7 +104,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         """Map `(out, prev)` to logits `[batch, num_classes]`; with auxiliary logits, return those too."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
-        logits = _logits(self.dense(self.dropout(features, training=training)))
+        logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
         return (logits, *auxiliary_logits) if auxiliary_logits else logits
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
@@ -116,11 +116,6 @@ class AmoebaNetHead(base_layer.BaseLayer):
 def _dense(layer, units):
     return keras.layers.Dense(units, kernel_initializer=amoebanet_operations.kernel_initializer(), name='dense',
                               dtype=layer.dtype_policy)
-
-
-def _logits(x):
-    """Return logits in at least float32, which a softmax cross-entropy needs."""
-    return keras.ops.cast(x, keras.backend.result_type(x.dtype, 'float32'))
 
 
 def amoebanet_layers(

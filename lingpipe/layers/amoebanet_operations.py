@@ -43,15 +43,6 @@ class DropPath(base_layer.BaseLayer):
         if self.params.final_keep_prob < 1:
             self.seed_generator = keras.random.SeedGenerator(name='seed_generator')
 
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Drop `inputs`, `[batch, ...]`, for some examples."""
-        if not self.is_active(training):
-            return inputs
-        return inputs * self.draw_scales(inputs, num_paths=1)[0]
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
     def is_active(self, training: bool | None) -> bool:
         """Return whether paths are dropped at all, given the `training` argument of a call."""
         return bool(training) and self.params.final_keep_prob < 1
@@ -174,11 +165,9 @@ class Operation(AmoebaNetLayer):
 
     def _make_convolutions(self, input_channels):
         p = self.params
-        if p.operation == '1x1':
-            return [self._convolution('conv_1x1', p.filters, 1, p.strides)]
-        if p.operation == 'none':
-            unchanged = p.strides == 1 and input_channels == p.filters
-            return [] if unchanged else [self._convolution('conv_1x1', p.filters, 1, p.strides)]
+        if p.operation in ('1x1', 'none'):
+            is_identity = p.operation == 'none' and p.strides == 1 and input_channels == p.filters
+            return [] if is_identity else [self._convolution('conv_1x1', p.filters, 1, p.strides)]
         if p.operation in _POOLINGS:
             return [] if input_channels == p.filters else [self._convolution('projection', p.filters, 1)]
         if p.operation in _SEPARABLE_KERNEL_SIZES:

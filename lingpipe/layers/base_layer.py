@@ -115,6 +115,20 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
+def require_size(params: hyperparams.InstantiableParams, *fields: str) -> None:
+    """Raise ValueError if a field is not an integer of at least 1."""
+    for field in fields:
+        value = params.Get(field)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f'{params.cls.__name__}.{field} is {value!r}; it must be an integer of at least 1. Set it.')
+
+
+def as_logits(x: tf.Tensor) -> tf.Tensor:
+    """Cast to at least float32, which a softmax cross-entropy needs."""
+    return keras.ops.cast(x, keras.backend.result_type(x.dtype, 'float32'))
+
+
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """List the variables that training changes, each once, by the `trainable` of each variable, as in a Keras model.
 

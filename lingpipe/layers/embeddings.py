@@ -100,10 +100,7 @@ class TokenEmbedding(base_layer.BaseLayer):
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        for field in ('vocab_size', 'model_dim'):
-            value = params.Get(field)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f'TokenEmbedding.{field} is {value!r}; it must be an integer of at least 1. Set it.')
+        base_layer.require_size(params, 'vocab_size', 'model_dim')
 
     def build(self, input_shape: Any) -> None:
         self.table = _new_table(self, self.params.vocab_size, self.params.model_dim)
@@ -198,9 +195,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.supports_masking = True
-        if not isinstance(params.vocab_size, int) or params.vocab_size < 1:
-            raise ValueError(
-                f'SoftmaxHead.vocab_size is {params.vocab_size!r}; it must be an integer of at least 1. Set it.')
+        base_layer.require_size(params, 'vocab_size')
         self.norm = keras.layers.LayerNormalization(
             epsilon=base_layer.NORM_EPSILON, name='norm', dtype=self.dtype_policy)
 
@@ -216,7 +211,7 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
         logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
         if self.params.use_bias:
             logits += self.bias
-        return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
+        return base_layer.as_logits(logits)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return *input_shape[:-1], self.params.vocab_size

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams
 from lingpipe.hyperparams_text import param_tree
 from lingpipe.layers import base_layer
 
@@ -35,17 +35,14 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
     Raises:
         AttributeError: the constructor has no such argument.
-        TypeError: `cls` already has Params, or a value is a layer, or a Keras object that cannot describe itself.
+        NotImplementedError: a value is a Keras object without `get_config()`.
+        TypeError: `cls` already has Params, or a value is a layer.
     """
     if hasattr(cls, 'Params'):
         raise TypeError(f'{cls.__name__} has Params of its own; use {cls.__name__}.Params().')
     hyperparams.RegisterType(cls, params=functools.partial(KerasParams, cls))
     params = _KerasObjectParams(cls)
     for name, value in arguments.items():
-        if name not in params or name == 'cls':
-            names = [known for known in params.GetKeys() if known != 'cls']
-            nearest = spelling.did_you_mean(name, names, see_all=f'help({cls.__name__})')
-            raise AttributeError(f'{cls.__name__} has no argument {name}{nearest}')
         setattr(params, name, value)
     return params
 
@@ -115,23 +112,7 @@ def _described(value, field):
     value = param_tree.replace_children(value, lambda child: _described(child, field))
     if isinstance(value, type) or not hasattr(value, 'get_config') or not hasattr(value, 'from_config'):
         return value
-    return _params_of_object(value, field)
-
-
-def _params_of_object(value, field):
-    try:
-        params = KerasParams(type(value), **value.get_config())
-    except (AttributeError, NotImplementedError) as error:
-        raise _undescribed_error(value, field) from error
-    if any(argument is REQUIRED for _, argument in params.IterParams()):
-        raise _undescribed_error(value, field)
-    return params
-
-
-def _undescribed_error(value, field):
-    name = type(value).__name__
-    return TypeError(f'{field} is given a {name} whose get_config() does not return the arguments of its constructor; '
-                     f'give KerasParams({name}, ...) instead.')
+    return KerasParams(type(value), **value.get_config())
 
 
 # ---- the arguments of a constructor ---------------------------------------------------------------------------------

@@ -195,8 +195,7 @@ class ResNetHead(base_layer.BaseLayer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Map `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
-        logits = self.dense(keras.ops.mean(inputs, axis=(1, 2)))
-        return keras.ops.cast(logits, keras.backend.result_type(logits.dtype, 'float32'))
+        return base_layer.as_logits(self.dense(keras.ops.mean(inputs, axis=(1, 2))))
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return input_shape[0], self.params.num_classes

@@ -32,9 +32,7 @@ class FeedForward(base_layer.BaseLayer):
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        if not isinstance(params.hidden_dim, int) or params.hidden_dim < 1:
-            raise ValueError(f'FeedForward.hidden_dim is {params.hidden_dim!r}; it must be an integer of at least 1. '
-                             'Set it, usually to four times the size of the vectors.')
+        base_layer.require_size(params, 'hidden_dim')
 
     def build(self, input_shape: Any) -> None:
         p = self.params

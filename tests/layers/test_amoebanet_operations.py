@@ -132,7 +132,8 @@ def make_drop_path(**fields):
 
 def test_drop_path_drops_whole_examples_and_keeps_the_expected_value():
     inputs = np.random.default_rng(0).normal(1.0, 0.1, (4000, 2, 2, 3)).astype('float32')
-    outputs = make_drop_path(final_keep_prob=0.7)(inputs, training=True).numpy()
+    scales, = make_drop_path(final_keep_prob=0.7).draw_scales(inputs, num_paths=1)
+    outputs = (inputs * scales).numpy()
     kept = np.any(outputs != 0, axis=(1, 2, 3))
     np.testing.assert_allclose(outputs[kept], inputs[kept] / 0.7, rtol=1e-6)
     assert np.all(outputs[~kept] == 0)
@@ -149,6 +150,5 @@ def test_keep_prob_falls_linearly_to_its_final_value(step, keep_prob, as_step):
 
 
 @pytest.mark.parametrize('final_keep_prob, training', [(0.5, False), (1.0, True)])
-def test_drop_path_is_the_identity(final_keep_prob, training):
-    inputs = tf.ones((100, 2, 2, 3))
-    assert make_drop_path(final_keep_prob=final_keep_prob)(inputs, training=training) is inputs
+def test_nothing_is_dropped_without_training_or_chance(final_keep_prob, training):
+    assert not make_drop_path(final_keep_prob=final_keep_prob).is_active(training)

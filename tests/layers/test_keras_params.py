@@ -120,7 +120,7 @@ def test_what_a_base_class_requires_is_no_field_of_a_class_with_arguments():
 
 
 def test_unknown_argument_names_the_nearest():
-    with pytest.raises(AttributeError, match='Dense has no argument unit; did you mean units'):
+    with pytest.raises(AttributeError, match='unit is not a parameter; did you mean units'):
         dense(unit=3)
     with pytest.raises(AttributeError, match='did you mean units'):
         dense().units_ = 3
@@ -191,8 +191,6 @@ def test_layers_and_objects_without_a_config_are_refused_in_words():
         KerasParams(keras.layers.TimeDistributed, layer=keras.layers.Dense(3))
     with pytest.raises(TypeError, match=r'StackedRNNCells.cells is given a GRUCell object'):
         KerasParams(keras.layers.StackedRNNCells, cells=[keras.layers.GRUCell(3)])
-    with pytest.raises(TypeError, match=r'Dense.kernel_initializer is given a Secretive whose get_config\(\)'):
-        dense(units=3, kernel_initializer=Secretive(3))
     p = dense(units=3, kernel_initializer=KerasParams(Secretive, value=3.0))
     layer = p.Instantiate()
     layer.build((None, 2))
