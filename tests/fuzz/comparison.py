@@ -24,15 +24,10 @@ _LINGPIPE = pathlib.Path(lingpipe.__file__).parent
 
 
 class Outcome(NamedTuple):
-    """What a comparison came to.
+    """What a comparison came to."""
 
-    Attributes:
-        kind: EQUAL, REFUSED, DIFFERENT, CRASHED, or INVALID where plain Keras cannot run the model either.
-        reason: what differs, the error, or the words of the refusal.
-    """
-
-    kind: str
-    reason: str = ''
+    kind: str  # EQUAL, REFUSED, DIFFERENT, CRASHED, or INVALID where plain Keras cannot run the model either
+    reason: str = ''  # what differs, the error, or the words of the refusal
 
 
 def compare(make, x, y, sample_weight, loss, fields, way, make_exact=None, make_optimizer=None, random_in=(),

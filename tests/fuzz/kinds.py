@@ -7,19 +7,12 @@ OTHER_FLOATS = ('bfloat16', 'float16', 'float64')
 
 
 class Kind(NamedTuple):
-    """One kind of layer or function.
+    """One kind of layer or function."""
 
-    Attributes:
-        name: its name.
-        accepts: function from a `Value` to whether the kind can read it.
-        add: function `(drawing, number of a value, the value)` that adds one node or more to the drawing.
-        weight: how often it is drawn, against the others.
-    """
-
-    name: str
-    accepts: Any
-    add: Any
-    weight: int
+    name: str  # its name
+    accepts: Any  # function from a `Value` to whether the kind can read it
+    add: Any  # function `(drawing, number of a value, the value)` that adds one node or more to the drawing
+    weight: int  # how often it is drawn, against the others
 
 
 def kind(accepts, weight=2):

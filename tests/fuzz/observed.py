@@ -12,19 +12,13 @@ _EQUAL_ROWS = 16
 
 
 class Data(NamedTuple):
-    """What a model is trained with.
+    """What a model is trained with."""
 
-    Attributes:
-        x: nest of arrays `[batch, ...]`.
-        y: nest of arrays `[batch, ...]`.
-        sample_weight: array `[batch, ...]`, or None.
-        loss: a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what
-            `compile` takes.
-    """
-
-    x: Any
-    y: Any
-    sample_weight: Any
+    x: Any  # nest of arrays `[batch, ...]`
+    y: Any  # nest of arrays `[batch, ...]`
+    sample_weight: Any  # array `[batch, ...]`, or None
+    # a Keras loss, a function `(y_true, outputs)` that returns a scalar or a tensor `[batch, ...]`, or what `compile`
+    # takes
     loss: Any
 
     def total(self, y, outputs, sample_weight):
@@ -43,19 +37,12 @@ class Data(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a training step computes.
+    """What a training step computes."""
 
-    Attributes:
-        loss: scalar.
-        outputs: nest of arrays or tensors `[batch, ...]`, as the model returns them.
-        gradients: list of arrays or Nones, one a trainable variable.
-        input_gradients: list of arrays or Nones, one a floating-point input, where they are asked for.
-    """
-
-    loss: Any
-    outputs: Any
-    gradients: list
-    input_gradients: list
+    loss: Any  # scalar
+    outputs: Any  # nest of arrays or tensors `[batch, ...]`, as the model returns them
+    gradients: list  # list of arrays or Nones, one a trainable variable
+    input_gradients: list  # list of arrays or Nones, one a floating-point input, where they are asked for
 
 
 class Fitted(NamedTuple):

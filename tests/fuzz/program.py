@@ -9,21 +9,13 @@ from tests.fuzz import user_layers
 
 
 class Value(NamedTuple):
-    """What is known of a symbolic tensor.
+    """What is known of a symbolic tensor."""
 
-    Attributes:
-        shape: tuple of its sizes without the batch.
-        dtype: name of its data type, or 'string'.
-        rows: how many rows it has for each example; 0: it is one number of all examples.
-        limit: for integers, the number that all are below.
-        is_masked: whether it has a Keras mask.
-    """
-
-    shape: tuple
-    dtype: str = 'float32'
-    rows: int = 1
-    limit: int = 0
-    is_masked: bool = False
+    shape: tuple  # tuple of its sizes without the batch
+    dtype: str = 'float32'  # name of its data type, or 'string'
+    rows: int = 1  # how many rows it has for each example; 0: it is one number of all examples
+    limit: int = 0  # for integers, the number that all are below
+    is_masked: bool = False  # whether it has a Keras mask
 
     @property
     def is_float(self):
@@ -32,53 +24,32 @@ class Value(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One call of a layer or of a function.
+    """One call of a layer or of a function."""
 
-    Attributes:
-        kind: name of the kind that drew it.
-        layer: source of the layer, None for a function or where the layer is that of an earlier node.
-        call: source of the call, with {layer} for the layer's name and {0}, {1}, ... for the values that it reads.
-        inputs: tuple of numbers of values.
-        outputs: tuple of `Value`s.
-        shared_with: number of the node that makes the layer, or that makes the layer whose weight is read; else None.
-        traits: frozenset of what options and the comparison have to know, such as 'random', 'counts' or 'couples_rows'.
-        reads: number of the node whose layer's weight it reads, or None.
-    """
-
-    kind: str
-    layer: Any
-    call: str
-    inputs: tuple
-    outputs: tuple
+    kind: str  # name of the kind that drew it
+    layer: Any  # source of the layer, None for a function or where the layer is that of an earlier node
+    call: str  # source of the call, with {layer} for the layer's name and {0}, {1}, ... for the values that it reads
+    inputs: tuple  # tuple of numbers of values
+    outputs: tuple  # tuple of `Value`s
+    # number of the node that makes the layer, or that makes the layer whose weight is read; else None
     shared_with: Any = None
+    # frozenset of what options and the comparison have to know, such as 'random', 'counts' or 'couples_rows'
     traits: frozenset = frozenset()
-    reads: Any = None
+    reads: Any = None  # number of the node whose layer's weight it reads, or None
 
 
 class Program(NamedTuple):
-    """A model with its data and the way to train it.
+    """A model with its data and the way to train it."""
 
-    Attributes:
-        inputs: tuple of `Value`s, the first values.
-        nodes: tuple of `Node`s.
-        outputs: tuple of the numbers of the values that the model returns.
-        frozen: tuple of numbers of nodes whose layers are not trained.
-        nest: how inputs and outputs are held: 'list' or 'dict'.
-        policy: name of the dtype policy.
-        batch: `Batch`.
-        fields: dictionary of the fields of the pipeline.
-        run: dictionary of the arguments of `comparison.compare`.
-    """
-
-    inputs: tuple
-    nodes: tuple
-    outputs: tuple
-    frozen: tuple = ()
-    nest: str = 'list'
-    policy: str = 'float32'
-    batch: Any = None
-    fields: Any = None
-    run: Any = None
+    inputs: tuple  # tuple of `Value`s, the first values
+    nodes: tuple  # tuple of `Node`s
+    outputs: tuple  # tuple of the numbers of the values that the model returns
+    frozen: tuple = ()  # tuple of numbers of nodes whose layers are not trained
+    nest: str = 'list'  # how inputs and outputs are held: 'list' or 'dict'
+    policy: str = 'float32'  # name of the dtype policy
+    batch: Any = None  # `Batch`
+    fields: Any = None  # dictionary of the fields of the pipeline
+    run: Any = None  # dictionary of the arguments of `comparison.compare`
 
     @property
     def values(self):
@@ -92,21 +63,13 @@ class Program(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The data.
+    """The data."""
 
-    Attributes:
-        num_rows: rows of the batch; of all batches together in `fit`.
-        loss: source of the loss.
-        optimizer: source of `make_optimizer`, or ''.
-        target_dtype: 'float32', or 'int32' for labels below the last size of an output.
-        sample_weight: None, or the shape of the weights of one example.
-    """
-
-    num_rows: int
-    loss: str
-    optimizer: str
-    target_dtype: str
-    sample_weight: Any
+    num_rows: int  # rows of the batch; of all batches together in `fit`
+    loss: str  # source of the loss
+    optimizer: str  # source of `make_optimizer`, or ''
+    target_dtype: str  # 'float32', or 'int32' for labels below the last size of an output
+    sample_weight: Any  # None, or the shape of the weights of one example
 
 
 def can_be_output(value):
