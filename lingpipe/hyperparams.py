@@ -193,12 +193,7 @@ class Params:
         """Return the sorted names of the fields."""
         return sorted(self._params)
 
-    def MergeCommonKeysFrom(self, other: 'Params') -> 'Params':
-        """Copy from `other` the fields that both have, except `cls`; return self."""
-        return CopyFieldsTo(other, self, ignore_unknown_keys=True)
-
-    def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None,
-              exit_fn: Callable[[str, Any], Any] | None = None) -> None:
+    def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None) -> None:
         """Visit these Params and everything in them, depth first.
 
         Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts; the key of these Params
@@ -207,11 +202,8 @@ class Params:
         Args:
             visit_fn: called with (key, value) for values that cannot be entered, or that `enter_fn` declines.
             enter_fn: called with (key, value) for Params and containers; returns whether to enter. None: always.
-            exit_fn: called with (key, value) after the children of an entered value.
         """
-        enter_fn = enter_fn or (lambda key, value: True)
-        exit_fn = exit_fn or (lambda key, value: None)
-        param_tree.visit('', self, visit_fn, enter_fn, exit_fn)
+        param_tree.visit('', self, visit_fn, enter_fn or (lambda key, value: True))
 
     def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
         """Return the fields as text that FromText reads: one line `path : value` per field, sorted.

@@ -174,14 +174,6 @@ def test_copy_fields_to_skips_cls_and_copies_nested_params():
     assert (target.cls, target.units, source.child.units) == (None, 5, 10)
 
 
-def test_merge_common_keys_keeps_class_and_own_keys():
-    source, target = dense_params(units=5), hyperparams.InstantiableParams(dict)
-    target.Define('units', 1, '')
-    target.Define('own', 2, '')
-    assert target.MergeCommonKeysFrom(source) is target
-    assert (target.cls, target.units, target.own, len(target)) == (dict, 5, 2, 3)
-
-
 def visited(p, **kwargs):
     keys = []
     p.Visit(lambda key, value: keys.append(key), **kwargs)
@@ -195,13 +187,11 @@ def test_visit_gives_paths_of_params_lists_and_dicts():
     assert [p.Get(key) for key in visited(p)] == ['b', Dense, 'dense', 10, Point(1, 2)]
 
 
-def test_visit_enters_what_enter_fn_accepts_and_exits_that_again():
-    p, entered, left = model_params(), [], []
-    keys = visited(p, enter_fn=lambda key, value: not entered.append(key) and isinstance(value, hyperparams.Params),
-                   exit_fn=lambda key, value: left.append(key))
+def test_visit_enters_what_enter_fn_accepts():
+    p, entered = model_params(), []
+    keys = visited(p, enter_fn=lambda key, value: not entered.append(key) and isinstance(value, hyperparams.Params))
     assert entered == ['', 'body', 'layers', 'towers']
     assert keys == ['body.cls', 'body.name', 'body.units', 'layers', 'learning_rate', 'shape', 'towers']
-    assert left == ['body', '']
 
 
 def test_text_diff_shows_both_sides():

@@ -108,7 +108,7 @@ def _child(value, key):
 def _paths(params):
     paths: list[str] = []
     visit('', params, lambda path, value: paths.append(path),
-          lambda path, value: holds_params(value) and not paths.append(path), lambda path, value: None)
+          lambda path, value: holds_params(value) and not paths.append(path))
     return paths
 
 
@@ -134,8 +134,7 @@ def holds_params(value: Any) -> bool:
     return is_params(value) or any(holds_params(child) for _, child in children(value) or [])
 
 
-def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool],
-          exit_fn: Callable[[str, Any], Any]) -> None:
+def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool]) -> None:
     """Walk over `value`, depth first; see `Params.Visit`."""
     pairs = children(value)
     if pairs is None or not enter_fn(path, value):
@@ -143,8 +142,7 @@ def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: 
         return
     for key, child in pairs:
         step = f'.{key}' if is_params(value) else f'[{key!r}]'
-        visit((path + step).removeprefix('.'), child, visit_fn, enter_fn, exit_fn)
-    exit_fn(path, value)
+        visit((path + step).removeprefix('.'), child, visit_fn, enter_fn)
 
 
 def copy_value(value: Any) -> Any:

@@ -26,8 +26,6 @@ def _literal(value):
     for plain in _SCALARS:  # for a subclass, such as numpy.float64, only the number or string counts
         if isinstance(value, plain):
             return plain.__repr__(value)
-    if isinstance(value, range):
-        value = list(value)
     if param_tree.children(value) is not None:
         return _literal_of_container(value)
     if registry.is_reference(value):
