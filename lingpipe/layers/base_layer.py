@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, patches, spelling
-from lingpipe.private_api import global_state, stateless_scope
+from lingpipe.private_api import global_state
 
 MIXED_FLOAT16 = 'mixed_float16'
 NORM_EPSILON = 1e-6  # added to the variance in layer norms
@@ -226,26 +226,18 @@ class _DeferringScope(keras.StatelessScope):
         return value
 
 
-@contextlib.contextmanager
-def allocated_variables() -> Iterator[None]:
-    """Give variables in the `with` block their values at once, on the device in scope, even in a symbolic run of Keras.
+def allocate(variables: Iterable[keras.Variable]) -> None:
+    """Give variables without a value their initial values on the device in scope, even in a symbolic run of Keras.
 
-    Keras would allocate them at the end of that run, outside every device scope. Inside `deferred_variables` this scope
-    changes nothing.
+    Keras would allocate them at the end of that run, outside every device scope. Inside `deferred_variables` this does
+    nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
-        yield
         return
-    with outside_of_scopes():
-        yield
-
-
-def allocate(variables: Iterable[keras.Variable]) -> None:
-    """Give variables without a value their initial values, on the device in scope, unless all is only planned."""
-    with allocated_variables():  # the states of seed generators first: initializers may draw from them
+    with outside_of_scopes():  # the states of seed generators first: initializers may draw from them
         for variable in sorted(variables, key=lambda each: each.name != 'seed_generator_state'):
-            if variable._value is None and not stateless_scope.in_stateless_scope():
+            if variable._value is None:
                 variable._deferred_initialize()
 
 

@@ -125,22 +125,22 @@ def _new_table(layer, vocab_size, model_dim):
     return layer.add_weight(name='table', shape=(vocab_size, model_dim), initializer=initializer)
 
 
-class TiedTable:
-    """Mixin that lets a layer with fields `tied_to` and `vocab_size` share an embedding's table (arXiv 1608.05859).
+class TiedTable(base_layer.BaseLayer):
+    """The base class of layers that may share an embedding's table (arXiv 1608.05859).
 
     The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
     back. Without a pipeline, as when it is analysed or exported, the layer creates its own table.
     """
 
-    params: Any
     table: Any
     # A function, because Keras would count a layer in an attribute as a part of this one.
     _tied_embedding = staticmethod(lambda: None)
 
-    @staticmethod
-    def define_field(p: hyperparams.Params) -> None:
-        """Add the field `tied_to` to the Params of the layer."""
+    @classmethod
+    def Params(cls) -> base_layer.LayerParams:
+        p = super().Params()
         p.Define('tied_to', None, 'Name of the TokenEmbedding whose table is used; None: a table of its own.')
+        return p
 
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
         """Find the embedding whose table is shared; a stack calls this before it is built.
@@ -178,7 +178,7 @@ class TiedTable:
         return tied.table
 
 
-class SoftmaxHead(TiedTable, base_layer.BaseLayer):
+class SoftmaxHead(TiedTable):
     """A layer norm and a product with one vector for each token; the softmax itself is part of the loss.
 
     With `tied_to` these vectors are the table of an embedding of the same stack; see `TiedTable`.
@@ -188,7 +188,6 @@ class SoftmaxHead(TiedTable, base_layer.BaseLayer):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
-        cls.define_field(p)
         p.Define('use_bias', True, 'Whether a bias for each token is added.')
         return p
 

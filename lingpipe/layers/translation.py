@@ -88,12 +88,6 @@ class EncoderBlock(transformer.TransformerBlock):
 class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     """Ends the encoder with a layer norm of the source, and begins the decoder with vectors of the target."""
 
-    @classmethod
-    def Params(cls) -> base_layer.LayerParams:
-        p = super().Params()
-        cls.define_field(p)
-        return p
-
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         self.source_norm = keras.layers.LayerNormalization(
