@@ -80,7 +80,8 @@ def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan 
     def devices(count: int) -> str:
         return _devices(count, device_name, limit)
 
-    where = _replicas(plan) + devices(plan.schedule.num_devices)
+    count = plan.setting.num_replicas
+    where = (f'{count} replicas of ' if count > 1 else '') + devices(plan.schedule.num_devices)
     if limit is None:
         return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {where} with {_how(plan)}.'
     if plan.fits:
@@ -133,11 +134,6 @@ def _about(plan: plans.Plan) -> str:
     examples = plan.setting.num_replicas * plan.setting.stack.batch_size / about
     return (f'\nAbout {_seconds(about)} ({_seconds(about / (1 + error))} to {_seconds(about / (1 - error))}) at '
             f'speeds measured on {accelerator.name}, {examples:,.4g} examples/s')
-
-
-def _replicas(plan: plans.Plan) -> str:
-    count = plan.setting.num_replicas
-    return f'{count} replicas of ' if count > 1 else ''
 
 
 def _how(plan: plans.Plan) -> str:

@@ -91,6 +91,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         raise ValueError(f'batch_size={batch_size!r} is not a number of rows. Give an integer of 1 or more.')
     subject = _subject(model, input_specs)
     body, specs = subject.body, subject.specs
+    if specs is None:
+        raise ValueError('input_specs=None: the model does not say what goes in. Give tf.TensorSpec([batch, ...]).')
     if batch_size is not None:
         specs = micro_batches.specs_of(specs, batch_size)
     num_slots = subject.num_slots if body.num_optimizer_slots is None else body.num_optimizer_slots
@@ -180,9 +182,6 @@ def _(params: hyperparams.Params, input_specs: Any) -> _Subject:
         specs = input_specs or experiment.input_spec(params)
         return _Subject(
             params, experiment.body_params(params), specs, num_slots=training_optimizer.num_slots(params.train))
-    if input_specs is None:
-        raise ValueError('input_specs=None: GPipeLayer.Params() do not say what goes in. Give '
-                         'tf.TensorSpec([batch, ...]).')
     return _Subject(params, params, input_specs)
 
 
@@ -196,12 +195,8 @@ def _(model: keras.Model, input_specs: Any) -> _Subject:
 
 @_subject.register
 def _(pipe: gpipe_layer.GPipeLayer, input_specs: Any) -> _Subject:
-    specs = input_specs or pipe.source.input_specs
-    if specs is None:
-        raise ValueError('input_specs=None: a list of layers does not say what goes in. Give '
-                         'tf.TensorSpec([batch, ...]).')
     params = hyperparams.CopyFieldsTo(pipe.params, type(pipe).Params())  # those of the pipeline are frozen
-    return _Subject(params, params, specs, pipe.source)
+    return _Subject(params, params, input_specs or pipe.source.input_specs, pipe.source)
 
 
 @_subject.register
