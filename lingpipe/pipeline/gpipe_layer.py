@@ -356,7 +356,7 @@ class GPipeLayer(construction.Constructors):
         loss_scale = None if loss_scale is None else tf.cast(loss_scale, tf.float32)
         out = self._in_function(loss_pass.value_and_grad)(
             grid, self._stage_loss(loss_fn), self.source.enter(x),
-            loss_pass.targets_of(loss_fn, y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
+            loss_pass.targets_of(y_true, sample_weight), step, return_outputs, assign_state, loss_scale, read)
         gradients = dict(zip(map(id, grid.trainable_variables), out.gradients))
         return out._replace(gradients=[gradients.get(id(variable)) for variable in self.trainable_variables],
                             outputs=self.pack_outputs(out.outputs) if return_outputs else None)
@@ -376,7 +376,7 @@ class GPipeLayer(construction.Constructors):
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
             self._untracked.grid, self._stage_loss(loss_fn), self.source.enter(x),
-            loss_pass.targets_of(loss_fn, y_true, sample_weight), read)
+            loss_pass.targets_of(y_true, sample_weight), read)
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:

@@ -50,12 +50,9 @@ class StageLoss:
         return self._metrics(targets[0], self._source.pack_outputs(outputs), *targets[1:])
 
 
-def targets_of(loss_fn: Callable, y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a `StageLoss` takes besides outputs, to be cut into micro-batches."""
-    targets = [y_true]
-    if losses.is_sum(loss_fn):
-        targets.append(losses.fractions_of(tf.shape(tf.nest.flatten(y_true)[0])[0]))
-    return (*targets, *([] if sample_weight is None else [sample_weight]))
+def targets_of(y_true: Any, sample_weight: Any) -> tuple:
+    """Return the tuple of what a loss of `StageLosses` takes besides outputs, to be cut into micro-batches."""
+    return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 
 def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,

@@ -1,6 +1,5 @@
 """Results of loss functions in one form: sums with their weights, which can be summed over micro-batches."""
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +17,7 @@ class LossAndStates:
     """A loss function for the pipeline, with other numbers that need more than a sum and its weight.
 
     Args:
-        loss_fn: as `as_metrics` takes it, without sample weights; no sum over the batch.
+        loss_fn: as `as_metrics` takes it, without sample weights.
         states: from name to an object that computes a number from sums over the examples, such as
             `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
             tensors; its `result(*sums)` returns the number, a float32 scalar, from the sums over all micro-batches.
@@ -28,10 +27,6 @@ class LossAndStates:
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
-        if is_sum(loss_fn):
-            raise ValueError(
-                f"The loss {type(loss_fn).__name__} has reduction='sum', for which states cannot be computed as well. "
-                "Set reduction='sum_over_batch_size', or leave the states out.")
         self._metrics, self._states = as_metrics(loss_fn), states
         self.results = {name: state.result for name, state in states.items()}
 
@@ -64,17 +59,14 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`; if `is_sum(loss_fn)`, the result of
-        `fractions_of` is one more argument, before `sample_weight`. It raises ValueError if the graph of the loss does
-        not show that a batch's loss is the mean or sum of its examples' losses; a dictionary with weights is not
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError if the graph of the
+        loss does not show that a batch's loss is the mean of its examples' losses; a dictionary with weights is not
         checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
-    if is_sum(loss_fn):
-        return _checked(loss_fn, functools.partial(_keras_sum, loss_fn))
-    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction in _MEANS:
-        return _checked(loss_fn, KerasMean(loss_fn))
+    if isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction not in (None, 'none'):
+        return _of_keras(loss_fn)
 
     def metrics(y_true: Any, outputs: Any, sample_weight: Any = None) -> dict:
         outputs = tf.nest.map_structure(in_float32, outputs)
@@ -95,18 +87,17 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     return metrics
 
 
-def _checked(loss: keras.losses.Loss, metrics: Callable) -> Callable:
-    """Return `metrics`, which checks the loss whenever it is traced."""
-    def checked(y_true: Any, outputs: Any, *others: Any) -> dict:
-        _require_additive(loss, y_true, outputs, others[-1] if len(others) > is_sum(loss) else None)
-        return metrics(y_true, outputs, *others)
+def _of_keras(loss: keras.losses.Loss) -> Callable:
+    if loss.reduction not in _MEANS:
+        raise ValueError(f"The loss {type(loss).__name__} has reduction={loss.reduction!r}, but the loss of a pipeline "
+                         "is a mean over the batch. Set reduction='sum_over_batch_size', or compile a PipelineModel.")
+    mean = KerasMean(loss)
 
-    return checked
+    def metrics(y_true: Any, outputs: Any, sample_weight: Any = None) -> dict:
+        _require_additive(loss, y_true, outputs, sample_weight)
+        return mean(y_true, outputs, sample_weight)
 
-
-def is_sum(loss_fn: Callable) -> bool:
-    """Whether a loss is a sum over the examples; its divisor, 1, is split over micro-batches by `fractions_of`."""
-    return isinstance(loss_fn, keras.losses.Loss) and loss_fn.reduction == 'sum'
+    return metrics
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
@@ -117,15 +108,12 @@ def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
 
 def identity(loss_fn: Callable) -> Any:
     """Return a hashable key: losses of Keras's own classes with equal settings have the same key, others their own."""
-    settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if _is_from_keras(loss_fn) else {}
+    is_from_keras = isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
+    settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if is_from_keras else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
     if settings and all(value is None or callable(value) or isinstance(value, _PLAIN) for value in settings.values()):
         return type(loss_fn), *sorted(settings.items())
     return loss_fn
-
-
-def _is_from_keras(loss_fn: Callable) -> bool:
-    return isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
@@ -156,7 +144,7 @@ def in_float32(output: Any) -> tf.Tensor:
 
 def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:
     """Raise ValueError if micro-batches would change a loss."""
-    total, name = is_sum(loss_fn), loss_kinds.name_of(loss_fn)
+    name = loss_kinds.name_of(loss_fn)
     try:
         kind = loss_kinds.of_loss(loss_fn, y_true, outputs)
         if kind is not loss_kinds.Kind.ROWS and sample_weight is not None:
@@ -164,9 +152,8 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
                                          'applied')
         if kind is not loss_kinds.Kind.ROWS and isinstance(loss_fn, keras.losses.Loss):
             loss_kinds.refuse_mask(name, outputs)
-        if kind is (loss_kinds.Kind.MEAN if total else loss_kinds.Kind.SUM):
-            raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, not '
-                                         f'{"the sum" if total else "the mean"}')
+        if kind is loss_kinds.Kind.SUM:
+            raise loss_kinds.NotAdditive(f'The loss {name!r} returns {kind.value}, not the mean')
     except loss_kinds.NotAdditive as error:
         raise ValueError(
             f'{error}, so that it cannot be computed over micro-batches. Return the loss of each example, or '
@@ -253,11 +240,6 @@ def _refuse_weights(sample_weight: Any, returned: Any) -> None:
         raise ValueError(
             f'sample_weight was given, but the loss function returns {returned}, to which it cannot be applied. '
             'Return a loss for each example.')
-
-
-def _keras_sum(loss: Any, y_true: Any, outputs: Any, fractions: Any, sample_weight: Any = None) -> dict:
-    total = _sum(loss(y_true, outputs, sample_weight=sample_weight))
-    return {'loss': (total, tf.cast(_sum(fractions), total.dtype))}
 
 
 def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:

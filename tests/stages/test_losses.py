@@ -3,10 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import GPipeLayer
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.stages import losses
-from tests.plain_stack import loss_and_gradients, make_pipe
+from tests.plain_stack import make_pipe
 
 WIDTH = 3
 
@@ -82,24 +81,9 @@ def test_a_keras_loss_of_a_lambda_that_averages_itself_counts_by_rows():
     assert (float(total), float(weight)) == (12.0, 4.0)
 
 
-def test_states_beside_a_loss_that_is_a_sum_are_refused():
+def test_a_loss_that_is_a_sum_is_refused():
     with pytest.raises(ValueError, match="MeanSquaredError has reduction='sum'.*Set reduction='sum_over_batch_size'"):
-        losses.LossAndStates(keras.losses.MeanSquaredError(reduction='sum'), {})
-
-
-@pytest.mark.parametrize('is_weighted', [False, True])
-def test_a_loss_that_is_a_sum_grows_with_the_batch_as_in_keras(is_weighted, assert_close):
-    random, loss = np.random.default_rng(0), keras.losses.MeanSquaredError(reduction='sum')
-    x, y = (random.normal(size=[7, size]).astype('float32') for size in (3, 2))
-    weights = random.uniform(size=[7]).astype('float32') if is_weighted else None
-    inputs = keras.Input([3])
-    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Dense(4)(inputs)))
-    expected = loss_and_gradients(model, loss, x, y, sample_weight=weights)
-    pipe = GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=3)
-    found = pipe.value_and_grad(loss, x, y, weights)
-    assert_close((found.loss, found.gradients), expected)
-    total, weight = pipe.evaluate(loss, x, y, weights)['loss']
-    assert_close(total / weight, expected[0])
+        losses.as_metrics(keras.losses.MeanSquaredError(reduction='sum'))
 
 
 def test_keras_losses_of_vectors_are_refused_where_they_do_not_add_up():
