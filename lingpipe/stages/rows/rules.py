@@ -120,8 +120,8 @@ def _moved(node: Node, data: slice = slice(1)) -> Dependence:
 
 def _is_whole(node: Node, place: int = 0) -> bool:
     """Whether the first result has as many rows as an input."""
-    axes = grown(node.operation.outputs[0], node.other.outputs[0])
-    return bool(axes) and node.operation.outputs[0].shape[axes[0]] == node.sizes(place)[node.given[place].axis]
+    result, size = node.operation.outputs[0], node.sizes(place)[node.given[place].axis]
+    return any(result.shape[axis] == size for axis in grown(result, node.other.outputs[0]) or [])
 
 
 def _reshaped(node: Node) -> Dependence:
