@@ -103,11 +103,11 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
             ValueError: there is none, as for a text classifier with the tokens of a GPT.
         """
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
-        classes = {name: getattr(models, name.replace('Tokenizer', task), None) for name in _KINDS}
-        if classes[chosen] is None:
+        suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
+        if chosen not in suitable:
             raise ValueError(f'keras_hub_class={chosen!r} has no {task} in KerasHub. Set it to '
-                             f'{" or ".join(repr(name) for name in classes if classes[name])}.')
-        return classes[chosen](self.keras_hub_tokenizer(), **lengths)
+                             f'{" or ".join(map(repr, suitable))}.')
+        return getattr(models, chosen.replace('Tokenizer', task))(self.keras_hub_tokenizer(), **lengths)
 
 
 def _texts(p):

@@ -5,7 +5,6 @@ import importlib
 import pathlib
 import pkgutil
 import random
-import warnings
 from typing import Any
 
 import numpy as np
@@ -154,9 +153,7 @@ def _without_advice():
     level = logger.level
     logger.setLevel('ERROR')
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', UserWarning)
-            yield
+        yield
     finally:
         logger.setLevel(level)
 

@@ -67,12 +67,11 @@ def test_one_more_than_is_allowed_ends_the_training_run(data_dir):
         assert words in error.value.message
 
 
-@pytest.mark.parametrize('part', [0, 0.5])
-def test_a_truncated_file_ends_the_training_run(good_dir, tmp_path, part):
+def test_a_truncated_file_ends_the_training_run(good_dir, tmp_path):
     shutil.copytree(good_dir, tmp_path, dirs_exist_ok=True)
     file = next(tmp_path.glob('**/*00002-of-00004'))
     content = file.read_bytes()
-    file.write_bytes(content[:round(part * len(content))])
+    file.write_bytes(content[:len(content) // 2])
     photos = make_input(str(tmp_path), dataset='good_photographs')
-    with pytest.raises(tf.errors.OpError, match='contained only 30 elements' if part == 0 else 'truncated record'):
+    with pytest.raises(tf.errors.OpError, match='truncated record'):
         exact_order.all_columns(photos.training_dataset().take(5))
