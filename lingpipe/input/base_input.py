@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
@@ -13,7 +12,6 @@ from lingpipe.input import batch_share, row_order
 
 # No function of an input branches on a tensor. AutoGraph would take most of the start-up time to find that out.
 without_autograph = tf.autograph.experimental.do_not_convert
-_LAST_POSITION = np.iinfo(np.int64).max
 _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
@@ -170,8 +168,8 @@ class BaseInput:
 class MemoryInput(BaseInput):
     """Rows in memory; the row at a position of training is a pure function of (seed, position).
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(columns, visits)`, which makes
-    a batch from the columns of some rows. Visits are the rows' positions over all epochs, negative in evaluation.
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(*columns)`, which makes a batch from
+    the columns of some rows.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
@@ -181,28 +179,28 @@ class MemoryInput(BaseInput):
     def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on, without delay; see `BaseInput`."""
         self._check_position(position)
-        p = self.params
-        numbers = row_order.endless(self.num_examples, position, p.seed, p.shuffle)
-        rows = share.of(tf.data.Dataset.zip((numbers, tf.data.Dataset.range(position, _LAST_POSITION))), p.batch_size)
-        return self._finish(self._batches(rows.batch(share.size(p.batch_size), drop_remainder=True)))
+        size = self.params.batch_size
+        numbers = share.of(self._numbers(position), size).batch(share.size(size), drop_remainder=True)
+        return self._finish(parallel_map(numbers, self._batch_of))
 
     @without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
         """Return every row once, in stored order; the last batch is padded with rows of weight 0."""
         size = self.params.batch_size
-        rows = tf.data.Dataset.range(self.num_examples).batch(size).map(lambda numbers: (numbers, -1 - numbers))
-        return self._finish(filled_up(self._batches(rows), size))
+        numbers = tf.data.Dataset.range(self.num_examples).batch(size)
+        return self._finish(filled_up(parallel_map(numbers, self._batch_of), size))
+
+    def _numbers(self, position: int) -> tf.data.Dataset:
+        """Return the numbers of the rows that training visits from a position on."""
+        return row_order.endless(self.num_examples, position, self.params.seed, self.params.shuffle)
+
+    def _batch_of(self, numbers: tf.Tensor) -> tuple:
+        return self._batch(*(tf.gather(column, numbers) for column in self._columns))
 
     @property
     def num_examples(self) -> int:
         """Number of rows in an epoch."""
         return len(self._columns[0])
-
-    def _batches(self, rows):
-        def batch(numbers, visits):
-            return self._batch([tf.gather(column, numbers) for column in self._columns], visits)
-
-        return parallel_map(rows, batch)
 
 
 def source_of(params: hyperparams.Params) -> str:

@@ -80,9 +80,9 @@ class InstructionInput(record_input.RecordInput):
             return [(tokens[start:start + length + 1], 1) for start in range(0, len(tokens) - 1, length)]
         return [(tokens, len(shown))] if len(shown) <= length else []
 
-    def _batch(self, columns, visits):
-        tokens, num_tokens, num_shown = (column[:, tf.newaxis] for column in columns)
-        inputs, labels = tokens[:, 0, :-1], tokens[:, 0, 1:]
+    def _batch(self, tokens, num_tokens, num_shown):
+        inputs, labels = tokens[:, :-1], tokens[:, 1:]
+        num_tokens, num_shown = num_tokens[:, tf.newaxis], num_shown[:, tf.newaxis]
         places = tf.range(self.params.sequence_length)
         weights = tf.cast((places + 1 >= num_shown) & (places + 1 < num_tokens), tf.float32)
         if self.params.has_padding_mask:

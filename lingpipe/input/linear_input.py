@@ -54,8 +54,8 @@ class LinearInput(base_input.MemoryInput):
         with tf.device('CPU:0'):
             self._columns = tf.constant(features), tf.constant(targets)
 
-    def _batch(self, columns, visits):
-        return *columns, tf.ones([tf.size(visits)])
+    def _batch(self, features, targets):
+        return features, targets, tf.ones([tf.shape(features)[0]])
 
     def _check_params(self):
         super()._check_params()

@@ -63,7 +63,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
                                 num_full, side, self.source, is_token.shape[1])
         return *(inputs[name] for name in self.input_spec), labels, mask.astype(np.float32)
 
-    def _batch(self, columns, visits):
+    def _batch(self, *columns):
         *inputs, labels, weights = columns
         inputs = {name: tf.cast(part, spec.dtype) for (name, spec), part in zip(self.input_spec.items(), inputs)}
         return inputs, labels, weights, self.tokenizer.num_bytes(labels)

@@ -91,9 +91,9 @@ class TextClassificationInput(record_input.RecordInput):
                                f'{spelling.did_you_mean(label, self.class_names)}')
         return self.class_names.index(label)
 
-    def _batch(self, columns, visits):
+    def _batch(self, *columns):
         *features, labels = columns
-        return dict(zip(self.input_spec, features)), labels, tf.ones([tf.size(visits)])
+        return dict(zip(self.input_spec, features)), labels, tf.ones(tf.shape(labels))
 
 
 def _features(p, tokenizer, records):

@@ -31,7 +31,7 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
     return chosen
 
 
-class TokenizedInput(base_input.BaseInput):
+class TokenizedInput(base_input.MemoryInput):
     """Rows of tokens of a TFDS dataset; the row at a position of training is a pure function of (seed, position).
 
     ::
@@ -40,17 +40,13 @@ class TokenizedInput(base_input.BaseInput):
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
     A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If the
-    tokens are in memory, `_numbers(position)` returns a number for each row from the position on, and
-    `_row_in_memory(number)` the row of a number. If they are read from files, `_cut(tokens)` groups the tokens by row,
-    and `_row(*tokens)` makes a row of such a group.
+    tokens are read from files, `_cut(tokens)` groups the tokens by row, and `_row(*tokens)` makes a row of such a
+    group.
     """
 
     _tokens: Callable[[dict], Any]
-    _numbers: Callable[[int], tf.data.Dataset]
-    _row_in_memory: Callable[[tf.Tensor], Any]
     _cut: Callable[[tf.data.Dataset], tf.data.Dataset]
     _row: Callable[..., Any]
-    _batch: Callable[..., tuple]
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -73,13 +69,12 @@ class TokenizedInput(base_input.BaseInput):
         run. In files, the start of a row is known only when everything before it is tokenized, so every share tokenizes
         all texts. See `BaseInput`.
         """
+        if self._data.num_bytes <= MEMORY_LIMIT_BYTES:
+            return super().training_dataset(position, share)
         self._check_position(position)
         size = self.params.batch_size
-        if self._is_kept_in_memory:
-            rows = share.of(self._numbers(position), size).map(self._row_in_memory)
-        else:
-            tokens = tf.data.Dataset.range(row_order.LAST_EPOCH).flat_map(self._tokens_of_epoch)
-            rows = share.of(self._cut(tokens).skip(position).map(self._row), size)
+        tokens = tf.data.Dataset.range(row_order.LAST_EPOCH).flat_map(self._tokens_of_epoch)
+        rows = share.of(self._cut(tokens).skip(position).map(self._row), size)
         return self._finish(rows.batch(share.size(size), drop_remainder=True).map(self._batch))
 
     def _tokens_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
@@ -90,10 +85,6 @@ class TokenizedInput(base_input.BaseInput):
     def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
         """Return the tokens of the split; the seed draws the order of the files."""
         return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
-
-    @property
-    def _is_kept_in_memory(self):
-        return self._data.num_bytes <= MEMORY_LIMIT_BYTES
 
     def _check_params(self):
         super()._check_params()
@@ -190,9 +181,9 @@ class TextInput(TokenizedInput):
             numbers = tf.random.experimental.stateless_shuffle(numbers, order_seed)
         return tf.data.Dataset.from_tensor_slices(place + p.sequence_length * numbers)
 
-    def _row_in_memory(self, start):
-        places = start + tf.range(self.params.sequence_length + 1, dtype=tf.int64)
-        return tf.gather(self._ring, places % len(self._ring))
+    def _batch_of(self, starts):
+        places = starts[:, tf.newaxis] + tf.range(self.params.sequence_length + 1, dtype=tf.int64)
+        return self._batch(tf.gather(self._ring, places % len(self._ring)))
 
     def _cut(self, tokens):
         return tokens.rebatch(self.params.sequence_length)

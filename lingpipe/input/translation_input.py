@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, row_order, text_input, tfds_builders
+from lingpipe.input import base_input, text_input, tfds_builders
 
 
 def chosen_languages(dataset: str, data_dir: str | None = None, source_language: str | None = None,
@@ -82,7 +82,7 @@ class TranslationInput(text_input.TokenizedInput):
         return self._finish(base_input.filled_up(batches, self.params.batch_size).map(self._batch))
 
     @functools.cached_property
-    def _memory(self):
+    def _columns(self):
         """All rows that fit into the lengths, as arrays `[pairs, length]`."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
@@ -96,12 +96,6 @@ class TranslationInput(text_input.TokenizedInput):
     def _tokens(self, example):
         source, target = (self.tokenizer.encode(example[language]) for language in self._languages)
         return source, target
-
-    def _numbers(self, position):
-        return row_order.endless(len(self._memory[0]), position, self.params.seed, self.params.shuffle)
-
-    def _row_in_memory(self, number):
-        return tuple(tf.gather(part, number) for part in self._memory)
 
     def _cut(self, pairs):
         """Leave out what does not fit."""
