@@ -26,6 +26,4 @@ def _output(output):
     if 'image/png' in data:
         content = data['image/png'].replace('\n', '')
         return f'![output](data:image/png;base64,{content})'
-    if 'text/html' in data:
-        return f'<div>{data["text/html"]}</div>'
     return f'```text\n{"".join(output.get("text", data.get("text/plain", ""))).rstrip()}\n```'

@@ -126,6 +126,6 @@ def test_every_page_stands_in_the_navigation(site):
 def test_a_notebook_is_a_page_with_its_outputs(site):
     pages = site('pages').generated()
     page = pages['files/examples/notebooks/quick_start.ipynb.md']
-    assert page.startswith('# Quick start') and 'data:image/png;base64,' in page and '<table>' in page
+    assert page.startswith('# Quick start') and 'data:image/png;base64,' in page and '<GPipeLayer' in page
     assert '](pipeline.ipynb.md)' in page and 'files/examples/notebooks/pipeline.ipynb.md' in pages
     assert '](../../../planning.md)' in pages['files/examples/notebooks/planner.ipynb.md']

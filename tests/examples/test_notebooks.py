@@ -17,15 +17,14 @@ def read(path):
 
 
 def shown(cell):
-    """Return the kinds of a cell's outputs, and their text and tables."""
+    """Return the kinds of a cell's outputs, and their text."""
     texts = []
     for output in cell.get('outputs', []):
         if output.output_type == 'stream' and output.name == 'stderr':
             continue  # TensorFlow's log, which tells of the processor
         data = output.get('data', {})
         is_picture = any(kind.startswith('image/') for kind in data)
-        texts.append((sorted(data), '' if is_picture else output.get('text') or data.get('text/html')
-                      or data.get('text/plain')))
+        texts.append((sorted(data), '' if is_picture else output.get('text') or data.get('text/plain')))
     return texts
 
 
