@@ -73,7 +73,7 @@ DEFECTS = [Defect(*each) for each in (
     ('LARS leaves weight decay out of its trust ratio', 'optimizers/lars.py',
      'gradient_norm + decay * weight_norm', 'gradient_norm', 'optimizers/test_lars.py'),
     ('clipping by the global norm leaves out the weights of a device', 'optimizers/device_placement.py',
-     'losses.add_up([half for half in halves if half is not None])', 'halves[0]', 'optimizers/test_device_placement.py'),
+     'losses.add_up(halves)', 'halves[0]', 'optimizers/test_device_placement.py'),
     ('gradients are not divided by the scale of the loss', 'pipeline/loss_pass.py',
      'weight if factor is None else weight * factor', 'weight',
      'models/test_pipeline_model_float16.py training/test_train_program.py'),

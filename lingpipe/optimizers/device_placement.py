@@ -19,9 +19,8 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
     Otherwise it would do much arithmetic on the first device. Its own methods compute the same as before: the update,
-    weight decay and clipping (`global_clipnorm` moves one scalar per variable). The optimizers inside a
-    `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call it again after variables have moved, which moves their
-    slots, and after attributes of the optimizer have changed.
+    weight decay and clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call it
+    again after variables have moved, which moves their slots, and after attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -144,7 +143,7 @@ class DevicePlacement:
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
         """Clip by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._square_on_devices(variables, (gradients,))
-        norm = tf.sqrt(2.0 * losses.add_up([half for half in halves if half is not None]))
+        norm = tf.sqrt(2.0 * losses.add_up(halves))
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 

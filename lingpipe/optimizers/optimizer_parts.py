@@ -5,8 +5,8 @@ import keras
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.private_api import base_optimizer, tensorflow_optimizer
 
-_OF_ALL = ('apply', 'apply_gradients', '_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
-_PASSED_ON = ('apply', 'apply_gradients')  # an override ends in Keras's `_backend_apply_gradients`
+_REPLACED = ('_backend_apply_gradients', '_backend_update_step', '_clip_gradients')
+_OF_ALL = ('apply', 'apply_gradients', *_REPLACED)
 _OF_EACH = ('_apply_weight_decay', '_get_current_learning_rate', 'learning_rate')
 
 
@@ -21,7 +21,7 @@ def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps
-        or any(is_own(optimizer, method) for method in _OF_ALL if method not in _PASSED_ON)
+        or any(is_own(optimizer, method) for method in _REPLACED)
         or any(method in vars(each) for each in theirs for method in _OF_EACH))
 
 

@@ -39,7 +39,7 @@ class Constructors(base_layer.BaseLayer):
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
         """
-        return cls._of_model(model, cls.Params().Set(**{**DEFAULTS, **fields}))
+        return cls._of_source(cls.Params().Set(**{**DEFAULTS, **fields}), layer_sources.LayersOfModel(model))
 
     @classmethod
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
@@ -74,13 +74,8 @@ class Constructors(base_layer.BaseLayer):
         return pipe
 
     @classmethod
-    def _of_model(cls, model: keras.Model, params: hyperparams.InstantiableParams) -> Self:
-        source = layer_sources.LayersOfModel(model)
-        source.validate(params)
-        return cls._of_source(params.Copy(), source)
-
-    @classmethod
     def _of_source(cls, params: hyperparams.InstantiableParams, source: layer_sources.LayersOfModel) -> Self:
+        source.validate(params)
         make: Any = cls  # `GPipeLayer`, which also takes a source
         pipe = make(params.Set(name=params.name or f'{source.model.name}_pipeline'), source)
         pipe.build_from_specs(source.input_specs)
@@ -102,7 +97,8 @@ class Constructors(base_layer.BaseLayer):
         if 'layers' in config:
             make: Any = cls
             return make(params, layer_sources.LayersOfList(keras.saving.deserialize_keras_object(config['layers'])))
-        return cls._of_model(keras.saving.deserialize_keras_object(config['model']), params)
+        model = keras.saving.deserialize_keras_object(config['model'])
+        return cls._of_source(params, layer_sources.LayersOfModel(model))
 
     def save_own_variables(self, store: Any) -> None:
         """Save the seed, which Keras does not save, so that dropout resumes where it stopped."""
@@ -191,12 +187,8 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
     """Return M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
 
     With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
-    up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Nothing is measured, so
-    the choice is always the same.
-
-    Args:
-        batch_size: rows of a training batch; None: not known, so M is 4 K, and batches that it does not divide are cut
-            as evenly as possible.
+    up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Without `batch_size`, M
+    is 4 K. Nothing is measured, so the choice is always the same.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused with all other fields

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.stages import batch_statistics, stage_layers, stage_program, stage_trace
+from lingpipe.stages import stage_layers, stage_program, stage_trace
 from lingpipe.stages.stage import Stage
 
 
@@ -40,8 +40,9 @@ class StepState:
         self._variables = [stage.variables() for stage in stages]
         self._assigned: dict[int, Assigned] = {}
         self._brought: dict[tuple[int, int], tf.Tensor] = {}
-        self._statistics = [_zeros(stage.device, program.trace.statistics.spec)
-                            for stage, program in zip(stages, programs)]
+        specs = [program.trace.statistics.spec for program in programs]
+        self._statistics = [device_kinds.call(stage.device, functools.partial(tf.zeros, spec.shape, spec.dtype))
+                            for stage, spec in zip(stages, specs)]
 
     @property
     def borrowed_from_outside(self) -> list[keras.Variable]:
@@ -88,7 +89,8 @@ class StepState:
             changed[key] = (each.variable, group.agree_on(each.device, each.variable.aggregation, each.before, value))
         for stage, program, *parts in zip(self._stages, self._programs, *[each._statistics for each in replicas]):
             statistics = program.trace.statistics
-            merged = _merge(stage.device, statistics, parts)
+            merged = parts[0] if len(parts) == 1 else device_kinds.call(
+                stage.device, functools.partial(functools.reduce, statistics.merge), parts)
             for variable, value in statistics.updates(merged, read, stage.device, group):
                 changed[id(variable)] = (variable, value)
         return list(changed.values())
@@ -135,16 +137,6 @@ class StepState:
             with tf.device(stage.device):
                 self._brought[key] = tf.identity(value)
         return self._brought[key]
-
-
-def _zeros(device: str, spec: tf.TensorSpec) -> tf.Tensor:
-    return device_kinds.call(device, lambda: tf.zeros(spec.shape, spec.dtype))
-
-
-def _merge(device: str, statistics: batch_statistics.BatchStatistics, parts: list) -> tf.Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    return device_kinds.call(device, lambda parts: functools.reduce(statistics.merge, parts), parts)
 
 
 def _aggregate(assigned: Assigned, values: list) -> tf.Tensor:
