@@ -135,7 +135,8 @@ def _check(p):
 def _with_head(hub, backbone, p):
     if p.head == _BACKBONE:
         return backbone
-    cls = _task_class(hub, p.head, type(backbone))
+    cls = keras_hub_presets().find_subclass(
+        p.preset or p.backbone, getattr(hub.models, _TASKS[p.head]), type(backbone))
     stored = _stored_arguments(p.preset, cls) if p.preset else {}
     return cls(backbone=backbone, preprocessor=None, compile=False, **{**stored, **p.head_arguments})
 
@@ -150,20 +151,6 @@ def _stored_arguments(preset, task_class):
         return {}
     return {name: value for name, value in stored['config'].items() if name in inspect.signature(task_class).parameters
             and name not in ('backbone', 'preprocessor')}
-
-
-def _task_class(hub, head, backbone_class):
-    """Return KerasHub's task class for a head and a backbone; raise ValueError if there is none."""
-    base = getattr(hub.models, _TASKS[head])
-    tasks = [cls for cls in vars(hub.models).values() if inspect.isclass(cls) and issubclass(cls, hub.models.Task)]
-    found = [cls for cls in tasks if cls.backbone_cls is backbone_class]
-    chosen = [cls for cls in found if issubclass(cls, base)]
-    if chosen:
-        return chosen[0]
-    heads = [name for name, task in _TASKS.items()
-             if any(issubclass(cls, getattr(hub.models, task)) for cls in found)] + [_BACKBONE]
-    raise ValueError(f'head={head!r} does not go with {backbone_class.__name__}, which has {heads} in KerasHub. '
-                     'Choose one of these.')
 
 
 def _tokenizer_class(model):

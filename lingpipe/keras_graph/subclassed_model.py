@@ -4,7 +4,6 @@ import inspect
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from lingpipe.private_api import Functional
 
@@ -59,22 +58,12 @@ def _trace(node, training):
         with keras.StatelessScope() as scope:
             outputs = model.call(*args, **kwargs)
         functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
-        _require_runnable(functional)
+        description = _description(functional, training)
     except Exception:  # a model may raise anything for symbolic tensors, for which it was not written
         return None
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
-    description = _description(functional, training)
     return None if description is None else CallGraph(functional, inputs, [None] * len(inputs), description)
-
-
-def _require_runnable(functional):
-    """Fail if operations such as reshapes take a size that the model does not know, which is None in a symbol."""
-    shapes = [[2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)]
-              for symbol in functional.inputs]
-    specs = [tf.TensorSpec(shape, symbol.dtype) for shape, symbol in zip(shapes, functional.inputs)]
-    with keras.StatelessScope():
-        tf.function(lambda values: functional(values, training=False), autograph=False).get_concrete_function(specs)
 
 
 def _description(functional, training):
@@ -96,13 +85,7 @@ def _identity(operation):
     """Return a key that an operation has in every trace; an addition, for instance, is a new object in each."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
-    arguments = _arguments(operation)
-    values = [value for name, value in vars(operation).items() if name.lstrip('_') in arguments]
-    return type(operation).__name__, repr(values)
-
-
-def _arguments(operation):
-    return set(inspect.signature(type(operation).__init__).parameters) - {'name'}
+    return type(operation).__name__, repr({**operation.get_config(), 'name': None})
 
 
 def calls(functional: Any) -> list:

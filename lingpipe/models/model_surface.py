@@ -176,9 +176,8 @@ class ModelSurface(keras.Model):
         Raises:
             ValueError: the pipeline was built before it became a model, so the model has not seen any inputs yet.
         """
-        if self.built and self._input_specs is None and self.pipe.model is None:
-            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it '
-                             'is saved.')
+        if self.built and self.source is None:
+            self._require_input_specs()
         return {'name': self.name, 'pipe': keras.saving.serialize_keras_object(self.pipe),
                 'input_specs': keras.saving.serialize_keras_object(self._input_specs)}
 
@@ -205,14 +204,16 @@ class ModelSurface(keras.Model):
     def _plain_model(self):
         if self.source is not None:
             return self.source
-        if self._input_specs is None:
-            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch before it '
-                             'is exported.')
+        self._require_input_specs()
         inputs = keras.tree.map_structure(lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype), self._input_specs)
         outputs = inputs
         for layer in self.pipe.stack:
             outputs = layer(outputs)
         return keras.Model(inputs, outputs, name=self.name)
+
+    def _require_input_specs(self):
+        if self._input_specs is None:
+            raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch first.')
 
     def _build_for(self, inputs):
         """Create the weights outside any function that is being traced."""

@@ -44,8 +44,7 @@ class PipelineModel(model_surface.ModelSurface):
     The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside the pipeline.
 
     Args:
-        pipe: a `GPipeLayer`, made from Params or by `GPipeLayer.from_keras`.
-        **kwargs: `name` and other arguments of `keras.Model`; `name` defaults to the name of the source model.
+        **kwargs: arguments of `keras.Model`; `name` defaults to the name of the source model.
     """
 
     def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
@@ -67,12 +66,7 @@ class PipelineModel(model_surface.ModelSurface):
 
         Args:
             optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
-            loss: loss, or list or dictionary of losses, one per output.
-            loss_weights: list or dictionary of numbers, one per loss.
-            metrics: list or dictionary of metrics.
-            weighted_metrics: list or dictionary of metrics that take sample weights.
             run_eagerly: whether steps run eagerly around the pipeline; each partition is always traced.
-            steps_per_execution: number of batches that one call of a compiled function trains on.
             jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
             auto_scale_loss: whether the loss is scaled if layers compute in float16.
 
@@ -167,9 +161,8 @@ class PipelineModel(model_surface.ModelSurface):
         outside the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        self._build_for(x)
         try:
-            outputs = self._train_in_pipeline(*self._loss_and_targets(x, y, sample_weight), x)
+            outputs = self._train_in_pipeline(*self.loss_and_targets(x, y, sample_weight), x)
         except compiled_loss.NotAdditive as error:
             outputs = self._train_on_whole_batch(x, y, sample_weight, error)
         except losses.WeightUnknownError:
@@ -182,15 +175,9 @@ class PipelineModel(model_surface.ModelSurface):
         """Return the loss of `compile` as the last partition computes it, and the targets of a batch for it.
 
         Raises:
-            ValueError: the loss is computed on the whole batch, outside the pipeline.
+            NotAdditive: the loss is computed on the whole batch, outside the pipeline.
         """
         self._build_for(x)
-        try:
-            return self._loss_and_targets(x, y, sample_weight)
-        except compiled_loss.NotAdditive as error:
-            raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error
-
-    def _loss_and_targets(self, x, y, sample_weight):
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
         return self._loss_in_pipeline(x, y, sample_weight, structure), targets
 
@@ -302,8 +289,7 @@ class PipelineModel(model_surface.ModelSurface):
         schedule = self.pipe.params.schedule
         if schedule != 'gpipe':
             warnings.warn(f'{reason}, so it is computed on the whole batch, after all forward actions: the pipeline '
-                          'runs in the '
-                          f"order of GPipe, not in that of schedule={schedule!r}.", stacklevel=2)
+                          f'runs in the order of GPipe, not in that of schedule={schedule!r}.', stacklevel=2)
 
     def _overrides(self, name):
         return getattr(type(self), name) is not getattr(PipelineModel, name)

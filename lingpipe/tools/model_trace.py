@@ -66,9 +66,9 @@ class _Step:
 
     def __init__(self, model, x, y, sample_weight):
         self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()
-        self._loss, self._targets = model.loss_and_targets(x, y, sample_weight)
         self._function = tf.function(self._stamped, autograph=False)
         try:
+            self._loss, self._targets = model.loss_and_targets(x, y, sample_weight)
             self._function.get_concrete_function(x, self._targets)
         except compiled_loss.NotAdditive as error:
             raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error

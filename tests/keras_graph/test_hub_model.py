@@ -77,7 +77,7 @@ def test_a_classifier_starts_with_the_head_of_its_preset(hub, tmp_path):
     ({}, 'neither was given'),
     ({'preset': 'a', 'backbone': 'GPT2Backbone'}, 'both were given'),
     ({'backbone': 'GPT2Bakbone'}, 'did you mean GPT2Backbone'),
-    ({'backbone': 'BertBackbone', 'backbone_arguments': BERT}, 'which has .*text_classifier'),
+    ({'backbone': 'BertBackbone', 'backbone_arguments': BERT}, 'subclass of CausalLM that is compatible with BertBackbone'),
 ])
 def test_what_is_no_model_is_refused(hub, fields, words):
     with pytest.raises(ValueError, match=words):
