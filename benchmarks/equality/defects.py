@@ -76,7 +76,7 @@ DEFECTS = [Defect(*each) for each in (
      'losses.add_up(halves)', 'halves[0]', 'optimizers/test_device_placement.py'),
     ('gradients are not divided by the scale of the loss', 'pipeline/loss_pass.py',
      'weight if factor is None else weight * factor', 'weight',
-     'models/test_pipeline_model_float16.py training/test_train_program.py'),
+     'models/test_pipeline_model_precision.py training/test_train_program.py'),
     # Devices.
     ('the sum of a ring ends one device before its owner', 'devices/collectives.py',
      'entries[last + 1:] + entries[:last + 1]', 'entries[last:] + entries[:last]',

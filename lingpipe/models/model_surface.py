@@ -127,12 +127,6 @@ class ModelSurface(keras.Model):
         """Return the nest of the shapes of the outputs."""
         return self.pipe.compute_output_shape(input_shape)
 
-    def stateless_call(self, trainable_variables: list, non_trainable_variables: list,
-                       *args: Any, return_losses: bool = False, **kwargs: Any) -> tuple:
-        """Run the layers on given values, in sequence and without micro-batches; see `keras.Layer.stateless_call`."""
-        return self._plain_model().stateless_call(
-            trainable_variables, non_trainable_variables, *args, return_losses=return_losses, **kwargs)
-
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Export the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
 

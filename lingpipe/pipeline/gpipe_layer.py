@@ -316,7 +316,7 @@ class GPipeLayer(construction.Constructors):
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called in a keras.StatelessScope, or inside another pipeline, but '
-                             'partitions read variables on their devices. Call stateless_call of the PipelineModel, or '
+                             'partitions read variables on their devices. Call stateless_call of the source model, or '
                              'make one pipeline of the whole model.')
         inputs = boundary.put_masks_on(self.source.enter(inputs), mask)
         if training is None and not self._may_train_by_default:

@@ -52,13 +52,6 @@ def test_the_auxiliary_loss_is_weighted_and_leaves_the_accuracy():
     assert float(both['accuracy'][0]) == float(main['accuracy'][0]) != float(other['accuracy'][0])
 
 
-def test_logits_of_half_precision_are_compared_in_single_precision():
-    logits = tf.cast(LOGITS, tf.bfloat16)
-    loss, _ = make_task().loss((LABELS, ONES), logits)['loss']
-    assert loss.dtype == tf.float32
-    np.testing.assert_allclose(loss, make_task().loss((LABELS, ONES), tf.cast(logits, tf.float32))['loss'][0])
-
-
 @pytest.mark.parametrize('last, warns', [
     (layers.KerasParams(keras.layers.Dense, units=10), False),
     (layers.KerasParams(keras.layers.Dense, units=10, activation='softmax'), True),

@@ -156,18 +156,6 @@ def test_it_exports_the_plain_model(make, tmp_path):
     np.testing.assert_allclose(loaded.serve(X), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_stateless_call_takes_given_values_and_returns_the_state(models):
-    source, model = models
-    given = [value + 0.1 for value in source.trainable_variables], source.non_trainable_variables
-    with tf.GradientTape() as tape:
-        tape.watch(given[0])
-        outputs, state = model.stateless_call(*given, X, training=True)
-    expected, expected_state = source.stateless_call(*given, X, training=True)
-    np.testing.assert_allclose(outputs, expected, rtol=1e-5)
-    np.testing.assert_allclose(state[0], expected_state[0], rtol=1e-5)
-    assert all(gradient is not None for gradient in tape.gradient(outputs, given[0])[:2])
-
-
 def test_a_new_head_takes_the_tensors_of_the_trained_body(models):
     _, model = models
     head = keras.Model(model.input, layers.Dense(2)(model.get_layer('norm').output))

@@ -14,6 +14,7 @@ import lingpipe
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.private_api import eager_context
 from tests.closeness import assert_close
+from tests.plain_stack import normal
 
 layers = keras.layers
 
@@ -276,3 +277,49 @@ def test_only_the_graph_of_a_step_is_left_as_it_is():
         assert found and all(found)
     asks(y, x)
     assert not found[-1]
+
+
+# ---- optimizers with a past, and none ------------------------------------------------------------------------------
+
+REGRESSION = normal(8, 5), np.zeros([8, 1], 'float32')
+
+
+def two_layers():
+    keras.utils.set_random_seed(0)
+    body = layers.Dense(4, kernel_constraint='non_neg', bias_initializer='ones', name='body')
+    return keras.Sequential([keras.Input([5]), body, layers.Dense(1, kernel_initializer='ones', name='head')])
+
+
+def fit(model, optimizer, epochs=2):
+    model.compile(optimizer, 'mse')
+    model.fit(*REGRESSION, batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+
+
+def assert_slots_are_beside_weights(optimizer, model):
+    homes = {variable.path.replace('/', '_'): variable.value.device for variable in model.trainable_variables}
+    assert len(set(homes.values())) == 2
+    for slot in optimizer.variables:
+        assert not slot.shape.rank or slot.value.device == homes[slot.name.rpartition('_')[0]]
+
+
+def test_an_optimizer_and_its_model_resume_where_they_were():
+    plain, source = two_layers(), two_layers()
+    for model in (plain, source):
+        fit(model, keras.optimizers.Adam(0.05))
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2))
+    assert_slots_are_beside_weights(source.optimizer, source)
+    fit(plain, plain.optimizer)
+    fit(model, source.optimizer)
+    assert_close(source.get_weights(), plain.get_weights())
+    lingpipe.GPipeLayer.from_keras(source, num_partitions=2, devices=['CPU:2', 'CPU:5'])
+    for model in (plain, source):
+        model.fit(*REGRESSION, batch_size=4, shuffle=False, verbose=0)
+    assert_close(source.get_weights(), plain.get_weights())
+    assert_slots_are_beside_weights(source.optimizer, source)
+
+
+def test_a_model_without_trainable_weights_is_warned_of():
+    source = two_layers()
+    source.trainable = False
+    with pytest.warns(UserWarning, match='does not have any trainable weights'):
+        fit(lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2)), 'sgd', epochs=1)
