@@ -30,10 +30,10 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
     Units that differ only in their weights are measured once.
     """
     values, jobs = _known_values(graph, input_specs), []
-    for index, unit in enumerate(graph.units):
+    for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
         inputs, outputs = _inputs(unit, values), [values[number][0] for number in unit.outputs]
         text = keras_model.describe(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
-        jobs.append(layer_profile.Job(text, functools.partial(_UnitAsLayer, unit), inputs, outputs))
+        jobs.append(layer_profile.Job(text, functools.partial(_UnitAsLayer, unit), inputs, outputs, has_backward))
     return layer_profile.measure(jobs, device, cache_dir)
 
 

@@ -28,10 +28,9 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
         costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer may not
             cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: number of partitions on all devices, between 1 and L.
-        memory: bytes that layers need: a sequence of L numbers, one per layer, to be summed; or a function
-            `(partitions, starts, ends) -> bytes` of three integer arrays, such as `memory_model.MemoryModel`. The
-            function may not return less for a longer run of layers, or more for a later partition. None only without
-            `memory_limit`.
+        memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
+            `memory_model.MemoryModel`. It may not return less for a longer run of layers, or more for a later
+            partition. None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         devices: for each partition the index of its device, if devices hold several; None: each has its own.
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
@@ -21,7 +20,6 @@ _FILE_NAME = 'layer_times.json'
 _LEAST_RUNS = 5
 _LEAST_SECONDS = 0.1
 _SEED = 1
-_TRANSFERRED = 2**10, 2**25  # bytes
 
 
 class LayerTime(NamedTuple):
@@ -47,6 +45,7 @@ class Job(NamedTuple):
     make_layer: Any  # function that returns the layer with its weights; called on the device
     inputs: Any  # nest of `tf.TensorSpec` of its inputs
     outputs: Any  # nest of `tf.TensorSpec` of its outputs
+    has_backward: bool = True
 
     def key(self, device: str) -> str:
         """Return a text of everything that the time of the layer depends on."""
@@ -55,27 +54,19 @@ class Job(NamedTuple):
 
 
 def _read_times(path):
-    """Read the times of earlier measurements, a dictionary from `Job.key`; empty without a readable file."""
-    try:
-        with tf.io.gfile.GFile(path, 'rb') as stream:
-            return {key: LayerTime(*map(float, seconds)) for key, seconds in json.loads(stream.read()).items()}
-    except tf.errors.NotFoundError:
+    """Read the times of earlier measurements, a dictionary from `Job.key`; empty without a file."""
+    if not tf.io.gfile.exists(path):
         return {}
-    except (ValueError, TypeError, AttributeError, OverflowError, tf.errors.OpError) as error:
-        logging.warning('%s is corrupt (%s: %s): the layers are measured again.', path, type(error).__name__, error)
-        return {}
+    with tf.io.gfile.GFile(path, 'rb') as stream:
+        return {key: LayerTime(*seconds) for key, seconds in json.loads(stream.read()).items()}
 
 
 def _write_times(path, times):
-    """Replace the file atomically; if it cannot be written, a warning is logged and training continues."""
-    try:
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
-            stream.write(json.dumps(times, indent=1, sort_keys=True) + '\n')
-        tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
-    except tf.errors.OpError as error:
-        logging.warning(
-            '%s could not be written (%s): the next start will measure the layers again.', path, error.message)
+    """Replace the file atomically."""
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(f'{path}.new', 'w') as stream:
+        stream.write(json.dumps(times, indent=1, sort_keys=True) + '\n')
+    tf.io.gfile.rename(f'{path}.new', path, overwrite=True)
 
 
 def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
@@ -114,24 +105,8 @@ def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[
             gc.collect()  # frees the weights now: a traced function and its layer refer to each other
     if path and len(known) > num_known:
         _write_times(path, known)
-    return [known[key] for key in keys]
-
-
-def seconds_a_byte(source: str, target: str) -> float:
-    """Measure the seconds that a byte of a large tensor takes between two devices; close to 0 in shared memory."""
-    small, large = (_in_new_thread(_transfer_seconds, source, target, num_bytes) for num_bytes in _TRANSFERRED)
-    return max(large - small, 0.0) / (_TRANSFERRED[1] - _TRANSFERRED[0])
-
-
-def _transfer_seconds(source, target, num_bytes):
-    def send(tensor):
-        with tf.device(target):
-            return tensor[:1] + 1.0
-
-    with tf.device(source):
-        arguments = [tf.ones([num_bytes // tf.float32.size])]
-        call = _as_call(_traced(send, arguments), arguments)
-    return _median_seconds([call])[0]
+    return [known[key] if job.has_backward else LayerTime(known[key].forward_seconds, 0.0, 0.0)
+            for key, job in zip(keys, jobs)]
 
 
 def _with_rows(specs, rows):

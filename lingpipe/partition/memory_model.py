@@ -32,16 +32,15 @@ class MemoryBudget:
     """The memory of each device, and how much of it a run of layers needs.
 
     Args:
-        memory: bytes that each of L layers needs, or a function `(partitions, starts, ends) -> bytes` of int arrays.
+        memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.
         limit: bytes of one device.
         num_layers: L.
         devices: for each partition the index of its device, as `Schedule.stage_devices` has it.
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
-        self._needs = memory if callable(memory) else _sum_of_layers(memory)
-        self._limit, self._num_layers, self._devices = limit, num_layers, np.array(devices)
-        self._num_partitions, self._num_devices = len(devices), 1 + max(devices)
+        self._needs, self._limit, self._num_layers = memory, limit, num_layers
+        self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
         """Return limits to try, in descending order: arrays `[partitions, 1]` of bytes.
@@ -71,23 +70,15 @@ class MemoryBudget:
 
     def fits(self, ends: list[int]) -> bool:
         """Return whether the stages of each device fit within its limit together."""
-        return bool(self.fitting(np.array([ends]))[0])
+        return max(self._device_bytes(ends)) <= self._limit
 
-    def fitting(self, cuts: np.ndarray) -> np.ndarray:
-        """Return for many cuts, end indices `[cuts, partitions]`, whether the stages of each device fit together."""
-        return np.max(self._device_bytes(cuts), axis=0) <= self._limit
-
-    def _device_bytes(self, cuts):
-        """Return the bytes of each device for many cuts, `[devices, cuts]`."""
-        starts = np.pad(cuts[:, :-1], [[0, 0], [1, 0]])
-        used = np.zeros([self._num_devices, len(cuts)])
-        for stage in range(self._num_partitions):
-            used[self._devices[stage]] += self._needs(np.full(len(cuts), stage), starts[:, stage], cuts[:, stage])
-        return used
+    def _device_bytes(self, ends):
+        used = self._needs(np.arange(self._num_partitions), np.array([0, *ends[:-1]]), np.array(ends))
+        return np.bincount(self._devices, used)
 
     def require(self, ends: list[int]) -> None:
         """Raise ValueError if a user's end indices exceed the limit."""
-        used = self._device_bytes(np.array([ends]))[:, 0]
+        used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
             raise ValueError(
@@ -127,22 +118,11 @@ class MemoryBudget:
                 f'Raise memory_limit to {needed} at least, or split this layer into smaller ones.')
 
     def _devices_too_full(self, ends):
-        used = self._device_bytes(np.array([ends]))[:, 0]
-        device, total = int(np.argmax(used)), float(used.sum())
+        used = self._device_bytes(ends)
+        device = int(np.argmax(used))
         stages = np.flatnonzero(self._devices == device).tolist()
-        needed = math.ceil(total / self._limit)
-        if needed > self._num_devices:
-            remedy = f'Use at least {needed} devices'
-        else:
-            remedy = (f'Together the {self._num_devices} devices need {_text(total)}. Use fewer stages on each device, '
-                      'more devices')
         return (f'its stages balanced, device {device} needs {_text(used[device])} for its stages {stages}.',
-                f'{remedy}, or raise memory_limit.')
-
-
-def _sum_of_layers(layer_bytes):
-    sums = prefix_sums(np.asarray(layer_bytes))
-    return lambda partitions, starts, ends: sums[ends] - sums[starts]
+                'Use fewer stages on each device, more devices, or raise memory_limit.')
 
 
 def _text(num_bytes):

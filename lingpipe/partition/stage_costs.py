@@ -1,13 +1,13 @@
-"""Costs of stages from the times of their layers, for one cut or for many at once."""
+"""Costs of stages from the times of their layers."""
 
+import collections
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.partition.layer_profile import LayerTime
-from lingpipe.schedules import StageCosts
+from lingpipe.schedules import Schedule, StageCosts
 
 # A backward pass computes two gradients where the forward pass computes one product.
 _FLOPS_OF_BACKWARD = 2
@@ -16,7 +16,7 @@ MOST_SELECTIVE = 0.3
 
 
 class StageCostModel:
-    """The costs of any run of layers as a stage, for one cut or for many at once.
+    """The costs of any run of layers as a stage.
 
     With recompute='layer' a first forward pass recomputes the inputs of the layers. It does not run the last layer, and
     is not needed if a backward action (B) directly follows its own forward action. A second forward pass, inside B,
@@ -34,32 +34,37 @@ class StageCostModel:
 
     def __init__(self, times: Sequence[LayerTime], recompute: str, transfers: Sequence[float] | None = None,
                  updates: Sequence[float] | None = None) -> None:
-        forward, backward, recomputed = np.array(times, np.float64).reshape([-1, 3]).T
+        forward, backward, recomputed = np.array(times, np.float64).T
         repeated = np.where(backward > 0, forward, 0.0)
         nothing = np.zeros_like(forward)
-        self.num_layers = len(times)
         self._transfers = nothing if transfers is None else np.asarray(transfers)
         self._last_is_left_out = repeated if recompute == 'layer' else nothing
         inside, ahead = {
             'none': (nothing, nothing), 'selective': (nothing, MOST_SELECTIVE * repeated),
             'stage': (nothing, repeated), 'layer': (recomputed, repeated)}[recompute]
         updates = nothing if updates is None else np.asarray(updates)
-        rows = [forward, backward / 2 + inside, backward / 2, ahead, updates]
-        self._sums = np.pad(np.cumsum(rows, axis=1), [[0, 0], [1, 0]])
+        self._layers = np.stack([forward, backward / 2 + inside, backward / 2, ahead, updates])
 
-    def __call__(self, starts: Any, ends: Any) -> np.ndarray:
-        """Return the costs `[6, ...]`, the fields of `StageCosts`, of stages that hold layers `start` to `end - 1`."""
-        forward, backward, weight_gradient, ahead, update = self._sums[:, ends] - self._sums[:, starts]
-        is_first = np.equal(starts, 0)
-        weight_gradient = weight_gradient + np.where(is_first, backward, 0.0)
-        backward = np.where(is_first, 0.0, backward)
-        # Differences of sums leave rounding errors of what cancels.
-        recompute = np.maximum(ahead - self._last_is_left_out[ends - 1], 0.0)
-        return np.stack([forward, backward, weight_gradient, recompute, self._transfers[ends - 1], update])
+    def of_layers(self, schedule: Schedule) -> np.ndarray:
+        """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
+
+        A backward action that directly follows its own forward action recomputes nothing ahead: all of 1F1B's last
+        stage, and one of every stage of GPipe.
+        """
+        kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
+        repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])
+        forward, backward, weight_gradient, ahead, _ = self._layers
+        return forward + backward + weight_gradient + repeats * ahead
 
     def stages(self, ends: Sequence[int]) -> list[StageCosts]:
-        """Return the `StageCosts` of each stage of one cut."""
-        return [StageCosts(*costs) for costs in self(np.array([0, *ends[:-1]]), np.array(ends)).T.tolist()]
+        """Return the `StageCosts` of each stage of a cut."""
+        starts, last = [0, *ends[:-1]], np.array(ends) - 1
+        forward, backward, weight_gradient, ahead, update = np.add.reduceat(self._layers, starts, axis=1)
+        weight_gradient[0] += backward[0]
+        backward[0] = 0.0
+        recompute = np.maximum(ahead - self._last_is_left_out[last], 0.0)  # sums have rounding errors
+        costs = forward, backward, weight_gradient, recompute, self._transfers[last], update
+        return [StageCosts(*row) for row in np.transpose(costs).tolist()]
 
 
 def times_by_flops(analyses: Sequence[LayerAnalysis]) -> list[LayerTime]:

@@ -88,8 +88,7 @@ class GPipeLayer(construction.Constructors):
             "rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
             'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
-            "'params'; 'step_time': the cut with the shortest simulated step, by measured times; or a list of "
-            'ascending end indices.')
+            "'params'; or a list of ascending end indices.")
         p.Define(
             'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
         p.Define(
@@ -211,7 +210,7 @@ class GPipeLayer(construction.Constructors):
         self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)
         self.cut = balancing.cut(self.params, self.schedule, self.source, self.analyses, input_specs, devices[0])
-        self._put_recompute(self.cut.recompute)
+        self._put_recompute(self.cut)
         self.schedule = schedules.for_costs(self.schedule, self.cut.costs.stages(self.cut.ends))
         self._untracked.grid = self._make_grid(input_specs, devices)
         self.place_new_weights()
@@ -219,11 +218,11 @@ class GPipeLayer(construction.Constructors):
         if load_weights:
             self.source.load_weights()
 
-    def _put_recompute(self, chosen: balancing.Recompute) -> None:
+    def _put_recompute(self, chosen: balancing.Cut) -> None:
         """Replace recompute='auto' by a value."""
         if self.params.recompute == construction.AUTO:
             params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
-            self.params = params.Set(recompute=chosen.value, memory_limit=chosen.memory.limit)
+            self.params = params.Set(recompute=chosen.recompute, memory_limit=chosen.memory_limit)
             self.params.Freeze()
 
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
@@ -244,7 +243,7 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
-        kept = self.cut.most_kept_bytes(self.schedule, self.params.memory_limit)
+        kept = self.cut.most_kept_bytes(self.schedule)
         for each, most_bytes in zip(stages, kept):
             each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 

@@ -12,7 +12,7 @@ from lingpipe.partition import exact_cut
 
 _CHOICES = {
     'recompute': ['auto', 'none', 'selective', 'stage', 'layer'],
-    'partition_by': ['flops', 'time', 'step_time', 'params'],
+    'partition_by': ['flops', 'time', 'params'],
     'gradient_sum': list(collectives.METHODS),
     'added_losses': ['exact', 'averaged'],
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],

@@ -11,7 +11,6 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.cluster import answers, child_process, cluster_config, waits
 from lingpipe.devices import device_kinds
-from lingpipe.partition import balancing
 from lingpipe.placements import multi_worker, pipeline_hosts
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
 
@@ -82,7 +81,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
         RuntimeError: the port of this worker stays taken.
     """
     body = params.task.body
-    if body.partition_by in balancing.BY_TIME:
+    if body.partition_by == 'time':
         raise ValueError(
             f'task.body.partition_by={body.partition_by!r} measures layers on each worker, which may then cut the '
             "model differently. Set it to 'flops', or to the end indices that --mode=inspect_model shows.")

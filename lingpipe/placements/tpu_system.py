@@ -11,7 +11,6 @@ from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
 from lingpipe.optimizers import pure_optimizer, training_optimizer
-from lingpipe.partition import balancing
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline, stage_map
@@ -111,9 +110,9 @@ def validate(body_params: hyperparams.Params, mode: str) -> None:
     if p.devices is not None:
         raise ValueError(f'task.body.devices={list(p.devices)} names devices, but on a TPU the partitions go to the '
                          'cores in their order. Set it to None, or add --device=cpu.')
-    if p.partition_by in balancing.BY_TIME:
-        raise ValueError(f'task.body.partition_by={p.partition_by!r} measures layers, which does not run on TPUs. Set '
-                         "it to 'flops'.")
+    if p.partition_by == 'time':
+        raise ValueError("task.body.partition_by='time' measures layers, which does not run on TPUs. Set it to "
+                         "'flops'.")
 
 
 def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:

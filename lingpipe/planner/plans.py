@@ -176,9 +176,9 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
     Take the best cut that fits; if none fits, the best cut without a memory limit.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
-    memories, times = setting.stack.memories(size), setting.times(size)
-    costs = cost_model(times, memories, recompute, setting.accelerator, setting.num_slots)
-    work = _Work(memories, times, costs, recompute)
+    memories = setting.stack.memories(size)
+    costs = cost_model(setting.times(size), memories, recompute, setting.accelerator, setting.num_slots)
+    work = _Work(memories, costs, recompute)
     best = _plan(setting, schedule, _cut(setting, schedule, partition_by, work, None), False, work)
     if best.fits or not isinstance(partition_by, str):
         return best
@@ -190,10 +190,9 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
 
 
 class _Work(NamedTuple):
-    """The costs of layers for one micro-batch: lists of `LayerMemory` and `LayerTime`, and the `StageCostModel`."""
+    """The costs of layers for one micro-batch: the list of `LayerMemory`, and the `StageCostModel`."""
 
     memories: list
-    times: list
     costs: stage_costs.StageCostModel
     recompute: str
 
@@ -204,8 +203,11 @@ class _Work(NamedTuple):
 
 
 def _cut(setting, schedule, partition_by, work, limit):
-    return balancing.best_ends(schedule, setting.stack.analyses, partition_by, work.times, work.recompute, work.costs,
-                               work.memory_model(setting, schedule), limit)
+    analyses, costs = setting.stack.analyses, work.costs
+    if partition_by == 'flops':
+        costs = stage_costs.StageCostModel(stage_costs.times_by_flops(analyses), work.recompute)
+    memory = work.memory_model(setting, schedule)
+    return balancing.partition_ends(partition_by, analyses, costs, schedule, memory, limit)
 
 
 def _plan(setting, schedule, ends, is_cut_by_memory, work):

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.partition import accelerators, balancing, layer_analysis, layer_memory, tensor_sizes
+from lingpipe.partition import accelerators, layer_analysis, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import plans, search
@@ -123,8 +123,8 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: kind of every device; None: a processor core.
         memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.
-        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'step_time';
-            None: nothing is measured.
+        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time'; None: nothing
+            is measured.
         num_devices: number of devices that num_replicas='auto' may use.
         source: `LayerSource` of the layers; None: the layers that `p` describes.
 
@@ -144,7 +144,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     share = shares[counts[0]]
     stack = LayerStack(source, micro_batches.specs_of(input_specs, share), sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
-    is_measured = p.partition_by in (*balancing.BY_TIME, AUTO) and profile_device
+    is_measured = p.partition_by in ('time', AUTO) and profile_device
     times = functools.cache(functools.partial(_measured_times, p, stack, profile_device)) if is_measured else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
     return plans.Setting(
@@ -169,9 +169,7 @@ def validate(p: hyperparams.Params, source: Any = None) -> None:
 
 
 def _measured_times(p, stack, device, micro_batch_size):
-    times = stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
-    return [time if layer.has_backward else time._replace(backward_seconds=0.0, recomputed_seconds=0.0)
-            for time, layer in zip(times, stack.analyses)]
+    return stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
 
 
 def _batch_size(input_specs):

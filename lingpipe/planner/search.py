@@ -140,11 +140,7 @@ def _ranked(combinations, p):
             break
         plan = _plan(each, p)
         found += [plan] if plan else []
-    found = _best_first(found)[:NUM_SHOWN]
-    if p.partition_by == AUTO:
-        found = [min(plan, plans.make_plan(plan.setting, plan.schedule, plan.recompute, 'step_time'),
-                     key=lambda each: (not each.fits, each.step_time)) for plan in found]
-    return _best_first(found)
+    return _best_first(found)[:NUM_SHOWN]
 
 
 def _best_first(found):
@@ -156,9 +152,8 @@ def _best_first(found):
     return [first, *others]
 
 
-def _even(partition_by):
-    """Return `partition_by` for the first comparison: with 'auto', plans are first compared by even cuts."""
-    return 'time' if partition_by == AUTO else partition_by
+def _cut_by(p):
+    return 'time' if p.partition_by == AUTO else p.partition_by
 
 
 def _combinations(setting, p, numbers_of_partitions):
@@ -184,7 +179,7 @@ def _plan(combination, p):
         return None
     if schedule.splits_backward and recompute == 'layer' or not _has_cut_for(schedule, p, len(setting.stack)):
         return None
-    return plans.make_plan(setting, schedule, recompute, _even(p.partition_by))
+    return plans.make_plan(setting, schedule, recompute, _cut_by(p))
 
 
 def _is_open(p):
@@ -209,7 +204,7 @@ def _has_cut_for(schedule, p, num_layers):
     if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
         return True
     try:
-        validation.check_cut(_even(p.partition_by), num_layers, schedule.num_stages)
+        validation.check_cut(_cut_by(p), num_layers, schedule.num_stages)
     except ValueError:
         return False
     return schedule.num_stages <= num_layers

@@ -9,7 +9,6 @@ from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
-from lingpipe.partition import balancing
 from lingpipe.training import initial_weights, trackers
 
 _SMALLEST_INTEGERS = {
@@ -136,6 +135,6 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)
-    if body.partition_by in balancing.BY_TIME:
+    if body.partition_by == 'time':
         body.partition_by = 'flops'
     return params

@@ -12,8 +12,8 @@ from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
-    'partition_by={!r} measures the layers when training starts. Nothing was measured here: the cut above is that '
-    "of partition_by='flops'.")
+    "\n\npartition_by='time' measures the layers when training starts. Nothing was measured here: the cut above is "
+    "that of partition_by='flops'.")
 _MIB = 2**20
 _NEARLY_FULL = 0.9  # of a device's memory
 _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
@@ -21,15 +21,14 @@ _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
     """Return a table of layers and one of partitions; no weight is allocated, and no layer runs."""
-    by_time = body_params.partition_by in balancing.BY_TIME
+    by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
     source = layer_sources.of_params(p)
     layers = source.analyses(input_spec)
     cut = balancing.cut(p, schedule, source, layers, input_spec, devices)
     devices = [devices[schedule.device_of(stage)] for stage in range(schedule.num_stages)]
-    return describe(layers, cut.describe(layers, devices)) + (
-        '\n\n' + _UNMEASURED.format(body_params.partition_by) if by_time else '')
+    return describe(layers, cut.describe(layers, devices)) + (_UNMEASURED if by_time else '')
 
 
 def describe(layers: list, partitions: list) -> str:

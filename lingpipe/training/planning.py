@@ -79,8 +79,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, if the model does not say it, as
             `GPipeLayer.Params()` and a `GPipeLayer` of layers do not.
-        profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'step_time';
-            None: nothing is measured, and times follow from floating-point operations and bytes.
+        profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
+            nothing is measured, and times follow from floating-point operations and bytes.
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
 
     Raises:

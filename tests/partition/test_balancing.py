@@ -1,8 +1,5 @@
 """The fields partition_by, memory_limit and profile_dir of a pipeline, from its params to its partitions."""
 
-import pathlib
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ import tensorflow as tf
 from lingpipe.layers.keras_params import KerasParams
 from lingpipe.partition import balancing, layer_profile
 from lingpipe.partition.layer_profile import LayerTime
+from lingpipe.pipeline import gpipe_layer
 from tests.plain_stack import make_pipe
 
 # Each layer has 4 * 4 + 4 weights of 4 bytes; inputs, outputs and its one internal tensor (relu's) are of 4 sizes an
@@ -79,24 +77,6 @@ def test_a_field_gives_the_batch_size_that_inputs_leave_open(measured):
 def test_the_largest_micro_batch_is_measured(batch, rows):
     """Three micro-batches of 8 rows have 2, 3 and 3; 2 rows make two micro-batches."""
     specs = {'a': tf.TensorSpec([batch, 5]), 'b': tf.TensorSpec([batch], tf.int32)}
-    assert balancing.micro_batch_specs(specs, 3, 'test') == {
+    p = gpipe_layer.GPipeLayer.Params().Set(num_micro_batches=3)
+    assert balancing.micro_batch_specs(specs, p, 'test') == {
         'a': tf.TensorSpec([rows, 5]), 'b': tf.TensorSpec([rows], tf.int32)}
-
-
-def test_step_time_cuts_by_measured_times_for_the_schedule(measured):
-    """Two micro-batches over two devices: what the first does before the second starts counts, so it gets less."""
-    fields = {'num_partitions': 2, 'num_micro_batches': 2, 'recompute': 'none', 'schedule': '1f1b'}
-    pipe = make_pipe(LAYERS, partition_by='step_time', **fields)
-    pipe(IMAGES)
-    costs = pipe.cut.costs
-    assert pipe.schedule.simulate(costs.stages(pipe.cut.ends)).seconds == min(
-        pipe.schedule.simulate(costs.stages([end, 4])).seconds for end in (1, 2, 3))
-
-
-PAGE = (pathlib.Path(__file__).parents[2] / 'docs/balancing.md').read_text(encoding='utf-8')
-
-
-def test_the_program_prints_what_is_shown(capsys):
-    (program, shown), = re.findall(r'<!-- run -->\n```python\n(.*?)```\n\n```\n(.*?)```', PAGE, re.DOTALL)
-    exec(compile(program, 'docs/balancing.md', 'exec'), {})
-    assert capsys.readouterr().out == shown

@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 
 from lingpipe import schedules
-from lingpipe.partition import balancing, layer_analysis, layer_memory, memory_model
+from lingpipe.partition import balancing, layer_analysis, layer_memory, memory_model, stage_costs
 from lingpipe.partition.layer_profile import LayerTime
+from tests.partition.sums import memory_of
 
 
 def stack(contractions, num_parameters):
@@ -14,42 +16,44 @@ LAYERS = stack([4, 4, 4, 4, 8], [1, 1, 1, 9, 9])
 TIMES = [LayerTime(0.5, 1.0, 0.25)] * 4 + [LayerTime(3.0, 9.0, 2.0)]
 
 
+def cut(partition_by, layers=LAYERS, times=None, recompute='none', order=('gpipe', 2, 2), **memory):
+    costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(layers), recompute)
+    return balancing.partition_ends(partition_by, layers, costs, schedules.make_schedule(*order), **memory)
+
+
 @pytest.mark.parametrize(
-    'partition_by, ends', [('flops', [3, 5]), ('params', [4, 5]), ('time', [4, 5]), ([1, 5], [1, 5])])
-def test_the_cut_balances_what_partition_by_names(partition_by, ends):
-    assert balancing.partition_ends(LAYERS, 2, partition_by, layer_times=TIMES) == ends
-
-
-def test_time_counts_recomputed_forward_passes():
-    assert balancing.layer_costs(LAYERS, 'time', TIMES, [1]).tolist() == [[2, 2, 2, 2, 15]]
-    assert balancing.layer_costs(LAYERS, 'time', TIMES, [2, 0]).tolist() == [[2.5] * 4 + [18], [1.5] * 4 + [12]]
+    'partition_by, times, ends',
+    [('flops', None, [3, 5]), ('params', None, [4, 5]), ('time', TIMES, [4, 5]), ([1, 5], None, [1, 5])])
+def test_the_cut_balances_what_partition_by_names(partition_by, times, ends):
+    assert cut(partition_by, times=times) == ends
 
 
 @pytest.mark.parametrize('name, recompute, passes', [
-    ('gpipe', 'none', [0, 0, 0]), ('gpipe', 'stage', [3 / 4] * 3), ('gpipe', 'layer', [7 / 4] * 3),
-    ('1f1b', 'stage', [1, 1, 0]), ('1f1b', 'layer', [2, 2, 1]), ('zb_h1', 'stage', [1, 1, 0])])
-def test_stages_whose_backward_follows_their_forward_pass_recompute_less(name, recompute, passes):
-    assert balancing.extra_forwards(schedules.make_schedule(name, 3, 4), recompute) == passes
+    ('gpipe', 'none', [0, 0, 0]), ('gpipe', 'selective', [0.3 * 3 / 4] * 3), ('gpipe', 'stage', [3 / 4] * 3),
+    ('gpipe', 'layer', [0.5 + 3 / 4] * 3), ('1f1b', 'stage', [1, 1, 0]), ('1f1b', 'layer', [1.5, 1.5, 0.5]),
+    ('zb_h1', 'stage', [1, 1, 0])])
+def test_time_counts_recomputed_forward_passes(name, recompute, passes):
+    """A backward action that directly follows its forward action repeats less."""
+    costs = stage_costs.StageCostModel([LayerTime(2.0, 4.0, 1.0)] * 2, recompute)
+    found = costs.of_layers(schedules.make_schedule(name, 3, 4))
+    np.testing.assert_allclose(found, [[6 + 2 * number] * 2 for number in passes])
 
 
 def test_the_last_stage_of_1f1b_gets_more_layers():
     """Stage 0 runs 3 layers forward twice and back, 3 (1 + 1 + 2) = 12; stage 1 runs 4 once, 4 (1 + 2) = 12."""
-    layers = stack([1] * 7, [1] * 7)
-    passes = balancing.extra_forwards(schedules.make_schedule('1f1b', 2, 8), 'stage')
-    assert balancing.layer_costs(layers, 'flops', extra_forwards=passes).tolist() == [[4] * 7, [3] * 7]
-    assert balancing.partition_ends(layers, 2, 'flops', extra_forwards=passes) == [3, 7]
+    assert cut('flops', stack([1] * 7, [1] * 7), recompute='stage', order=('1f1b', 2, 8)) == [3, 7]
 
 
 def test_a_written_list_must_keep_to_the_memory_limit_too():
-    memory = [5, 5, 5, 5, 5]
-    assert balancing.partition_ends(LAYERS, 2, [3, 5], memory=memory, memory_limit=15) == [3, 5]
+    memory = {'memory': memory_of([5, 5, 5, 5, 5]), 'memory_limit': 15}
+    assert cut([3, 5], **memory) == [3, 5]
     with pytest.raises(ValueError, match=(
             r'partition_by=\[4, 5\] gives device 0 20 bytes to hold, more than memory_limit=15 bytes\. Set '
             r'partition_by=')):
-        balancing.partition_ends(LAYERS, 2, [4, 5], memory=memory, memory_limit=15)
+        cut([4, 5], **memory)
+    memory['memory'] = memory_of([10, 1, 5, 5, 1])
     with pytest.raises(ValueError, match='gives device 0 20 bytes'):
-        balancing.partition_ends(LAYERS, 4, [1, 2, 4, 5], memory=[10, 1, 5, 5, 1], memory_limit=15,
-                                 devices=[0, 1, 0, 1])
+        cut([1, 2, 4, 5], order=('circular', 2, 2, 2), **memory)
 
 
 def test_the_table_shows_time_and_memory_where_they_are_known():

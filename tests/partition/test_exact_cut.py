@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies
 
 from lingpipe.partition import exact_cut
+from tests.partition.sums import memory_of
 
 
 def part_costs(costs, ends):
@@ -76,12 +77,6 @@ def assert_best(allowed, costs, *arguments, message):
             exact_cut.balanced_partition_ends(costs, *arguments)
 
 
-def fewer_later(memory, num_partitions):
-    """1F1B's memory: partition k of K holds K - k micro-batches."""
-    prefix = np.concatenate([[0], np.cumsum(memory)])
-    return lambda partitions, starts, ends: (num_partitions - partitions) * (prefix[ends] - prefix[starts])
-
-
 @pytest.mark.parametrize('keeps_more_early', [False, True])
 @hypothesis.given(strategies.data(), strategies.lists(
     strategies.tuples(strategies.integers(0, 20), strategies.integers(0, 9)), min_size=1, max_size=8))
@@ -93,8 +88,8 @@ def test_no_cut_within_the_memory_limit_is_better_balanced(keeps_more_early, dat
     kept = range(num_partitions, 0, -1) if keeps_more_early else [1] * num_partitions
     allowed = [cut for cut in every_cut(len(costs), num_partitions)
                if all(count * size <= limit for count, size in zip(kept, part_costs(memory, cut)))]
-    assert_best(allowed, costs, num_partitions, fewer_later(memory, num_partitions) if keeps_more_early else memory,
-                limit, message=f'memory_limit={limit} bytes .*(alone needs|at least [0-9]+ partitions)')
+    assert_best(allowed, costs, num_partitions, memory_of(memory, list(kept)), limit,
+                message=f'memory_limit={limit} bytes .*(alone needs|at least [0-9]+ partitions)')
 
 
 @hypothesis.given(strategies.data(), strategies.lists(strategies.integers(0, 20), min_size=3, max_size=8))
@@ -116,14 +111,14 @@ def test_a_layer_that_fits_nowhere_is_named():
     with pytest.raises(ValueError, match=(
             r'memory_limit=1,000 bytes is too little for num_partitions=2: layers\[2\] alone needs 1,200 bytes in '
             r'partition 1\. Raise memory_limit to 1,200 bytes at least, or split this layer')):
-        exact_cut.balanced_partition_ends([1, 1, 1], 2, memory=[400, 500, 1200], memory_limit=1000)
+        exact_cut.balanced_partition_ends([1, 1, 1], 2, memory=memory_of([400, 500, 1200]), memory_limit=1000)
 
 
 def test_too_few_partitions_name_the_number_that_memory_needs():
     with pytest.raises(ValueError, match=(
             r'memory_limit=10 bytes is too little for num_partitions=2: at most 2 of 4 layers fit, and '
             r'all layers need at least 4 partitions\. Set num_partitions=4 or more, or raise memory_limit')):
-        exact_cut.balanced_partition_ends([1] * 4, 2, memory=[6, 6, 6, 6], memory_limit=10)
+        exact_cut.balanced_partition_ends([1] * 4, 2, memory=memory_of([6, 6, 6, 6]), memory_limit=10)
 
 
 def device_sums(memory, ends, num_devices):
@@ -136,12 +131,12 @@ def test_stages_that_share_a_device_keep_to_its_limit_together():
     costs, memory = [10, 10, 10, 5, 5], [1, 5, 1, 1, 5]
     balanced = exact_cut.balanced_partition_ends(costs, 4)
     assert balanced == [1, 2, 3, 5] and device_sums(memory, balanced, 2) == [2, 11]
-    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=11, devices=[0, 1, 0, 1])
+    ends = exact_cut.balanced_partition_ends(costs, 4, memory_of(memory), memory_limit=11, devices=[0, 1, 0, 1])
     assert ends == balanced
     with pytest.raises(ValueError, match=(
             r'memory_limit=5 bytes .*num_partitions=4: its stages balanced, device 1 needs 10 bytes for its stages '
-            r'\[1, 3\]\. Use at least 3 devices, or raise memory_limit')):
-        exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=5, devices=[0, 1, 0, 1])
+            r'\[1, 3\]\. Use fewer stages on each device')):
+        exact_cut.balanced_partition_ends(costs, 4, memory_of(memory), memory_limit=5, devices=[0, 1, 0, 1])
 
 
 def test_a_stage_alone_on_its_device_may_use_all_of_its_memory():
@@ -150,10 +145,10 @@ def test_a_stage_alone_on_its_device_may_use_all_of_its_memory():
     With half of 22 for each of these, [0] [1, 2, 3, 4] [5], device 0 needs 18, and device 1 14 for one stage.
     """
     costs, memory = [1] * 6, [9, 3, 4, 4, 3, 9]
-    assert exact_cut.balanced_partition_ends(costs, 3, memory, 24, [0, 1, 0]) == [2, 4, 6]
-    assert exact_cut.balanced_partition_ends(costs, 3, memory, 22, [0, 1, 0]) == [1, 5, 6]
+    assert exact_cut.balanced_partition_ends(costs, 3, memory_of(memory), 24, [0, 1, 0]) == [2, 4, 6]
+    assert exact_cut.balanced_partition_ends(costs, 3, memory_of(memory), 22, [0, 1, 0]) == [1, 5, 6]
     with pytest.raises(ValueError, match=r'device 0 needs 18 bytes for its stages \[0, 2\]'):
-        exact_cut.balanced_partition_ends(costs, 3, memory, 17, [0, 1, 0])
+        exact_cut.balanced_partition_ends(costs, 3, memory_of(memory), 17, [0, 1, 0])
 
 
 def test_stages_of_a_device_get_less_memory_each_until_they_fit_together():
@@ -161,7 +156,7 @@ def test_stages_of_a_device_get_less_memory_each_until_they_fit_together():
     costs, memory = [5, 5, 10, 10, 5, 5], [6, 6, 1, 6, 1, 1]
     balanced = exact_cut.balanced_partition_ends(costs, 4)
     assert balanced == [2, 3, 4, 6] and device_sums(memory, balanced, 2) == [18, 3]
-    ends = exact_cut.balanced_partition_ends(costs, 4, memory, memory_limit=16, devices=[0, 1, 0, 1])
+    ends = exact_cut.balanced_partition_ends(costs, 4, memory_of(memory), memory_limit=16, devices=[0, 1, 0, 1])
     assert ends == [1, 3, 4, 6] and device_sums(memory, ends, 2) == [12, 9]
 
 

@@ -1,5 +1,4 @@
 import gc
-import json
 import weakref
 
 import keras
@@ -118,23 +117,3 @@ def test_other_circumstances_are_measured_again(tmp_path, measured, monkeypatch,
         monkeypatch.setattr(tf, '__version__', '0.0')
     layer_profile.profile_layers(STACK[:1], tf.TensorSpec([3 if change == 'rows' else 2, 4]), DEVICE, str(tmp_path))
     assert measured == ['a', 'a']
-
-
-@pytest.mark.parametrize('damage', [
-    lambda text: '', lambda text: text[:len(text) // 2], lambda text: '[[]]', lambda text: '3',
-    lambda text: text.replace('10.0,\n', ''), lambda text: text.replace('10.0', '"ten"'),
-    lambda text: text.replace('10.0', '9' * 400)])
-def test_a_damaged_file_is_measured_and_written_again(tmp_path, measured, damage):
-    file = tmp_path / 'layer_times.json'
-    layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
-    assert '10.0' in file.read_text()
-    file.write_text(damage(file.read_text()))
-    layer_profile.profile_layers([dense(4, 'a')], INPUTS, DEVICE, str(tmp_path))
-    assert measured == ['a', 'a']
-    assert list(json.loads(file.read_text()).values()) == [[2, 20, 1]]
-    assert [path.name for path in tmp_path.iterdir()] == ['layer_times.json']
-
-
-def test_a_folder_that_cannot_be_written_to_costs_no_profile(tmp_path, measured):
-    (tmp_path / 'file').write_text('no folder')
-    assert layer_profile.profile_layers(STACK[:1], INPUTS, DEVICE, str(tmp_path / 'file')) == [LayerTime(1, 10, 0.5)]

@@ -102,8 +102,8 @@ def test_recomputation_follows_from_the_memory_of_gpus(fields, memory, expected,
     p = gpipe_layer.GPipeLayer.Params().Set(num_partitions=2, num_micro_batches=4, recompute='auto', **fields)
     specs = source.input_specs
     schedule = schedules.make_schedule('1f1b', 2, 4)
-    found = balancing.cut(p, schedule, source, source.analyses(specs), specs, ['GPU:0', 'GPU:1']).recompute
-    assert (found.value, found.memory.limit) == expected
+    found = balancing.cut(p, schedule, source, source.analyses(specs), specs, ['GPU:0', 'GPU:1'])
+    assert (found.recompute, found.memory_limit) == expected
 
 
 def test_the_docstring_has_every_field_and_its_default():

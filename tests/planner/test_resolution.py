@@ -141,7 +141,7 @@ def every_plan(num_devices, memory_limit=None):
 
 @pytest.mark.parametrize('limit', [None, 2.2 * 10**5])
 def test_auto_decides_everything_together(limit):
-    """K, R, M, schedule, V and recompute: the best of all combinations, cut for the shortest step."""
+    """K, R, M, schedule, V and recompute: the best of all combinations."""
     chosen, *others = search.find_plans(settings(4, limit), stacks.body(**EVERYTHING), 4)
     tried = list(every_plan(4, limit))
     assert len({(plan.schedule.name, plan.setting.num_replicas) for plan in tried}) > 12
@@ -158,7 +158,7 @@ def test_a_micro_batch_is_measured_once_for_all_plans(monkeypatch):
         return [layer_profile.LayerTime(1e-3, 2e-3, 1e-3)] * len(layer_params)
 
     monkeypatch.setattr(layer_profile, 'profile_layers', profile)
-    p = stacks.body(**{**EVERYTHING, 'num_replicas': 1, 'num_partitions': 2, 'partition_by': 'step_time'})
+    p = stacks.body(**{**EVERYTHING, 'num_replicas': 1, 'num_partitions': 2, 'partition_by': 'time'})
     setting = resolution.make_setting(p, stacks.specs(), profile_device='CPU:0')
     search.find_plans([setting], p, 2)
     assert sorted(measured) == [1, 2, 4, 8, 16, 32]
