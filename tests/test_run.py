@@ -22,7 +22,7 @@ ERRORS = {
         'train.max_step is not a parameter; did you mean train.max_steps'),
     'a file of overrides that is not there': (
         [TINY, '--logdir=x', '--model_params_file_override=none.txt'],
-        '--model_params_file_override=none.txt cannot be read ([Errno 2] No such file or directory: '),
+        "FileNotFoundError: [Errno 2] No such file or directory: 'none.txt'"),
     'a folder below a file': (
         [TINY, '--logdir=file/logs'], '--logdir=file/logs cannot be written to (file is not a directory).'),
     'a kind of device that is not there': (

@@ -31,24 +31,20 @@ def run() -> None:
     program, *words = sys.argv
     if not sys.stderr.isatty():
         os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
-    if words and words[0] in _TOOLS:
-        sys.exit(_use(_TOOLS[words[0]], words[1:]))
+    if words[:1] == ['local_cluster']:  # which has a --help of its own
+        startup.outlive_readers()
+        sys.exit(_use(local_cluster.main, words[1:]))
     elif words == ['--version']:
         print(f'lingpipe {__version__}')
     elif topics.is_asked_for(words):
         print(topics.text(words))
-    elif words[0] == 'new':
-        sys.exit(_use(lambda words: print(new_model.write(words)), words[1:]))
+    elif words[0] in _TOOLS:
+        sys.exit(_use(_TOOLS[words[0]], words[1:]))
     else:
         app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
 
 
-def _local_cluster(words):
-    startup.outlive_readers()
-    return local_cluster.main(words)
-
-
-_TOOLS = {'doctor': doctor.main, 'local_cluster': _local_cluster}  # each has a --help of its own
+_TOOLS = {'doctor': doctor.main, 'new': new_model.main}
 
 
 def _use(tool, words):

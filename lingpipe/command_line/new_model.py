@@ -46,8 +46,8 @@ class {name}(base_model_params.SingleTaskModelParams):
 '''
 
 
-def write(words: Sequence[str]) -> str:
-    """Write the params file of a new model below the current folder.
+def main(words: Sequence[str]) -> int:
+    """Write the params file of a new model below the current folder; return the exit code.
 
     Args:
         words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.
@@ -73,4 +73,5 @@ def write(words: Sequence[str]) -> str:
                          'hidden by it. Choose another name.')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_TEXT.format(module=module, folder=parts[-1], name=name), encoding='utf-8')
-    return f'Wrote {path}. Train it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.'
+    print(f'Wrote {path}. Train it with `lingpipe train --model={module} --logdir=logs/{parts[-1]}`.')
+    return 0

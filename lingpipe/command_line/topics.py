@@ -67,8 +67,8 @@ def is_asked_for(words: Sequence[str]) -> bool:
 
 def text(words: Sequence[str]) -> str:
     """Return the help of the mode among the words, or of all modes."""
-    if words and words[0] == 'new':
-        return f'{program()} new MODULE\n\n' + _row('new', TOOLS['new'])
+    if words and words[0] in TOOLS:
+        return _row(words[0], TOOLS[words[0]])
     given = [word.removeprefix('--mode=') for word in words]
     mode = next((name for name in given if name in MODES), None)
     topics = [topic for topic in TOPICS if mode is None or not topic.modes or mode in topic.modes]

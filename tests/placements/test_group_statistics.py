@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe import model_registry
 from lingpipe.devices import variable_placement
 from lingpipe.layers import batch_normalization, keras_params
-from lingpipe.placements import logical_cores
 from lingpipe.tools.tpu_compile import stable_hlo
 from lingpipe.training import train_program
 from tests import compiled_replicas, needs, virtual_tpu
@@ -77,31 +75,6 @@ def test_replicas_of_two_cores_share_statistics_on_the_core_of_the_layer():
             and tf.get_static_value(operation.inputs[1]).tolist() == [[0, 1], [2, 3]]]
     assert len(sums) >= 2 * NUM_MICRO_BATCHES
     assert {operation.device for operation in sums} == {f'/device:TPU_REPLICATED_CORE:{norm}'}
-
-
-@pytest.mark.slow
-def test_every_batch_norm_of_resnet_50_is_summed_over_groups_both_ways():
-    """A whole training step of the model that runs with groups on 2,048 cores, here on four."""
-    p = model_registry.GetParams('params.resnet50.ResNet50MLPerf32768Cores2048', 'Train')
-    cores, num_rows = virtual_tpu.make_cores(1, MESH), p.input.batch_size // p.task.body.num_replicas
-    p.task.body.Set(devices=cores.devices, num_replicas=1, layers=[
-        layer.Copy().Set(batch_norm_group_size=GROUP_SIZE) if 'batch_norm_group_size' in layer else layer
-        for layer in p.task.body.layers])
-    specs = [tf.TensorSpec([num_rows, *shape], dtype) for shape, dtype in (
-        ((224, 224, 3), tf.float32), ((), tf.int32), ((), tf.float32))]
-    with cores.active():
-        task = p.task.Instantiate()
-        task.body.build_from_specs(specs[0])
-    program = logical_cores.CoreTrainProgram(task, p.train, cores)
-
-    def train(*batch):
-        return program._step(batch)
-
-    step = tf.function(train, autograph=False).get_concrete_function(*specs)
-    groups = [tf.get_static_value(operation.inputs[1]).tolist() for operation in step.graph.get_operations()
-              if operation.type == 'CrossReplicaSum']
-    assert groups.count([[0, 1], [2, 3]]) == 2 * 53  # batch norms
-    assert groups.count([[0, 1, 2, 3]]) >= len(task.body.trainable_variables) == 161
 
 
 def groups_one_after_the_other(array):
