@@ -15,7 +15,7 @@ from lingpipe.devices import collectives, device_kinds
 def device_of(variable: keras.Variable | tf.Variable) -> str:
     """Return the device of a Keras variable or `tf.Variable`, as a name for `tf.device`."""
     variable = native(variable)
-    return getattr(variable, 'logical_core', variable.device)
+    return getattr(variable, 'logical_core', None) or variable.device
 
 
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
