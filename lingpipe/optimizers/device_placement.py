@@ -48,6 +48,8 @@ def _build(optimizer: keras.optimizers.Optimizer, build: Callable, *args: Any, *
     """Build an optimizer, and place what it has created, such as the parts of a `MultiOptimizer`."""
     build(*args, **kwargs)
     place(optimizer)
+    if placement := of(optimizer):
+        placement.refuse_what_devices_cannot_hold(optimizer._trainable_variables)
 
 
 def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
@@ -106,7 +108,6 @@ class DevicePlacement:
             ValueError: the optimizer works on all weights at once, or there are no gradients.
         """
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
-        self._refuse_what_devices_cannot_hold(variables)
         optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')
         self._update_on_devices(variables, (gradients,), shared=(learning_rate, iterations))
         self._constrain_on_devices([variable for variable in variables if variable.constraint is not None])
@@ -114,7 +115,6 @@ class DevicePlacement:
     def _update(self, gradients: list, variables: list) -> None:
         """Clip gradients, decay weights and update them."""
         optimizer = self._optimizer
-        self._refuse_what_devices_cannot_hold(variables)
         if self._clips_by_global_norm():
             gradients = self._clip_by_global_norm(gradients, variables, optimizer.global_clipnorm)
         numbers = tf.convert_to_tensor(optimizer.learning_rate), optimizer._iterations.value.read_value()
@@ -147,7 +147,8 @@ class DevicePlacement:
         scale = limit / tf.maximum(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
-    def _refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
+    def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
+        """Raise ValueError if some variables are on a TPU, and the optimizer keeps more than slots of their shapes."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 

@@ -63,12 +63,12 @@ def test_an_example_that_every_replica_evaluates_counts_once(trained, monkeypatc
 def test_a_checkpoint_restores_every_replica(trained, tmp_path):
     _, program, _ = trained
     checkpointer = checkpointing.Checkpointer(str(tmp_path / 'train'), program)
-    checkpointer.save()
+    path = checkpointer.save()
     weights = [variable.value for variable in program._task.body.trainable_variables]
     before = [weight.values[0].numpy() for weight in weights]
     for weight in weights:
         weight.assign(weight.values[0] + 1.0)
-    checkpointer.restore(checkpointer.latest())
+    checkpointer.restore(path)
     for weight, value in zip(weights, before):
         for copy in weight.values:
             np.testing.assert_array_equal(copy.numpy(), value)
