@@ -102,40 +102,30 @@ def _attribute_of(module, rest, name):
         cls = getattr(cls, part, None)
     if cls in _registered.values():
         return cls
-    raise _unregistered_error(name) if _is_experiment(cls) else _unknown_error(name)
+    if not _is_experiment(cls):
+        raise _unknown_error(name)
+    raise LookupError(f'{name} is not registered; put @model_registry.RegisterSingleTaskModel above the class.')
 
 
 def _is_experiment(cls):
     return isinstance(cls, type) and issubclass(cls, base_model_params.SingleTaskModelParams)
 
 
-def _unregistered_error(name):
-    return LookupError(f'{name} is not registered; put @model_registry.RegisterSingleTaskModel above the class.')
-
-
 def _default_of(module):
     imported = {key: cls for key, cls in _registered.items() if cls in vars(module).values()}
     own = {key: cls for key, cls in imported.items() if cls.__module__ == module.__name__} or imported
-    default = getattr(module, 'DEFAULT', None)
+    only = next(iter(own.values())) if len(own) == 1 else None
+    default = getattr(module, 'DEFAULT', only)
     if default in _registered.values():
         return default
-    if default is not None:
-        raise LookupError(f'DEFAULT of {module.__name__} is {default!r}, which is not a registered experiment. Set it '
-                          f'to one of {sorted(own)}.')
-    if len(own) == 1:
-        return next(iter(own.values()))
     if own:
-        raise LookupError(f'{module.__name__} has {len(own)} experiments and no DEFAULT; '
-                          'name one of {}.'.format(', '.join(sorted(own))))
-    forgotten = [name for name, cls in vars(module).items()
-                 if _is_experiment(cls) and cls.__module__ == module.__name__]
-    if forgotten:
-        raise _unregistered_error(f'{module.__name__}.{forgotten[-1]}')
-    if module.__name__ != _MODELS_PACKAGE:
-        raise LookupError(f'{module.__name__} ({getattr(module, "__file__", None)}) has no model: a class of '
-                          'base_model_params.SingleTaskModelParams under @model_registry.RegisterSingleTaskModel. '
-                          '`lingpipe new` writes one to start from.')
-    raise _unknown_error(module.__name__)
+        raise LookupError(f'{module.__name__} has no DEFAULT that is one of its experiments. Set it, or name one of '
+                          f'{", ".join(sorted(own))}.')
+    if module.__name__ == _MODELS_PACKAGE:
+        raise _unknown_error(module.__name__)
+    raise LookupError(f'{module.__name__} ({getattr(module, "__file__", None)}) has no model: a class of '
+                      'base_model_params.SingleTaskModelParams under @model_registry.RegisterSingleTaskModel. '
+                      '`lingpipe new` writes one to start from.')
 
 
 def _unknown_error(name):
@@ -162,11 +152,6 @@ def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
     return params
 
 
-def GetAllRegisteredClasses() -> dict[str, type[base_model_params.SingleTaskModelParams]]:
-    """Return {key: class} of the experiments whose modules are imported."""
-    return dict(_registered)
-
-
 def ListModels() -> Listing:
     """Import every module of the `params` package and return the Listing of all experiments.
 
@@ -176,7 +161,7 @@ def ListModels() -> Listing:
     package, rest = _import_longest_prefix(_MODELS_PACKAGE)
     if not rest:
         _import_modules(package, errors)
-    return Listing(GetAllRegisteredClasses(), errors)
+    return Listing(dict(_registered), errors)
 
 
 def _import_modules(package, errors):

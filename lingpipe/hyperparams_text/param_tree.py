@@ -60,10 +60,9 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a container with `function(child)` for each child; `value` itself if nothing changes."""
-    old = [] if is_params(value) else [child for _, child in children(value) or []]
-    new = [function(child) for child in old]
-    return value if all(map(lambda a, b: a is b, old, new)) else rebuild(value, new)
+    """Return a copy of a container with `function(child)` for each child; Params and other values as they are."""
+    pairs = None if is_params(value) else children(value)
+    return value if pairs is None else rebuild(value, [function(child) for _, child in pairs])
 
 
 def parse_path(path: str) -> list[Step]:
@@ -149,9 +148,8 @@ def copy_value(value: Any) -> Any:
     """Return a deep copy of `value` with separate Params instead of shared ones; keep functions, modules, tensors."""
     if is_params(value):
         return value.Copy()
-    pairs = children(value)
-    if pairs is not None:
-        return rebuild(value, [copy_value(child) for _, child in pairs])
+    if children(value) is not None:
+        return replace_children(value, copy_value)
     is_sentinel = type(value) is object
     is_by_reference = is_sentinel or isinstance(value, (types.ModuleType, types.MethodType)) or _is_tensor(value)
     return value if is_by_reference else copy.deepcopy(value)
