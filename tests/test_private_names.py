@@ -1,14 +1,13 @@
 """Names of TensorFlow, Keras and TFDS that LingPipe uses although they are not public: each must still be there.
 
-They are read from the source, so that a new use is looked up too: imports of private modules; names with an underscore
-in front that LingPipe does not give itself; and methods with such names that it gives but never calls, which replace
-those of a base class.
+They are read from the source, so that a new use is looked up too: names with an underscore in front that LingPipe does
+not give itself, and methods with such names that it gives but never calls, which replace those of a base class.
+`lingpipe.private_api` imports private modules, so importing it is their test.
 """
 
 import ast
 import collections
 import functools
-import importlib
 import os
 import pathlib
 import sys
@@ -26,6 +25,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _PRIVATE_MODULES = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
 # runs in a process of its own, on jaxlib alone
 _WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compile/worker.py')}
+_ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
+_GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
 
 
 @functools.cache
@@ -36,7 +37,6 @@ def _nodes():
             for node in ast.walk(ast.parse((_ROOT / path).read_text('utf-8')))]
 
 
-@functools.cache
 def _uses(names_in):
     """Return for each name that `names_in` finds in a node of the source the text of the places where it stands."""
     found = collections.defaultdict(list)
@@ -47,23 +47,20 @@ def _uses(names_in):
 
 
 def _imports(node):
-    if isinstance(node, ast.Import):
-        return [(alias.name, None) for alias in node.names if alias.name.startswith(_PRIVATE_MODULES)]
-    if isinstance(node, ast.ImportFrom) and (node.module or '').startswith(_PRIVATE_MODULES):
-        return [(node.module, alias.name) for alias in node.names]
-    return []
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, 'module', None)]
+    return [module for module in modules if (module or '').startswith(_PRIVATE_MODULES)]
 
 
 def _attributes(node):
-    return [node.attr] if isinstance(node,
-                                     ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_private(node.attr) else []
+    is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    return [node.attr] if is_read and _is_private(node.attr) else []
 
 
 def _set_on_others(node):
     """Names of attributes that replace those of objects which are not LingPipe's."""
     is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_private(node.attr)
-    return [node.attr] if is_set and isinstance(node.value,
-                                                ast.Name) and node.value.id in ('optimizer', 'layer', 'model', 'variable') else []
+    owners = ('optimizer', 'layer', 'model', 'variable')
+    return [node.attr] if is_set and isinstance(node.value, ast.Name) and node.value.id in owners else []
 
 
 def _given(node):
@@ -104,53 +101,22 @@ def owners():
             hyperparams.Params(), values.RemoteValueImpl, tf.distribute.coordinator.ClusterCoordinator]
 
 
-_ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
-_GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
-
-
-def test_private_modules_can_be_imported():
-    missing = {f'{module}: {name}': places for (module, name), places in _uses(_imports).items()
-               if not _can_be_imported(module, name)}
-    assert not missing
-
-
 def test_private_modules_are_imported_in_one_place():
     places = ', '.join(_uses(_imports).values()).split(', ')
     assert {place.split(':')[0] for place in places} == {'lingpipe/private_api.py'}
 
 
-def _can_be_imported(module, name):
-    try:
-        return name is None or hasattr(importlib.import_module(module),
-                                       name) or bool(importlib.import_module(f'{module}.{name}'))
-    except ImportError:
-        return False
-
-
-def _without_owner(uses, owners):
-    return {name: places for name, places in uses.items() if not any(hasattr(owner, name) for owner in owners)}
-
-
-def test_private_attributes_exist(owners):
-    given = _uses(_given)
-    used = {name: places for name, places in _uses(_attributes).items() if name not in given}
-    assert not _without_owner(used, owners), 'gone from the library that had it'
-
-
-def test_private_attributes_that_are_replaced_or_named_alike_exist(owners):
-    alike = {name: places for name, places in (_uses(_given) | _uses(_attributes)).items() if name in _GIVEN_TOO}
-    replaced = {name: places for name, places in _uses(_set_on_others).items() if name not in _ADDED}
-    assert alike.keys() == _GIVEN_TOO
-    assert not _without_owner(alike | replaced, owners), 'gone from Keras'
+def test_private_names_exist(owners):
+    read, given, methods, replaced = map(_uses, (_attributes, _given, _methods, _set_on_others))
+    of_libraries = {name: places for name, places in read.items() if name not in given}
+    of_libraries |= {name: places for name, places in methods.items() if name not in read}
+    of_libraries |= {name: places for name, places in replaced.items() if name not in _ADDED}
+    of_libraries |= {name: (given | read)[name] for name in _GIVEN_TOO}
+    missing = {name: places for name, places in of_libraries.items()
+               if not any(hasattr(owner, name) for owner in owners)}
+    assert not missing, 'gone from the library that had it'
 
 
 def test_masks_are_where_they_are_read():
     masked = keras.layers.Masking()(tf.zeros([1, 2, 3]))
     assert masked._keras_mask.shape == (1, 2), 'Keras keeps masks elsewhere'
-
-
-def test_private_methods_that_are_replaced_exist(owners):
-    called = _uses(_attributes)
-    replaced = {name: places for name, places in _uses(_methods).items() if name not in called}
-    assert not _without_owner(replaced,
-                              owners), 'replaces nothing of a library any more, which then calls something else'
