@@ -115,7 +115,7 @@ def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None
     return copy if copy.Get(field) is not None else copy.Set(**{field: policy})
 
 
-def require_size(params: hyperparams.InstantiableParams, *fields: str) -> None:
+def require_size(params: hyperparams.Params, *fields: str) -> None:
     """Raise ValueError if a field is not an integer of at least 1."""
     for field in fields:
         value = params.Get(field)

@@ -12,19 +12,13 @@ POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
 
 
 class FeedForward(base_layer.BaseLayer):
-    """Two dense layers with an activation between them, optionally gated.
-
-        plain:  activation(x W) V                  gated:  (activation(x W) * x U) V
-
-    With 'gelu' the gated form is GEGLU, with 'silu' SwiGLU (arXiv 2002.05202, section 2).
-    """
+    """Two dense layers with an activation between them: activation(x W) V."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('hidden_dim', None, 'Size of the hidden layer.')
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
-        p.Define('is_gated', False, 'Whether a second product gates the hidden layer.')
         p.Define('use_bias', True, 'Whether the dense layers have biases.')
         p.Define('relu_dropout_prob', 0.0, 'Dropout of the hidden layer.')
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
@@ -37,7 +31,7 @@ class FeedForward(base_layer.BaseLayer):
     def build(self, input_shape: Any) -> None:
         p = self.params
         self.activation = keras.activations.get(p.activation)
-        self.hidden = attention.dense(self, 'hidden', p.hidden_dim * (1 + p.is_gated))
+        self.hidden = attention.dense(self, 'hidden', p.hidden_dim)
         self.output_projection = attention.dense(self, 'output_projection', input_shape[-1], p.output_scale)
         self.dropout = keras.layers.Dropout(p.relu_dropout_prob, name='dropout', dtype=self.dtype_policy)
         self.hidden.build(input_shape)
@@ -45,12 +39,7 @@ class FeedForward(base_layer.BaseLayer):
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Map `[batch, length, model_dim]` to the same shape."""
-        hidden = self.hidden(inputs)
-        if self.params.is_gated:
-            hidden, gate = keras.ops.split(hidden, 2, axis=-1)
-            hidden = self.activation(hidden) * gate
-        else:
-            hidden = self.activation(hidden)
+        hidden = self.activation(self.hidden(inputs))
         return self.output_projection(self.dropout(hidden, training=training))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -123,7 +112,7 @@ class TransformerBlock(base_layer.BaseLayer):
 def transformer_lm_layers(
         num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
         positions: str = 'sinusoidal', max_length: int | None = None, is_tied: bool = False, activation: str = 'gelu',
-        is_gated: bool = False, use_bias: bool = True, input_dropout_prob: float = 0.0,
+        use_bias: bool = True, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
     """Return a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
@@ -138,7 +127,7 @@ def transformer_lm_layers(
         positions: one of POSITIONS.
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
-        activation: see FeedForward.activation, and FeedForward.is_gated for the argument is_gated.
+        activation: see FeedForward.activation.
         use_bias: whether dense layers and the softmax have biases.
         input_dropout_prob: dropout of the sum of embedding and positions.
         residual_dropout_prob: dropout of every branch.
@@ -154,7 +143,7 @@ def transformer_lm_layers(
         num_heads=num_heads, use_rotary_positions=positions == 'rotary', use_bias=use_bias,
         atten_dropout_prob=atten_dropout_prob, output_scale=branch_scale)
     block.feed_forward.Set(
-        hidden_dim=hidden_dim, activation=activation, is_gated=is_gated, use_bias=use_bias,
+        hidden_dim=hidden_dim, activation=activation, use_bias=use_bias,
         relu_dropout_prob=relu_dropout_prob, output_scale=branch_scale)
     return [
         embeddings.TokenEmbedding.Params().Set(name='embedding', vocab_size=vocab_size, model_dim=model_dim),

@@ -95,7 +95,7 @@ class StepTimes:
     @property
     def idle(self) -> float:
         """Seconds that a device waits before the last action of all devices has ended, averaged over all devices."""
-        return self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE))
+        return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property
     def bubble_fraction(self) -> float:
