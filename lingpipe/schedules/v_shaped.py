@@ -150,20 +150,13 @@ class _Filling:
         self._transfers[num_devices - 1] = 0.0  # which is on the same device
         unknown = [math.inf] * num_micro_batches
         self._ends = {kind: [list(unknown) for _ in costs] for kind in (FORWARD, BACKWARD)}
-        self._free = self._first_arrivals(num_devices)
+        self._free = [0.0] * num_devices
         self._left = [num_micro_batches * sum(each[stage] for each in self._seconds.values() for stage in of_device)
                       for of_device in stages]
         self._kept = [0] * num_devices
         self._pending: list[collections.deque[tuple[float, int, int]]] = [collections.deque() for _ in stages]
         self._peak_activations = self._peak_kept = 0
         self.orders: list[list[Action]] = [[] for _ in stages]
-
-    def _first_arrivals(self, num_devices: int) -> Any:
-        """Return the times at which the first micro-batch can reach each device, summed along its way through them."""
-        arrivals = [0.0]
-        for stage in range(num_devices - 1):
-            arrivals.append(arrivals[-1] + self._seconds[FORWARD][stage] + self._transfers[stage])
-        return arrivals
 
     def _badness(self, shape: _Shape, seconds: float) -> _Badness:
         exceeds = self._peak_activations > shape.most_activations
