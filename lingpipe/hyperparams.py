@@ -10,7 +10,7 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from lingpipe import spelling
@@ -205,20 +205,14 @@ class Params:
         """
         param_tree.visit('', self, visit_fn, enter_fn or (lambda key, value: True))
 
-    def ToText(self, include_types: bool = False, separator: str = ':') -> Any:
+    def ToText(self) -> str:
         """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
 
         A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`, and a
         `tf.DType` its name. A value of any other class, such as a lock, becomes the name of its type; FromText then
         leaves the field unchanged.
-
-        Args:
-            include_types: whether to return (text, {path: name of the type}) instead.
-            separator: text between path and value.
         """
-        texts, kinds = self._Texts()
-        text = text_lines.join(texts, separator)
-        return (text, kinds) if include_types else text
+        return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
         """Return {path: text of the value} of all fields, and {path: type}, with containers of Params."""
@@ -236,7 +230,7 @@ class Params:
         self.Visit(Add, Enter)
         return texts, kinds
 
-    def FromText(self, text: str, type_overrides: Mapping[str, str] | None = None) -> Self:
+    def FromText(self, text: str) -> Self:
         """Set the fields that a text from ToText names, and return self; other fields do not change.
 
         A value is read as the current type of the field, and a list of Params is changed element by element. A line
@@ -244,27 +238,27 @@ class Params:
 
         Args:
             text: `path : value` lines; lines that begin with `#` are comments.
-            type_overrides: {path: name of the type of the value}, as ToText returns.
 
         Raises:
             AttributeError: there is no such field or element.
             ValueError: a line is not `path : value`, or a value cannot be read.
         """
         self._CheckMutable()
-        text_lines.read(self, text_lines.split(text), type_overrides or {})
+        text_lines.read(self, text_lines.split(text), {})
         return self
 
     def ToTextWithTypes(self) -> str:
         """Return the text of ToText, two blank lines, and a `path : type` line for each field."""
-        text, kinds = self.ToText(include_types=True)
-        return text + '\n\n' + text_lines.join(kinds, ':')
+        return '\n\n'.join(map(text_lines.join, self._Texts()))
 
     def FromTextWithTypes(self, text: str) -> Self:
         """Set the fields from the text of ToTextWithTypes, independent of their current types; return self."""
         fields, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
-        return self.FromText(fields, dict(text_lines.split(kinds)))
+        self._CheckMutable()
+        text_lines.read(self, text_lines.split(fields), dict(text_lines.split(kinds)))
+        return self
 
     def TextDiff(self, other: 'Params') -> str:
         """Return the lines of ToText that differ: `> path : value` for values here, `<` for values of `other`."""
@@ -272,7 +266,7 @@ class Params:
         return ''.join(f'{sign} {line}' for path in sorted(mine.keys() | theirs.keys())
                        if mine.get(path) != theirs.get(path)
                        for sign, texts in (('>', mine), ('<', theirs)) if path in texts
-                       for line in [text_lines.join({path: texts[path]}, ':')])
+                       for line in [text_lines.join({path: texts[path]})])
 
 
 class InstantiableParams(Params):

@@ -39,11 +39,11 @@ def _skip_between(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def join(texts: Mapping[str, str], separator: str) -> str:
+def join(texts: Mapping[str, str]) -> str:
     """Return a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
     def natural(path):
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
-    return ''.join(f'{path} {separator} {texts[path]}\n' for path in sorted(texts, key=natural))
+    return ''.join(f'{path} : {texts[path]}\n' for path in sorted(texts, key=natural))
 
 
 def shape(container: Any) -> str:
