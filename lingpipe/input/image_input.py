@@ -81,8 +81,7 @@ class ImageInput(base_input.BaseInput):
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
-        reader = image_pixels.PixelReader(
-            size=(*size, num_channels), cropping=cropping, resizes=True, training=False)
+        reader = image_pixels.PixelReader((*size, num_channels), cropping, resizes=True)
 
         def batch(paths):
             pixels, is_good = reader.read(image_pixels.map_rows(tf.io.read_file, (paths,), ''), seeds=None)

@@ -40,9 +40,9 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
     return tf.ensure_shape(tf.cond(tf.io.is_jpeg(encoded), of_jpeg, of_others), [None, None, num_channels])
 
 
-def resize(image: tf.Tensor, image_size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Resize an image, uint8 [height, width, channels], of any aspect ratio to a square; the result is uint8."""
-    image = tf.image.resize(image, [image_size, image_size], method=method)
+def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') -> tf.Tensor:
+    """Resize an image, uint8 [height, width, channels], of any aspect ratio to (height, width); the result is uint8."""
+    image = tf.image.resize(image, size, method=method)
     # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
         input=image, min_range=0.0, max_range=255.0, T=tf.quint8, mode='MIN_COMBINED', round_mode='HALF_AWAY_FROM_ZERO')
@@ -94,41 +94,38 @@ def _placed(values, numbers, num_rows):
 
 @dataclasses.dataclass(frozen=True)
 class PixelReader:
-    """Decodes, crops and resizes some images, one after another; the pixels of an image that cannot be read are black.
-    """
+    """Decodes, crops and resizes images, one after another; the pixels of one that cannot be read are black."""
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels
     cropping: image_augmentation.Cropping | None  # None: whole images
     resizes: bool  # whether whole images are resized; otherwise they already have that size
-    training: bool  # whether images are cropped at random; otherwise from the middle
 
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Read encoded images, string [n].
 
         Args:
-            seeds: int32 [n, 2 or more], the first two of which draw the box; None if nothing is drawn.
+            seeds: int32 [n, 2 or more], the first two of which draw the box of a crop; None: the middle is cropped.
 
         Returns:
             Tuple of uint8 [n, *size], and whether each could be read, bool [n].
         """
-        if seeds is None:
-            seeds = tf.zeros([tf.size(images), 2], tf.int32)
-        return map_rows(self._pixels, (images, seeds), (tf.zeros(self.size, tf.uint8), tf.constant(False)))
+        rows = (images,) if seeds is None else (images, seeds)
+        return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))
 
-    def _pixels(self, encoded, seed):
+    def _pixels(self, encoded, seed=None):
         return self._resized(decode_image(encoded, self.size[2], self._box(seed))), tf.constant(True)
 
     def _box(self, seed):
         """Return the function that chooses the box, or None for the whole image."""
         if self.cropping is None:
             return None
-        if not self.training:
+        if seed is None:
             return self.cropping.central_box
         return lambda shape: self.cropping.random_box(shape, seed[:2])
 
     def _resized(self, image):
         if self.cropping is not None:
-            image = resize(image, self.size[0], self.cropping.method)
+            image = resize(image, self.size[:2], self.cropping.method)
         elif self.resizes:
-            image = resize(image, self.size[0])
+            image = resize(image, self.size[:2])
         return tf.ensure_shape(image, self.size)

@@ -25,8 +25,7 @@ DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 class ImageSources:
     """Makes the examples of training and evaluation; both share what is in memory."""
 
-    def __init__(self, params: hyperparams.Params, data: Any,
-                 cropping: image_augmentation.Cropping | None) -> None:
+    def __init__(self, params: hyperparams.Params, data: Any, cropping: image_augmentation.Cropping | None) -> None:
         self._params = params
         self._data = data
         self._cropping = cropping
@@ -51,7 +50,7 @@ class ImageSources:
             names of bad records [batch], empty for good ones).
         """
         def decoded(example, seeds):
-            pixels, labels, bad = self._pixels(*example, seeds, training)
+            pixels, labels, bad = self._pixels(*example, seeds if training else None)
             return pixels, labels, seeds, bad
 
         if not self._is_kept_in_memory:
@@ -74,10 +73,9 @@ class ImageSources:
         with tf.device('CPU:0'):
             return examples.unbatch().batch(count, drop_remainder=True).get_single_element()
 
-    def _pixels(self, images, labels, identifiers, seeds=None, training=False):
+    def _pixels(self, images, labels, identifiers, seeds=None):
         *stored, num_channels = self._data.image_shape
-        reader = image_pixels.PixelReader(
-            size=(*self._size, num_channels), cropping=self._cropping, resizes=None in stored, training=training)
+        reader = image_pixels.PixelReader((*self._size, num_channels), self._cropping, resizes=None in stored)
         pixels, is_good = reader.read(images, seeds)
         return pixels, labels, tf.where(is_good, '', identifiers)
 

@@ -40,7 +40,7 @@ def test_gray_and_colour_become_each_other(file_format):
 def test_bicubic_resizing_stays_in_the_range_of_pixels():
     step = np.zeros((8, 8, 3), np.uint8)
     step[:, 4:] = 255
-    resized = image_pixels.resize(step, 32, 'bicubic').numpy()
+    resized = image_pixels.resize(step, (32, 32), 'bicubic').numpy()
     expected = tf.image.resize(step, [32, 32], method='bicubic').numpy()
     assert expected.min() < -1 and expected.max() > 256
     np.testing.assert_array_equal(resized, np.floor(expected.clip(0, 255) + 0.5))
