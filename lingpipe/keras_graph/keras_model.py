@@ -17,20 +17,10 @@ from lingpipe.private_api import masking
 from lingpipe.stages import random_seeds
 
 
-def hand_out_logits(units: list[model_units.Unit], outputs: list[int],
-                    values: dict[int, tuple]) -> tuple[list[model_units.Unit], dict[int, int]]:
-    """Make units also return the logits of a model's outputs.
-
-    A cross-entropy needs the logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
-    tensor, but they would be lost when the tensor leaves a partition.
-
-    Args:
-        values: dictionary from the number of a value to the pair (its `tf.TensorSpec`, its Keras mask's `tf.TensorSpec`
-            or None); the logits' pairs are added.
-
-    Returns:
-        The list of units, and the dictionary from places among the outputs to the numbers of their logits.
-    """
+def _hand_out_logits(units, outputs, values):
+    """Return units that also return the logits of the model's outputs, and {place among the outputs: logits' number}."""
+    # A cross-entropy needs them, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
+    # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
     for unit in units:
         places = {place: unit.outputs.index(number) for place, number in enumerate(outputs) if number in unit.outputs}
@@ -133,11 +123,7 @@ class ModelGraph:
                     'Make a new pipeline of it by GPipeLayer.from_keras.')
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flatten a user's inputs, a nest of tensors `[batch, ...]`; cast and reshape them as the model does.
-
-        Raises:
-            ValueError: the model does not accept them.
-        """
+        """Flatten a user's inputs, a nest of tensors `[batch, ...]`; cast and reshape them as the model does."""
         inputs = model_units.without_others(self._functional, inputs)
         # pylint: disable=protected-access
         self._functional._assert_input_compatibility(inputs)
@@ -186,7 +172,7 @@ class ModelGraph:
         self.output_specs = [values[number][0] for number in self._outputs]
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
-            self.units, self._logits = hand_out_logits(self.units, self._outputs, values)
+            self.units, self._logits = _hand_out_logits(self.units, self._outputs, values)
         sizes = [[*map(_num_values, self.own_weights(index)), _num_values(self._own_frozen_weights(index))]
                  for index in range(len(self.units))]
         return [

@@ -104,11 +104,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
         raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
                          f"{field}=['.*/bias'].")
     for pattern in patterns:
-        try:
-            found = any(re.match(pattern, name) for name in names)
-        except re.error as error:
-            raise ValueError(f'{field}: {pattern!r} is not a regular expression ({error}). Correct it.') from error
-        if not found:
+        if not any(re.match(pattern, name) for name in names):
             raise ValueError(f'{field}: {pattern!r} matches nothing of the model; '
                              f'{spelling.what_there_is(pattern, names)}. Change it, or leave it out.')
     return [name for name in names if any(re.match(pattern, name) for pattern in patterns)]

@@ -38,12 +38,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raise ValueError if a Lambda, or a layer with an axis of 0, mixes the rows of a batch; see `refuse_mixed_rows`.
-
-    Args:
-        layers: built layers, one after the other.
-        specs: for each, the nest of `tf.TensorSpec` `[batch, ...]` of its inputs.
-    """
+    """Raise ValueError if a Lambda, or a layer with an axis of 0, mixes rows; `specs` has a nest for each layer."""
     for layer, nest in zip(layers, specs):
         given = tf.nest.map_structure(lambda spec: None if spec is None else dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
@@ -178,39 +173,17 @@ def _with_rows(value: dependence.Value) -> dependence.Value:
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
     """Raise ValueError if an input's sizes, a nest of specs `[batch, ...]`, are not the sizes that a model takes."""
-    specs = model_units.flat_inputs(functional, given)
-    for tensor, spec in zip(functional.inputs, specs):
-        if spec is not None:  # an optional input
-            _refuse_shape(model, tensor, _sizes(spec))
-    refuse_long(model, functional, specs)
-
-
-def _refuse_shape(model, tensor, made):
-    """Raise ValueError if a size differs from the model's; Keras tries to adapt a missing or additional dimension."""
-    taken = _sizes(tensor)
-    if len(taken) == len(made) and any(None not in sizes and len(set(sizes)) > 1 for sizes in zip(taken, made)):
-        raise ValueError(f'Model {model.name!r} takes examples of shape {taken} for {tensor.name!r}, but the input '
-                         f'makes {made}. Change one of them, such as image_shape in backbone_arguments, or the dataset '
-                         'and the image_size of the input.')
+    functional._assert_input_compatibility(model_units.without_others(functional, given))
+    refuse_long(model, functional, model_units.flat_inputs(functional, given))
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions.
-
-    Args:
-        tensors: objects with a shape `[batch, ...]`, or None, one for each input of the graph.
-    """
+    """Raise ValueError for tokens at positions without an embedding; XLA would use the embeddings of other positions."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):
-        length = _sizes(tensor)[0] if symbol.name.endswith('token_ids') and tensor is not None else None
+        length = tensor.shape[1] if symbol.name.endswith('token_ids') and tensor is not None else None
         if sizes and length is not None and length > max(sizes):
             raise ValueError(f'sequence_length={length} of {symbol.name!r} is too long for model '
                              f'{model.name!r}, which knows {max(sizes)} positions. Set it to {max(sizes)} at most; a '
                              'model without a preset has max_sequence_length in its backbone_arguments.')
-
-
-def _sizes(tensor):
-    """Return the list of the sizes of an example, with None for each unknown size."""
-    shape = tf.TensorShape(tensor.shape)
-    return [None] if shape.rank is None else shape.as_list()[1:]

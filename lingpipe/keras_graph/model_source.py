@@ -85,9 +85,6 @@ class ModelOfFunction(KerasModelSource):
 
     def make(self) -> keras.Model:
         function = self.params.function
-        if function is None:
-            raise ValueError('function=None: a ModelOfFunction needs KerasParams of a function that returns a '
-                             'keras.Model. Use KerasModelParams(function).')
         model = function.Instantiate()
         if not isinstance(model, keras.Model):
             raise ValueError(f'function: {function.cls.__name__} returned a {type(model).__name__}, not a keras.Model. '

@@ -15,12 +15,8 @@ def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight:
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
     """Find the `Kind` of each loss that a model was compiled with, for a batch described by `keras.KerasTensor`s.
 
-    Args:
-        compile_loss: Keras's record of losses, once built.
-        variables: the variables of the model; if layers change some of them, the loss reads the new values.
-
     Raises:
-        NotAdditive: one of the losses cannot be computed in parts.
+        NotAdditive: one of the losses cannot be computed in parts, or reads one of the model's variables.
     """
     return [_kind_of(part.loss, *specs, variables) for part, specs in zip(
         compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]

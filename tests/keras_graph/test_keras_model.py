@@ -6,6 +6,7 @@ from keras import layers
 
 import lingpipe
 from lingpipe.keras_graph import keras_model
+from tests import closeness
 from tests.plain_stack import normal
 
 
@@ -33,12 +34,6 @@ def outcome(function, variables):
         return function(), [np.asarray(variable.value) for variable in variables]
 
 
-def assert_same(got, wanted):
-    keras.tree.assert_same_structure(got, wanted)
-    for one, other in zip(keras.tree.flatten(got), keras.tree.flatten(wanted)):
-        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
-
-
 def assert_stages_equal_model(model, inputs, num_stages=3):
     graph = keras_model.ModelGraph(model)
     for variable in graph.model.weights:  # batch norm statistics that are not 0 and 1
@@ -48,7 +43,7 @@ def assert_stages_equal_model(model, inputs, num_stages=3):
         state = model.non_trainable_variables
         wanted = outcome(lambda training=training: model(inputs, training=training), state)
         got = outcome(lambda training=training: run_stages(graph, ends, inputs, training), state)
-        assert_same(got, wanted)
+        closeness.assert_close(got, wanted)
     return graph
 
 

@@ -15,26 +15,16 @@ from tests import needs
 pytestmark = needs.keras_hub
 SIZES = {'vocabulary_size': 20, 'num_layers': 2, 'num_query_heads': 2, 'num_key_value_heads': 1, 'hidden_dim': 8,
          'intermediate_dim': 16, 'head_dim': 4}
-BACKBONES = {
-    'GemmaBackbone': SIZES,
-    'Gemma3Backbone': {**SIZES, 'image_size': 16, 'vision_encoder': None, 'use_sliding_window_attention': True,
-                       'use_post_ffw_norm': True, 'use_post_attention_norm': True},
-    'Gemma4Backbone': {**SIZES, 'image_size': 16, 'vision_encoder': None, 'sliding_window_size': 4,
-                       'sliding_window_pattern': 2}}
 TOKENS = {'token_ids': np.random.default_rng(0).integers(1, 20, [4, 8], 'int32'), 'padding_mask': np.ones([4, 8], bool)}
-EACH_BACKBONE = pytest.mark.parametrize('name', [
-    'GemmaBackbone', *(pytest.param(name, marks=pytest.mark.slow) for name in ('Gemma3Backbone', 'Gemma4Backbone'))])
-INPUTS = dict.fromkeys(BACKBONES, TOKENS) | {
-    'Gemma4Backbone': {**TOKENS, 'position_ids': np.tile(np.arange(8, dtype='int32'), [4, 1])}}
 WANTED = np.random.default_rng(1).normal(size=[4, 8, 8]).astype('float32')
 CLASSES = np.random.default_rng(2).integers(0, 20, [4, 8])
 DEVICES = ['CPU:1', 'CPU:2']
 PARTS = ('lora_kernel_a', 'lora_kernel_b')
 
 
-def twins(hub, name):
+def twins(hub):
     """Return two backbones with the same random weights."""
-    both = [getattr(hub.models, name)(**BACKBONES[name]) for _ in range(2)]
+    both = [hub.models.GemmaBackbone(**SIZES) for _ in range(2)]
     copy_weights(*both)
     return both
 
@@ -63,9 +53,8 @@ def trained(model, x, y, loss='mse', num_steps=3):
 
 
 @pytest.mark.parametrize('order', [pytest.param('before', marks=pytest.mark.slow), 'after'])
-@EACH_BACKBONE
-def test_lora_trains_as_in_plain_keras(hub, name, order):
-    plain, source = twins(hub, name)
+def test_lora_trains_as_in_plain_keras(hub, order):
+    plain, source = twins(hub)
     if order == 'before':
         source.enable_lora(4)
     pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)
@@ -74,7 +63,7 @@ def test_lora_trains_as_in_plain_keras(hub, name, order):
     plain.enable_lora(4)
     copy_weights(source, plain)
     model = lingpipe.PipelineModel(pipe)
-    np.testing.assert_allclose(trained(model, INPUTS[name], WANTED), trained(plain, INPUTS[name], WANTED), rtol=1e-5)
+    np.testing.assert_allclose(trained(model, TOKENS, WANTED), trained(plain, TOKENS, WANTED), rtol=1e-5)
     assert len(pipe.trainable_variables) == 8 and names_of(pipe.trainable_variables) == set(PARTS)
     for found, expected in zip(source.weights, plain.weights):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
@@ -84,26 +73,8 @@ def test_lora_trains_as_in_plain_keras(hub, name, order):
         assert {variable_placement.device_of(part)[-5:] for part in parts} == set(DEVICES)
 
 
-@pytest.mark.slow
-@EACH_BACKBONE
-def test_a_saved_backbone_has_merged_kernels(hub, name, tmp_path):
-    source, plain = twins(hub, name)
-    source.enable_lora(4)
-    pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)
-    model = lingpipe.PipelineModel(pipe)
-    x = INPUTS[name]
-    trained(model, x, WANTED)
-    model.save_weights(tmp_path / 'model.weights.h5')
-    plain.load_weights(tmp_path / 'model.weights.h5')
-    outputs = model.predict(x, verbose=0)
-    np.testing.assert_allclose(plain(x), outputs, rtol=1e-4, atol=1e-5)
-    assert names_of(pipe.trainable_variables) == set(PARTS)
-    source.save_lora_weights(tmp_path / 'parts.lora.h5')
-    np.testing.assert_array_equal(model.predict(x, verbose=0), outputs)
-
-
 def test_lora_after_training_began_needs_a_new_optimizer(hub):
-    source, _ = twins(hub, 'GemmaBackbone')
+    source, _ = twins(hub)
     pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)
     model = lingpipe.PipelineModel(pipe)
     losses = trained(model, TOKENS, WANTED)
@@ -114,21 +85,23 @@ def test_lora_after_training_began_needs_a_new_optimizer(hub):
     assert names_of(pipe.trainable_variables) == set(PARTS)
 
 
-def test_loaded_weights_leave_something_to_learn(hub, tmp_path):
-    source, _ = twins(hub, 'GemmaBackbone')
+def test_saved_weights_are_merged_and_leave_something_to_learn(hub, tmp_path):
+    source, plain = twins(hub)
     pipe = lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2, devices=DEVICES)
     source.enable_lora(2)
     model = lingpipe.PipelineModel(pipe)
     losses = trained(model, TOKENS, WANTED)
-    before = model.predict(TOKENS, verbose=0)
+    outputs = model.predict(TOKENS, verbose=0)
     model.save_weights(tmp_path / 'model.weights.h5')
-    model.load_weights(tmp_path / 'model.weights.h5')
-    np.testing.assert_allclose(model.predict(TOKENS, verbose=0), before, rtol=1e-4, atol=1e-5)
+    for each in (plain, model):
+        each.load_weights(tmp_path / 'model.weights.h5')
+        np.testing.assert_allclose(each.predict(TOKENS, verbose=0), outputs, rtol=1e-4, atol=1e-5)
+    assert names_of(pipe.trainable_variables) == set(PARTS)
     assert trained(model, TOKENS, WANTED)[-1] < losses[-1]
 
 
 def test_a_preset_with_lora_starts_from_its_weights(hub, tmp_path):
-    backbone, _ = twins(hub, 'GemmaBackbone')
+    backbone, _ = twins(hub)
     backbone.save_to_preset(str(tmp_path / 'preset'))
     pipe = lingpipe.GPipeLayer.from_preset(
         str(tmp_path / 'preset'), lora_rank=4, num_partitions=2, num_micro_batches=2, devices=DEVICES)
@@ -207,7 +180,6 @@ def test_a_backbone_without_queries_and_values_names_its_attention():
     ({'lora_layers': ['first']}, 'without lora_rank'),
     ({'lora_rank': 2}, "has no KerasHub backbone.*'first'"),
     ({'lora_rank': 2, 'lora_layers': ['fist']}, "lora_layers: 'fist' matches nothing"),
-    ({'trainable': ['(']}, 'is not a regular expression'),
     ({'trainable': 'second'}, 'is not a list of regular expressions'),
     ({'trainable': []}, 'leaves nothing to train'),
 ])
