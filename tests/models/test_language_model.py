@@ -51,6 +51,12 @@ def test_bits_per_byte_use_plain_cross_entropy_and_token_lengths():
     assert [float(value) for value in metrics['accuracy']] == [0.5, 2.0]
 
 
+def test_logits_of_half_precision_are_compared_in_single_precision():
+    logits = tf.cast(LOGITS, tf.bfloat16)
+    loss, _ = make_task().loss((LABELS, ONES, ONES), logits)['loss']
+    np.testing.assert_allclose(loss, make_task().loss((LABELS, ONES, ONES), tf.cast(logits, tf.float32))['loss'][0])
+
+
 def input_of(vocab_size, shape, num_targets=3):
     return types.SimpleNamespace(params=None, tokenizer=types.SimpleNamespace(vocab_size=vocab_size),
                                  TargetSpec=lambda params: [tf.TensorSpec(shape)] * num_targets)
