@@ -75,7 +75,7 @@ class Split(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A cache in parts, which passes through a model's own loop over tokens in place of the whole cache."""
+    """A cache in parts, which passes through a model's own loop over tokens instead of the whole cache."""
 
     tensors: list[list[tf.Tensor]]  # the parts of each of its tensors, each part on its device
 

@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Return units that also return the logits of the model's outputs, and {place among the outputs: logits' number}."""
+    """Return units that also return the outputs' logits, and {place among the outputs: number of its logits}."""
     # A cross-entropy needs them, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}

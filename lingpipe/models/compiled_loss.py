@@ -72,7 +72,7 @@ class CompiledLoss:
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
     """
 
-    def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure | None, kinds: list) -> None:
+    def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure, kinds: list) -> None:
         self._compile_loss = compile_loss
         self._structure = structure
         self._parts = [_metrics_of(part.loss, kind) for part, kind in zip(compile_loss._flat_losses, kinds)]
