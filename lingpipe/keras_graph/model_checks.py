@@ -178,7 +178,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions without an embedding; XLA would use those of other positions."""
+    """Raise ValueError for tokens at positions without an embedding; XLA would use an embedding of another one."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):
