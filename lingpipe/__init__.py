@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # so that editors complete names and show arguments
     from lingpipe.models.pipeline_model import PipelineModel
     from lingpipe.pipeline.gpipe_layer import GPipeLayer
     from lingpipe.placements.own_script import connect
-    from lingpipe.tools.model_trace import trace
+    from lingpipe.tools.trace import trace
     from lingpipe.training.planning import plan
 
 os.environ['KERAS_BACKEND'] = os.environ.get('KERAS_BACKEND') or 'tensorflow'  # even if keras.json names another
@@ -30,7 +30,7 @@ _HOMES = {
     'PipelineModel': 'lingpipe.models.pipeline_model',
     'connect': 'lingpipe.placements.own_script',
     'plan': 'lingpipe.training.planning',
-    'trace': 'lingpipe.tools.model_trace',
+    'trace': 'lingpipe.tools.trace',
     'use_virtual_devices': 'lingpipe.devices.device_kinds',
 }
 _MODULES = ('callbacks',)

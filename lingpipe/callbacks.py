@@ -12,7 +12,7 @@ import tensorflow as tf
 from lingpipe import drawing, text_tables
 from lingpipe.partition import partition_summary
 from lingpipe.planner import picture
-from lingpipe.tools import model_trace, page
+from lingpipe.tools import page, trace
 from lingpipe.training import logdir as logdirs
 from lingpipe.training import planning
 
@@ -35,9 +35,9 @@ class Report(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Make the folder of the page; before any epoch, raise an error for a model or batch that it cannot show."""
-        model_trace.require_compiled(self.model)
+        trace.require_compiled(self.model)
         if self._batch is not None:
-            model_trace.require_batch(self.model, *self._batch)
+            trace.require_batch(self.model, *self._batch)
         tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
         self._started, self._curves = time.time(), {}
 
@@ -79,10 +79,10 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(plan)
 
     def _timeline(self):
-        def trace(*batch):
-            traced = model_trace.trace(self.model, *batch)
+        def measure(*batch):
+            traced = trace.trace(self.model, *batch)
             return [page.image(traced.png(), 'image/png', 'A measured step'), page.table(str(traced))]
-        return self._of_batch(trace)
+        return self._of_batch(measure)
 
     def _of_batch(self, parts):
         """Return the parts of a section that needs a batch; without a batch or after an error, a note about it."""

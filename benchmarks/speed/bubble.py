@@ -19,7 +19,7 @@ from lingpipe import schedules
 from lingpipe.devices import device_kinds
 from lingpipe.layers import keras_params
 from lingpipe.schedules import simulation, timeline
-from lingpipe.tools import action_times, trace
+from lingpipe.tools import action_times, traced
 
 _NUM_PARTITIONS = flags.DEFINE_integer(
     'num_partitions', 2, "Devices K of the model's pipeline, each of one core.", lower_bound=1)
@@ -137,7 +137,7 @@ def _measure(problem, pipe):
     step = sorted(steps, key=lambda step: step.seconds)[len(steps) // 2]
     work = step.busy((*timeline.COMPUTE, timeline.RECOMPUTE))
     return {'milliseconds': 1000 * step.seconds, 'work': 1000 * work, 'measured': step.bubble_fraction,
-            'simulated': trace.simulated([step]).bubble_fraction,
+            'simulated': traced.simulated([step]).bubble_fraction,
             'own': simulation.replay(pipe.schedule, step.durations).bubble_fraction,
             'ideal': ideal_bubble(pipe.schedule, pipe.params.recompute)}
 

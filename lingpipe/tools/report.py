@@ -13,16 +13,26 @@ If a run has not written something, the page names the command that writes it.
 import datetime
 import functools
 import shlex
+from typing import NamedTuple
 
 import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import drawing, hyperparams, text_tables
 from lingpipe.planner import picture
-from lingpipe.tools import curves, page, trace_picture
+from lingpipe.tools import page, trace_picture
 from lingpipe.training import checkpoints, planning, progress
 from lingpipe.training import logdir as logdirs
 
 _NUM_SAMPLES = 5
+
+
+class _Written(NamedTuple):
+    """The contents of a folder's event files; if several runs have written a step, the last one counts."""
+
+    scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
+    texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
+    times: tuple[float, ...] = ()  # when the first and the last event were written, in seconds since 1970
 
 
 class Report:
@@ -33,7 +43,7 @@ class Report:
         model: name of the model.
 
     Raises:
-        TrainingError: there is no such log directory, or a file of curves is corrupt.
+        TrainingError: there is no such log directory.
     """
 
     def __init__(self, params: hyperparams.Params, program: str, model: str, logdir: str) -> None:
@@ -42,17 +52,13 @@ class Report:
         self._params_text = self._logdir.read_params()
         self._is_overridden = self._params_text not in (None, params.ToText())
         self._params, self._unread = _params_of_run(params, self._params_text)
-        self._training = curves.read(self._logdir.train)
+        self._training = _read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))
-        self._evaluations = {name.removeprefix('eval_'): curves.read(tf.io.gfile.join(self._logdir.path, name))
+        self._evaluations = {name.removeprefix('eval_'): _read(tf.io.gfile.join(self._logdir.path, name))
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
-        """Write the page, and replace an earlier one.
-
-        Raises:
-            TrainingError: it cannot be written.
-        """
+        """Write the page, replace an earlier one, and return its path."""
         path = f'{self._logdir.path.rstrip("/")}/report.html'
         logdirs.replace_text(path, self.text())
         print(path, flush=True)
@@ -165,6 +171,33 @@ class Report:
         trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
         return [page.table(text_tables.table(['what', 'of the run', 'of this page'], rows))]
+
+
+def _read(folder):
+    """Return the `_Written` of all event files of a folder, which may be missing; a resumed run has several files."""
+    if not tf.io.gfile.isdir(folder):
+        return _Written({}, {})
+    scalars, texts, times = {}, {}, []
+    accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
+    accumulator.Reload()
+    for name in accumulator.Tags()['tensors']:
+        events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
+        times += [event.wall_time for event in events]
+        kind = accumulator.SummaryMetadata(name).plugin_data.plugin_name
+        if kind == 'text':
+            texts[name] = [(step, _without_margin(text)) for step, text in _values(events)]
+        elif kind == 'scalars':
+            scalars[name] = [(step, float(value)) for step, value in _values(events)]
+    return _Written(scalars, texts, (min(times), max(times)) if times else ())
+
+
+def _values(events):
+    return sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
+
+
+def _without_margin(text):
+    """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
+    return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))
 
 
 def _params_of_run(params, text):

@@ -1,21 +1,16 @@
-"""The mode `trace`: records when each device did what in some training steps, and writes it to a folder."""
+"""When each device does what in some training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
 
-import dataclasses
-import pathlib
-import statistics
 import time
-from typing import Any, Self
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from lingpipe import drawing, host_processor, hyperparams, text_tables
+from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
-from lingpipe.models import base_task
-from lingpipe.partition import partition_summary
-from lingpipe.pipeline import gpipe_layer
-from lingpipe.schedules import simulation
+from lingpipe.models import base_task, compiled_loss, pipeline_model
 from lingpipe.schedules.timeline import StepTimes
-from lingpipe.tools import action_times, trace_breakdown, trace_picture
+from lingpipe.tools import action_times, traced
 from lingpipe.training import errors, experiment, train_program
 from lingpipe.training import logdir as logdirs
 
@@ -121,11 +116,11 @@ class Trace:
         Raises:
             TrainingError: a loss is not finite, or the files cannot be written.
         """
-        traced = Traced.of(self._task.body, self._record(num_steps), self._input.params.batch_size)
-        paths = self._logdir.write_files('trace', traced.files(NUM_STEPS_TO_WARM_UP + 1))
-        print(traced)
+        measured = traced.Traced.of(self._task.body, self._record(num_steps))
+        paths = self._logdir.write_files('trace', measured.files(NUM_STEPS_TO_WARM_UP + 1))
+        print(measured)
         print('\n' + '\n'.join(paths), flush=True)
-        return traced.steps
+        return measured.steps
 
     def _record(self, num_steps):
         try:
@@ -149,82 +144,78 @@ class Trace:
         return iter(self._input.training_dataset(step * self._input.params.batch_size))
 
 
-@dataclasses.dataclass(frozen=True)
-class Traced:
-    """Some measured steps; `print` shows where their time went, and advice.
+def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_weight: Any = None,
+          num_steps: int = 3) -> traced.Traced:
+    """Measure the forward and backward passes of some training steps, and change nothing in the model.
 
-    Attributes:
-        steps: list of `StepTimes`.
-        batch_size: rows of the batch.
-        row_names: name of each device.
-        num_cores: processor cores that the devices share; None: they are accelerators.
+    ::
+
+        measured = lingpipe.trace(model, x_batch, y_batch)
+        print(measured)                  # where the time went, and advice
+        measured.write('logs/trace')     # the picture, and a file for ui.perfetto.dev
+
+    Args:
+        model: a compiled `PipelineModel`.
+        x: nest of tensors `[batch, ...]`, one batch.
+        y: nest of tensors `[batch, ...]`, its targets.
+        sample_weight: tensor `[batch, ...]`, or None.
+        num_steps: how many steps to measure, after two for warm-up.
+
+    Raises:
+        TypeError: `model` is not a `PipelineModel`.
+        ValueError: `model` is not compiled, its loss is computed on the whole batch, outside the pipeline, or an
+            argument is wrong.
     """
-
-    steps: list[StepTimes]
-    batch_size: int
-    row_names: list[str]
-    num_cores: int | None
-
-    @classmethod
-    def of(cls, body: gpipe_layer.GPipeLayer, steps: list[StepTimes], batch_size: int) -> Self:
-        """Return the `Traced` of a built pipeline's steps, with the names and cores of its devices."""
-        on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
-        return cls(steps, batch_size, _row_names(body), host_processor.num_cores() if on_cpu else None)
-
-    def __str__(self) -> str:
-        first, parts = self.steps[0], trace_breakdown.mean_breakdown(self.steps)
-        milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in self.steps) * 1000
-        shares = trace_breakdown.input_shares(self.steps, dataclasses.asdict(parts))
-        if not first.updates:  # not measured
-            del shares['update']
-        mean = f'1 step of {milliseconds:.1f} ms' if len(self.steps) == 1 else (
-            f'{len(self.steps)} steps of {milliseconds:.1f} ms on average')
-        replicas = f'{first.num_replicas} replicas of ' if first.num_replicas > 1 else ''
-        each, schedule = ' each' if replicas else '', first.schedule
-        title = (f'{mean}: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
-                 f'{first.num_devices} devices, {schedule.num_micro_batches} micro-batches{each}')
-        table = text_tables.table(['part', '% of the step'], list(shares.items()))
-        return '\n\n'.join([
-            title, table, '\n'.join(trace_breakdown.advice(self.steps, self.batch_size, self.num_cores))])
-
-    def png(self) -> bytes:
-        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
-        typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
-        panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
-        return drawing.png(trace_picture.figure(panels, self.row_names))
-
-    def files(self, first_step: int = 1) -> dict[str, str | bytes]:
-        """Return {name: contents} of the picture, and of a file for ui.perfetto.dev."""
-        return {'timeline.png': self.png(),
-                'trace.json': trace_picture.trace_text(self.steps, self.row_names, first_step)}
-
-    def write(self, folder: str) -> None:
-        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is created if needed."""
-        path = pathlib.Path(folder).expanduser()
-        path.mkdir(parents=True, exist_ok=True)
-        for name, contents in self.files().items():
-            (path / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
+    require_compiled(model)
+    require_batch(model, x, y, sample_weight)
+    if num_steps < 1:
+        raise ValueError(f'num_steps={num_steps} measures nothing. Give 1 or more.')
+    step = _Step(model, *keras.tree.map_structure(tf.convert_to_tensor, (x, y, sample_weight), none_is_leaf=False))
+    steps = [step.run() for _ in range(NUM_STEPS_TO_WARM_UP + num_steps)]
+    return traced.Traced.of(model.pipe, steps[NUM_STEPS_TO_WARM_UP:])
 
 
-def simulated(steps: list[StepTimes]) -> StepTimes:
-    """Return the `StepTimes` of a step simulated with mean measured times of actions and updates, without transfers."""
-    ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
-    begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
-    return simulation.replay(steps[0].schedule, trace_breakdown.mean_durations(steps), (begin, end))
+def require_compiled(model: Any) -> None:
+    """Raise TypeError or ValueError, as `trace`, if a model is not a compiled `PipelineModel`."""
+    if not isinstance(model, pipeline_model.PipelineModel):
+        raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
+    if not model.compiled:
+        raise ValueError(f'{model.name!r} is not compiled. Call compile(optimizer, loss) first.')
 
 
-def _row_names(body):
-    """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
-    names = []
-    for replica, stages in enumerate(body.replicas):
-        of_replica = f'replica {replica}, ' if len(body.replicas) > 1 else ''
-        for device in range(body.schedule.num_devices):
-            held = [stage for stage in stages if body.schedule.device_of(stage.index) == device]
-            names.append(_row_name(held, of_replica))
-    return names
+def require_batch(model: pipeline_model.PipelineModel, x: Any, y: Any, sample_weight: Any) -> None:
+    """Raise ValueError, as `trace`, if a batch is not of arrays, or lacks targets."""
+    leaves = [leaf for leaf in keras.tree.flatten((x, y, sample_weight)) if leaf is not None]
+    if not all(len(getattr(leaf, 'shape', ())) for leaf in leaves):
+        raise ValueError('A batch has a number, or a list of numbers, where arrays [batch, ...] are needed. Give NumPy '
+                         'arrays or tensors.')
+    if y is None and model._compile_loss is not None:
+        raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 
 
-def _row_name(held, replica):
-    indices = ' '.join(str(stage.index) for stage in held)
-    device = partition_summary.short_device(held[0].device)
-    return f'{device}, {replica}partition{"s" if len(held) > 1 else ""} {indices}'
+class _Step:
+    """The passes of a training step between timestamps, without its update."""
+
+    def __init__(self, model, x, y, sample_weight):
+        self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()
+        self._function = tf.function(self._stamped, autograph=False)
+        try:
+            self._loss, self._targets = model.loss_and_targets(x, y, sample_weight)
+            self._function.get_concrete_function(x, self._targets)
+        except compiled_loss.NotAdditive as error:
+            raise ValueError(f'{error}: the loss is computed on the whole batch, outside the pipeline.') from error
+
+    def run(self):
+        """Return the `StepTimes` of one step."""
+        stamps = self._function(self._x, self._targets).numpy()
+        schedule = self._pipe.schedule
+        return StepTimes(schedule, self._times.spans(schedule, stamps), num_replicas=len(self._pipe.replicas))
+
+    def _stamped(self, x, targets):
+        self._times = self._pipe.grid.observer = action_times.ActionTimes(self._clocks.offset)
+        try:
+            out = self._pipe.value_and_grad(self._loss, x, targets, step=0, assign_state=False)
+        finally:
+            self._pipe.grid.observer = None
+        with tf.control_dependencies([out.loss, out.squared_norm]):
+            return self._times.stamps()

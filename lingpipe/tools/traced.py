@@ -1,32 +1,29 @@
-"""The shares of a step's time, in the rows of GPipe's own table, and advice."""
+"""Measured steps: the shares of their time, in the rows of GPipe's own table, with advice, and their picture."""
 
 import dataclasses
 import itertools
+import pathlib
 import statistics
-from typing import Any
+from typing import Self
 
-from lingpipe import schedules
+import tensorflow as tf
+
+from lingpipe import drawing, host_processor, schedules, text_tables
+from lingpipe.partition import partition_summary
+from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE
+from lingpipe.tools import trace_picture
 
 _LARGE_PERCENT = 5
 _LARGE_SHARE = 10
 _LARGE_RECOMPUTE_PERCENT = 15
 _UNEQUAL = 1.1
-_MOST_DOUBLINGS = 5
 
 
-def input_percent(steps: list) -> float:
+def input_percent(steps: list[timeline.StepTimes]) -> float:
     """Return the percentage of a step, from the batch's request to the end of its update, spent waiting for input."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
-
-
-def input_shares(steps: list, parts: dict[str, Any]) -> dict[str, Any]:
-    """Return shares of a step in per cent that add up to 100, with waiting for input if that was measured."""
-    if not any(step.input_wait for step in steps):
-        return parts
-    waited = input_percent(steps)
-    return {'input': waited, **{name: share * (100 - waited) / 100 for name, share in parts.items()}}
 
 
 def input_advice(steps: list[timeline.StepTimes]) -> str | None:
@@ -69,13 +66,13 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
     durations of all actions, bubble and imbalance are left. The rest of the waiting is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
-    bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, [step])]).idle, unequal)
+    bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
     update = step.end - step.actions_end
     parts = (step.busy(COMPUTE), step.busy([RECOMPUTE]), bubble, unequal - bubble, step.idle - unequal, update)
     return Breakdown(*(100 * seconds / step.seconds for seconds in parts))
 
 
-def mean_durations(steps: list) -> list[dict]:
+def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
     """Return for each replica {`Action`: mean seconds of its kind and stage}, over micro-batches and steps.
 
     A split B and a whole B are different kinds.
@@ -84,20 +81,9 @@ def mean_durations(steps: list) -> list[dict]:
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
-def balanced_durations(schedule: schedules.Schedule, steps: list) -> dict:
-    """Return {`Action`: seconds} for all replicas alike, as if the measured work were divided into equal stages.
-
-    The schedule may have another number of micro-batches of the measured size.
-    """
-    measured = [durations for step in steps for durations in step.durations]
-    kind_of = _kinds_of(steps[0].schedule)
-    by_kind = {kind_of(action): seconds for action, seconds in _means(measured, kind_of).items()}
-    kind_of = _kinds_of(schedule)
-    actions = list(itertools.chain.from_iterable(schedule.device_actions))
-    if (RECOMPUTE, False) in by_kind:
-        actions += [action._replace(kind=RECOMPUTE)
-                    for action in schedule.backwards() - schedule.backwards_after_own_forward()]
-    return {action: by_kind[kind_of(action)] for action in actions}
+def balanced_durations(schedule: schedules.Schedule, measured: list[dict]) -> dict:
+    """Return {`Action`: seconds} for all replicas alike, as if their measured work were divided into equal stages."""
+    return _means(measured, _kinds_of(schedule))
 
 
 def _kinds_of(schedule):
@@ -112,19 +98,21 @@ def _means(measured, group_of):
     return {action: statistics.fmean(groups[group_of(action)]) for action in measured[0]}
 
 
-def advice(steps: list, batch_size: int, num_cores: int | None = None) -> list[str]:
+def advice(steps: list[timeline.StepTimes], num_cores: int | None = None) -> list[str]:
     """Return sentences about the largest costs, and what to do about them.
 
-    The advice never suggests more micro-batches than examples. `num_cores` is None if devices are not virtual CPU
-    devices.
+    `num_cores` is None if devices are not virtual CPU devices.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),
-             _bubble(steps, parts, batch_size), *_of_large_parts(parts)]
+             *_of_large_parts(steps[0].schedule, parts)]
     return [text for text in found if text] or ['Nothing stands out: no part of the waiting is large.']
 
 
-def _of_large_parts(parts):
+def _of_large_parts(schedule, parts):
+    if parts.bubble >= _LARGE_SHARE:
+        yield (f'M={schedule.num_micro_batches} leaves {parts.bubble:.0f} % bubble: use more micro-batches, fewer '
+               'partitions, a larger batch, or a schedule that waits less, such as zb_h1.')
     if parts.recompute >= _LARGE_RECOMPUTE_PERCENT:
         yield (f"Recomputation takes {parts.recompute:.0f} % of the step: where memory allows, recompute='none' saves "
                'it.')
@@ -155,48 +143,6 @@ def _work_of_stages(steps):
     return work
 
 
-def _bubble(steps, parts, batch_size):
-    if parts.bubble < _LARGE_SHARE:
-        return None
-    schedule = steps[0].schedule
-    now = f'M={schedule.num_micro_batches} leaves {parts.bubble:.0f} % bubble'
-    better = _smaller_bubble(steps, parts, batch_size)
-    if better:
-        num_micro_batches, percent = better
-        return f'{now}: M={num_micro_batches} leaves {percent:.0f} %.'
-    return f'{now}: use fewer partitions, a larger batch, or a schedule that waits less, such as zb_h1.'
-
-
-def _smaller_bubble(steps, parts, batch_size):
-    """Return the pair (M, bubble in per cent) of the first doubling of M with a small bubble, else of the last."""
-    schedule, best = steps[0].schedule, None
-    if schedule.name not in schedules.SCHEDULES:
-        return None
-    for doublings in range(1, _MOST_DOUBLINGS + 1):
-        num_micro_batches = schedule.num_micro_batches * 2 ** doublings
-        if num_micro_batches * steps[0].num_replicas > batch_size:
-            break
-        best = num_micro_batches, _bubble_percent(steps, parts, num_micro_batches)
-        if best[1] < _LARGE_SHARE:
-            break
-    return best if best and best[1] < parts.bubble else None
-
-
-def _bubble_percent(steps, parts, num_micro_batches):
-    """Bubble of a step with the same batch in more micro-batches, if nothing else changes."""
-    schedule = steps[0].schedule
-    other = schedules.make_schedule(
-        schedule.name, schedule.num_devices, num_micro_batches, schedule.num_virtual_stages)
-    ratio = (_balanced_idle(other, steps)
-             * schedule.num_micro_batches / num_micro_batches) / _balanced_idle(schedule, steps)
-    bubble = parts.bubble * ratio
-    return 100 * bubble / (100 - parts.bubble + bubble)
-
-
-def _balanced_idle(schedule, steps):
-    return simulation.replay(schedule, [balanced_durations(schedule, steps)]).idle
-
-
 def _shared_cores(steps, num_cores):
     num_devices = steps[0].num_devices
     if num_cores is None or num_cores >= num_devices:
@@ -205,3 +151,81 @@ def _shared_cores(steps, num_cores):
     return (f'{num_devices} virtual devices share {num_cores} processor {"core" if num_cores == 1 else "cores"}, with '
             f'{in_flight:.1f} actions in flight on average: an action that waits for a core counts as computing, so '
             'the bubble of as many accelerators would be another.')
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """Some measured steps; `print` shows where their time went, and advice.
+
+    Attributes:
+        steps: list of `StepTimes`.
+        row_names: name of each device.
+        num_cores: processor cores that the devices share; None: they are accelerators.
+    """
+
+    steps: list[timeline.StepTimes]
+    row_names: list[str]
+    num_cores: int | None
+
+    @classmethod
+    def of(cls, body: gpipe_layer.GPipeLayer, steps: list[timeline.StepTimes]) -> Self:
+        """Return the `Traced` of a built pipeline's steps, with the names and cores of its devices."""
+        on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
+        return cls(steps, _row_names(body), host_processor.num_cores() if on_cpu else None)
+
+    def __str__(self) -> str:
+        first, parts = self.steps[0], mean_breakdown(self.steps)
+        milliseconds = statistics.fmean(step.input_seconds + step.seconds for step in self.steps) * 1000
+        shares = dataclasses.asdict(parts)
+        if any(step.input_wait for step in self.steps):
+            waited = input_percent(self.steps)
+            shares = {'input': waited, **{name: share * (100 - waited) / 100 for name, share in shares.items()}}
+        if not first.updates:  # not measured
+            del shares['update']
+        mean = f'1 step of {milliseconds:.1f} ms' if len(self.steps) == 1 else (
+            f'{len(self.steps)} steps of {milliseconds:.1f} ms on average')
+        replicas = f'{first.num_replicas} replicas of ' if first.num_replicas > 1 else ''
+        each, schedule = ' each' if replicas else '', first.schedule
+        title = (f'{mean}: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
+                 f'{first.num_devices} devices, {schedule.num_micro_batches} micro-batches{each}')
+        table = text_tables.table(['part', '% of the step'], list(shares.items()))
+        return '\n\n'.join([
+            title, table, '\n'.join(advice(self.steps, self.num_cores))])
+
+    def png(self) -> bytes:
+        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
+        typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
+        panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
+        return drawing.png(trace_picture.figure(panels, self.row_names))
+
+    def files(self, first_step: int = 1) -> dict[str, str | bytes]:
+        """Return {name: contents} of the picture, and of a file for ui.perfetto.dev."""
+        return {'timeline.png': self.png(),
+                'trace.json': trace_picture.trace_text(self.steps, self.row_names, first_step)}
+
+    def write(self, folder: str) -> None:
+        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is created if needed."""
+        path = pathlib.Path(folder).expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        for name, contents in self.files().items():
+            (path / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
+
+
+def simulated(steps: list[timeline.StepTimes]) -> timeline.StepTimes:
+    """Return the `StepTimes` of a step simulated with mean measured times of actions and updates, without transfers."""
+    ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
+    begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
+    return simulation.replay(steps[0].schedule, mean_durations(steps), (begin, end))
+
+
+def _row_names(body):
+    """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
+    names = []
+    for replica, stages in enumerate(body.replicas):
+        of_replica = f'replica {replica}, ' if len(body.replicas) > 1 else ''
+        for device in range(body.schedule.num_devices):
+            held = [stage for stage in stages if body.schedule.device_of(stage.index) == device]
+            indices = ' '.join(str(stage.index) for stage in held)
+            names.append(f'{partition_summary.short_device(held[0].device)}, {of_replica}'
+                         f'partition{"s" if len(held) > 1 else ""} {indices}')
+    return names
