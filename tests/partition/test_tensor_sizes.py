@@ -37,6 +37,7 @@ def test_without_tiles_elements_lie_side_by_side():
 def test_sizes_are_those_of_the_compilers_own_layouts(dtype):
     program = stable_hlo.lower(lambda tensors: [tensor + 1 for tensor in tensors],
                                  [tf.TensorSpec(shape, dtype) for shape in _SHAPES])
-    compiled = tpu_compiler.compile_program(program, 'v5e:2x2', fast=True)
+    with tpu_compiler.TpuCompiler() as compiler:
+        compiled = compiler.compile(program, 'v5e:2x2', fast=True)
     arguments, _ = stable_hlo.entry_sizes(compiled.hlo)
     assert arguments == _sizes(dtype)

@@ -75,7 +75,8 @@ def test_four_devices_compute_what_one_does(num_rounds, tmp_path, assert_close):
 @pytest.mark.parametrize('num_rounds, topology', [(1, 'v5e:2x2'), (2, 'v5e:2x2'), (2, 'v6e:2x4')])
 def test_cores_of_a_tpu_hold_their_stages_and_pass_on_activations_only(num_rounds, topology):
     pipe = make_pipe(num_rounds)
-    compiled = tpu_compiler.compile_program(lower(pipe, num_rounds), topology, NUM_STAGES, spmd=True, fast=True)
+    with tpu_compiler.TpuCompiler() as compiler:
+        compiled = compiler.compile(lower(pipe, num_rounds), topology, NUM_STAGES, spmd=True, fast=True)
     assert hand_on_activations_only(compiled.collectives)
     weights = 4 * sum(math.prod(variable.shape) for variable in pipe.trainable_variables)
     inputs = 2 * 4 * BATCH_SIZE * LENGTH

@@ -73,7 +73,8 @@ def test_cores_of_a_tpu_hold_their_averages_and_gather_nothing():
     x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(BATCH_SIZE))
     program = stable_hlo.lower(step, step.state_specs(), x, (y,))
     assert 'tensor<9x2x2x4x4x4xf32>' in program  # what entered each tick
-    compiled = tpu_compiler.compile_program(program, 'v5e:2x2', 2, spmd=True, fast=True)
+    with tpu_compiler.TpuCompiler() as compiler:
+        compiled = compiler.compile(program, 'v5e:2x2', 2, spmd=True, fast=True)
     assert compiled.collectives['collective-permute'] and not compiled.collectives['all-gather']
     arguments = compiled.hlo.splitlines()[0].split('entry_computation_layout={(')[1].split(')->')[0]
     assert arguments.count('f32[1,2,3,3,4,4]') == 2 * 3  # kernels, with momentum and average

@@ -80,23 +80,3 @@ def test_the_route_of_a_training_run_is_compiled_and_reported(route, changes, co
     told, found = plan_compilation.compiled_report(planning.plan(params, 'v5e'), 'v5e:2x2').split('\n\n')
     assert found == compiled
     assert told.startswith(sentence)
-
-
-def _all_calls(params, monkeypatch):
-    steps = []
-    monkeypatch.setattr(plan_compilation, 'compile_stages', lambda step, *unused: steps.append(step) or [
-        plan_compilation.CompiledDevice(device, *[0] * 6, f'{device}F0 forward', False, [])
-        for device in range(step.schedule.num_devices)])
-    return plan_compilation.compile_plan(planning.plan(params, 'v5e'), None, 'v5e:2x2'), steps[0]
-
-
-@pytest.mark.parametrize('schedule, num_traced, weights_of_stages', [
-    ('gpipe', 3, [0, 1, 1, 1, 2]), ('1f1b', 5, [0, 1, 2, 3, 4])])
-def test_stages_that_are_alike_are_traced_once_where_places_do_not_matter(
-        schedule, num_traced, weights_of_stages, params, monkeypatch):
-    params.task.body.Set(num_partitions=5, tpu_route='stage_programs', schedule=schedule, partition_by=[3, 4, 5, 6, 9],
-                         layers=transformer.transformer_lm_layers(6, 256, 128, 128, 2))
-    devices, step = _all_calls(params, monkeypatch)
-    assert step.schedule.num_devices == num_traced
-    assert [device.weights for device in devices] == weights_of_stages
-    assert [device.moment for device in devices] == [f'{stage}F0 forward' for stage in range(5)]

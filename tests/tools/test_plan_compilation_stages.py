@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import tensorflow as tf
 
@@ -9,6 +11,7 @@ from tests.planner import stacks
 pytestmark = [needs.xla_on_cpus, needs.stablehlo]
 
 needs_compiler = needs.tpu_compiler
+PRODUCT = re.compile(r' (?:convolution|dot)\(')  # the TPU compiler writes most matrix products as convolutions
 
 
 class CountingCompiler:
@@ -75,7 +78,7 @@ def test_the_compiler_pads_weights_and_finds_temporaries(compiler):
     device, _ = devices(compiler, num_layers=2, num_partitions=2, num_micro_batches=2)
     assert device.weights == 4 * (64 * 128 + 128)
     assert device.fits and device.moment == '0B1 backward'
-    assert all(program.hbm <= device.total for _, program in device.programs)
+    assert all(program.arguments + program.temporaries <= device.total for _, program in device.programs)
 
 
 @needs_compiler
@@ -88,5 +91,6 @@ def test_recomputation_survives_the_compiler_where_a_step_is_one_program(compile
         found[recompute] = compiler.compile(stable_hlo.lower(
             stage_calls.step_function(pipe, loss), specs, (specs,), stage_calls.value_specs(pipe)))
     inputs_of_layers = 2 * 1 * 2  # of 2 micro-batches in the first stage; the last stage recomputes nothing
-    assert found['stage'].num_products == found['none'].num_products + inputs_of_layers
+    products = {recompute: len(PRODUCT.findall(program.hlo)) for recompute, program in found.items()}
+    assert products['stage'] == products['none'] + inputs_of_layers
     assert found['stage'].temporaries < found['none'].temporaries

@@ -26,11 +26,9 @@ def compiler(tmp_path_factory):
 @needs_compiler
 def test_sizes_of_a_product_are_those_of_its_tensors(compiler):
     compiled = compiler.compile(product(256))
-    assert (compiled.arguments, compiled.aliased) == (2 * 4 * 256 * 128, 0)
+    assert compiled.arguments == 2 * 4 * 256 * 128
     assert stable_hlo.entry_sizes(compiled.hlo) == ([4 * 256 * 128] * 2, [4 * 256 * 256])
-    assert compiled.hbm == compiled.arguments + compiled.outputs + compiled.temporaries
-    assert compiled.num_products == 1 and not any(compiled.collectives.values())
-    assert compiled.flops == pytest.approx(2 * 256 * 128 * 256, rel=0.01)
+    assert not any(compiled.collectives.values())
 
 
 @needs_compiler
@@ -46,7 +44,8 @@ def test_sizes_of_padded_tensors_add_up_to_what_the_compiler_says(compiler):
 @needs_compiler
 def test_a_result_is_kept_on_disk_and_found_by_another_compiler(tmp_path):
     program = product(128)
-    first = tpu_compiler.compile_program(program, cache_dir=tmp_path)
+    with tpu_compiler.TpuCompiler(tmp_path) as compiler:
+        first = compiler.compile(program)
     with tpu_compiler.TpuCompiler(tmp_path) as compiler:
         assert compiler.compile(program) == first
         assert compiler._worker is None
@@ -80,13 +79,10 @@ def test_one_program_is_partitioned_over_devices(compiler):
 
 
 @needs_compiler
-def test_replicas_have_the_coordinates_of_all_cores(compiler, monkeypatch):
-    found = compiler.coordinates('v3:4x4')
-    assert sorted(found) == [(x, y, 0, core) for x in range(4) for y in range(4) for core in range(2)]
-    assert found[:6] == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 0), (0, 1, 0, 1)]
-    monkeypatch.setitem(topologies._DEVICES, 'v0:1x1', 1)
-    with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler has no topology v0:1x1: '):
-        compiler.coordinates('v0:1x1')
+def test_replicas_have_the_coordinates_of_all_cores(compiler):
+    found = compiler.compile(product(128), 'v3:4x4', num_replicas=32).coordinates
+    assert sorted(found) == [[x, y, 0, core] for x in range(4) for y in range(4) for core in range(2)]
+    assert found[:6] == [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 1]]
 
 
 @needs_compiler
@@ -95,9 +91,9 @@ def test_the_compiler_survives_refusals_crashes_and_timeouts(compiler):
     with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler for v5e:2x2 refused the program: '):
         compiler.compile('module {')
     os.kill(compiler._worker._process.pid, signal.SIGKILL)
-    with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler died: SIGKILL'):
+    with pytest.raises(tpu_compiler.TpuCompileError, match='The TPU compiler died.'):
         compiler.compile('module { }')
-    assert compiler.compile(product(384)).num_products == 1
+    assert compiler.compile(product(384)).arguments
     compiler._timeout, patience = 0, compiler._timeout
     with pytest.raises(tpu_compiler.TpuCompileError, match='took more than timeout_seconds=0. Raise it, or compile '
                                                            'with fast'):
@@ -117,11 +113,6 @@ def test_a_program_with_too_many_parameters_is_refused_with_a_remedy(compiler):
 def test_an_unknown_topology_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="tpu_topology='v5e:2x3' is unknown; did you mean v5e:"):
         topologies.check('v5e:2x3')
-    with pytest.raises(ValueError, match="num_devices=5 does not go with tpu_topology='v5e:2x2', which has 4. Use "
-                                         "'v5e:2x4'"):
-        topologies.check('v5e:2x2', 5)
-    with pytest.raises(ValueError, match='num_devices=65 .* Use fewer devices'):
-        topologies.check('v5e:8x8', 65)
 
 
 def test_without_the_packages_the_message_says_what_to_install(monkeypatch):

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -10,7 +9,6 @@ import tensorflow as tf
 from lingpipe import hyperparams, text_tables
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import moving_average, training_optimizer
-from lingpipe.partition import layer_analysis
 from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step
@@ -19,7 +17,6 @@ from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
 from lingpipe.training import experiment, planning
 
 _MIB = 2**20
-_STAGE = re.compile(r'^\d+')
 _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
@@ -100,10 +97,6 @@ def _sizes(calls, programs):
             padded = [_plain_size(tensor) for tensor in tensors]
         else:
             padded = list(itertools.chain(*stable_hlo.entry_sizes(program.hlo)))
-        if len(padded) != len(tensors):
-            raise tpu_compiler.TpuCompileError(
-                f'The compiled program of {_name(call)} has {len(padded)} arguments and outputs, and the function has '
-                f'{len(tensors)}. Delete the folder of compiled programs, and compile them again.')
         for tensor, size in zip(tensors, padded, strict=True):
             sizes[tensor.ref()] = max(size, sizes.get(tensor.ref(), 0))
     return sizes
@@ -232,47 +225,11 @@ def _route(params, topology):
 def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
                  fast: bool = False) -> list[CompiledDevice]:
     """Compile every function of each device; see `compile_stages`."""
-    plan, twins = planned.plan, _twins(planned.plan)
-    kept = sorted(set(twins))
     task, specs, target_specs = _task_and_specs(planned.params)
-    body = _only(kept, plan.ends, experiment.body_params(planned.params))
-    pipe = stage_calls.unallocated_pipeline(body, specs)
+    pipe = stage_calls.unallocated_pipeline(
+        experiment.body_params(planned.params).Set(partition_by=planned.plan.ends), specs)
     step = stage_calls.step_calls(pipe, specs, target_specs, task.loss_and_metrics)
-    devices = compile_stages(step, plan.setting.num_slots, compiler, topology, fast)
-    if len(kept) == len(twins):
-        return devices
-    return [_of_stage(stage, devices[kept.index(twin)]) for stage, twin in enumerate(twins)]
-
-
-def _twins(plan):
-    """Return for each stage the first stage whose device does the same; with 128 stages to trace, this saves an hour.
-
-    Only with gpipe is the work of a device independent of its place in the pipeline. The first stage needs no gradient
-    of its inputs, and the last one has the loss.
-    """
-    source, stages = plan.setting.stack.source, range(len(plan.ends))
-    if plan.schedule.name != 'gpipe' or source.model is not None:
-        return list(stages)
-    starts, layers = [0, *plan.ends[:-1]], source.params
-    memories = plan.setting.stack.memories(plan.micro_batch_size)
-    parts = [[(layer_analysis.identity(params), memory) for params, memory in zip(layers[start:end], memories[start:])]
-             for start, end in zip(starts, plan.ends)]
-    return [next(other for other in stages if other == stage or 0 < other < stage < stages[-1]
-                 and parts[other] == parts[stage]) for stage in stages]
-
-
-def _only(kept, ends, body):
-    """Return the body's params with only the layers of some stages."""
-    runs = [body.layers[start:end] for start, end in zip([0, *ends], ends)]
-    return body.Set(
-        layers=[layer for stage in kept for layer in runs[stage]], num_partitions=len(kept),
-        partition_by=list(itertools.accumulate(len(runs[stage]) for stage in kept)))
-
-
-def _of_stage(stage, device):
-    """Return a copy of a device for another stage: the names of its calls begin with the number of that stage."""
-    programs = [(_STAGE.sub(str(stage), name), program) for name, program in device.programs]
-    return device._replace(moment=_STAGE.sub(str(stage), device.moment), programs=programs)
+    return compile_stages(step, planned.plan.setting.num_slots, compiler, topology, fast)
 
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,

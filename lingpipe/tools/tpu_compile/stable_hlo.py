@@ -15,8 +15,6 @@ _FUNCTION_NAME = re.compile(r'func\.func private @([\w.$-]+)')
 _PACKED_BOOLEANS = re.compile(r'(?<=dense<"0x)([0-9A-F]+)(?="> : tensor<((?:\d+x)+)i1>)')
 COLLECTIVES = ('all-gather', 'all-reduce', 'all-to-all', 'collective-permute', 'reduce-scatter')
 _COLLECTIVE = re.compile(rf'^[^=\n]*= (\(.*?\)|\S+) ({"|".join(COLLECTIVES)})(?:-start)?\(', re.MULTILINE)
-# The TPU compiler writes most matrix products as convolutions.
-_PRODUCT = re.compile(r' (?:convolution|dot)\(')
 _TENSOR = re.compile(
     r'\b([a-z]{1,9})(\d{0,4})\w{0,20}\[([\d,]{0,200})\](?:\{([\d,]{0,200})(?::([^}]{0,200}))?\})?')
 _END_OF_LAYOUT = re.compile(r'\}(?:, \w{1,99}=|$)')
@@ -35,8 +33,7 @@ def lower(function: Callable, *specs: Any) -> str:
         equal texts.
 
     Raises:
-        ValueError: a dimension is unknown.
-        RuntimeError: this TensorFlow has no StableHLO.
+        ValueError: a dimension is unknown, or this TensorFlow is older than 2.20 and has no StableHLO.
     """
     flat_specs = tf.nest.flatten(specs)
     open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
@@ -51,14 +48,7 @@ def lower(function: Callable, *specs: Any) -> str:
     compiled = tf.function(flat_function, jit_compile=True, autograph=False)
     with tf.device('CPU:0'):
         translate = compiled.experimental_get_compiler_ir(*flat_specs)
-        try:
-            text = translate(stage='stablehlo')
-        except ValueError as error:
-            if 'Invalid stage' not in str(error):
-                raise
-            raise RuntimeError(
-                f'TensorFlow {tf.__version__} cannot translate programs to StableHLO. Install TensorFlow 2.20 or newer '
-                'to compile for TPUs.') from error
+        text = translate(stage='stablehlo')
     text = _MODULE_NAME.sub('module @program', _LOCATION.sub('', _LOCATION_LINE.sub('', text)), count=1)
     return _PACKED_BOOLEANS.sub(_unpacked, _with_numbered_functions(text))
 
@@ -83,11 +73,6 @@ def collectives(text: str) -> dict:
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
     return found
-
-
-def num_products(text: str) -> int:
-    """Return the number of matrix products and convolutions; one in the body of a loop counts once."""
-    return len(_PRODUCT.findall(text))
 
 
 def entry_sizes(text: str) -> tuple:

@@ -9,16 +9,13 @@ import multiprocessing
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
-import tempfile
 from typing import NamedTuple
 
 from lingpipe.tools.tpu_compile import stable_hlo, topologies
 
 _PACKAGES = ('jaxlib', 'libtpu')
-_SECONDS_TO_DIE = 30
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
 _TOO_MANY_PARAMETERS = 'requires more parameters'
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
@@ -43,27 +40,15 @@ class CompiledProgram(NamedTuple):
 
     arguments: int  # its arguments, padded as the device stores them
     outputs: int
-    aliased: int  # outputs that reuse the memory of arguments
     temporaries: int  # other memory at its peak
-    generated_code: int
-    flops: float  # floating-point operations; the body of a loop counts once
     seconds: float  # how long it took to compile
     hlo: str  # text of the program after all optimisations
-
-    @property
-    def hbm(self) -> int:
-        """Bytes of the device's memory that the program needs, without its instructions."""
-        return self.arguments + self.outputs - self.aliased + self.temporaries
+    coordinates: list  # `[x, y, z, core of the chip]` of each device on which it runs, in the order of its replicas
 
     @property
     def collectives(self) -> dict:
         """Dictionary from each kind in `stable_hlo.COLLECTIVES` to the list of the shapes of its results, as text."""
         return stable_hlo.collectives(self.hlo)
-
-    @property
-    def num_products(self) -> int:
-        """Number of matrix products and convolutions in the optimised program."""
-        return stable_hlo.num_products(self.hlo)
 
 
 class TpuCompiler:
@@ -98,11 +83,11 @@ class TpuCompiler:
             num_replicas: how many times the program runs at once, each time on other devices.
 
         Raises:
-            ValueError: the topology is unknown or too small.
+            ValueError: the topology is unknown.
             OutOfTpuMemory: the program does not fit.
             TpuCompileError: the compiler refused the program, died or took too long.
         """
-        topologies.check(topology, num_devices * num_replicas)
+        topologies.check(topology)
         request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast,
                    'num_replicas': num_replicas}
         answer = self._answer(request)
@@ -115,27 +100,14 @@ class TpuCompiler:
                 f'{answer["error"][:1000]}{_remedy(answer["error"])}')
         return CompiledProgram(**answer)
 
-    def coordinates(self, topology: str) -> list[tuple[int, ...]]:
-        """Return `(x, y, z, core of the chip)` of each device, host by host, in the order of a program's replicas.
-
-        Raises:
-            ValueError: the topology is unknown.
-            TpuCompileError: the compiler does not support the topology, died or took too long.
-        """
-        topologies.check(topology)
-        answer = self._ask('coordinates', {'topology': topology})
-        if 'error' in answer:
-            raise TpuCompileError(f'The TPU compiler has no topology {topology}: {answer["error"]}')
-        return [tuple(each) for each in answer['coordinates']]
-
     def _answer(self, request):
         """Return the cached answer; without one, ask the compiler, and cache its answer if it is of use again."""
         if self._cache_dir is None:
-            return self._ask('compile', request)
+            return self._ask(request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
         if path.exists():
             return json.loads(gzip.decompress(path.read_bytes()))
-        answer = self._ask('compile', request)
+        answer = self._ask(request)
         if 'error' not in answer or _OUT_OF_MEMORY.search(answer['error']):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f'.{os.getpid()}')
@@ -143,10 +115,10 @@ class TpuCompiler:
             partial.replace(path)
         return answer
 
-    def _ask(self, action, request):
+    def _ask(self, request):
         self._worker = self._worker or _Worker()
         try:
-            return self._worker.ask((action, request), self._timeout)
+            return self._worker.ask(request, self._timeout)
         except TpuCompileError:
             self._stop()
             raise
@@ -157,24 +129,15 @@ class TpuCompiler:
             self._worker = None
 
 
-def compile_program(program: str, topology: str = 'v5e:2x2', num_devices: int = 1, spmd: bool = False,
-                    timeout_seconds: int = 600, fast: bool = False,
-                    cache_dir: str | None = None) -> CompiledProgram:
-    """Compile one program; for several, use `TpuCompiler`, which starts its process only once."""
-    with TpuCompiler(cache_dir, timeout_seconds) as compiler:
-        return compiler.compile(program, topology, num_devices, spmd, fast)
-
-
 class _Worker:
-    """The process; its standard output and errors are kept for the error message if it dies."""
+    """The process; what it writes before it dies is for the user to see."""
 
     def __init__(self):
         self._channel, other_end = multiprocessing.Pipe()
-        self._log = tempfile.TemporaryFile()
         root = str(pathlib.Path(__file__).parents[2])
         self._process = subprocess.Popen(
             [sys.executable, '-m', 'lingpipe.tools.tpu_compile.worker', str(other_end.fileno())],
-            pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             env={**os.environ, 'PYTHONPATH': os.pathsep.join([root, *filter(None, [os.environ.get('PYTHONPATH')])])})
         other_end.close()
 
@@ -186,23 +149,12 @@ class _Worker:
                     f'The TPU compiler took more than timeout_seconds={timeout}. Raise it, or compile with fast=True.')
             return self._channel.recv()
         except (EOFError, OSError) as error:
-            raise TpuCompileError(f'The TPU compiler died: {self._last_words()}') from error
+            raise TpuCompileError('The TPU compiler died. What it wrote above may say why.') from error
 
     def close(self):
         self._channel.close()
         self._process.kill()
         self._process.wait()
-        self._log.close()
-
-    def _last_words(self):
-        try:
-            status = self._process.wait(_SECONDS_TO_DIE)
-        except subprocess.TimeoutExpired:
-            return 'it hangs'
-        how = signal.Signals(-status).name if status < 0 else f'exit status {status}'
-        self._log.seek(0)
-        lines = self._log.read().decode(errors='replace').strip().splitlines()
-        return ': '.join([how, *lines[-1:]])
 
 
 def _require_packages():

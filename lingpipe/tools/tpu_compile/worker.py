@@ -27,11 +27,11 @@ def main() -> None:
     channel = connection.Connection(int(sys.argv[1]))
     while True:
         try:
-            action, request = channel.recv()
+            request = channel.recv()
         except EOFError:
             return
         try:
-            answer = _coordinates(**request) if action == 'coordinates' else _compile(**request)
+            answer = _compile(**request)
         except Exception as error:
             answer = {'error': str(error)}
         channel.send(answer)
@@ -53,14 +53,8 @@ def _compile(program, topology, num_devices, spmd, fast, num_replicas):
     sizes = executable.get_compiled_memory_stats()
     return {
         'arguments': sizes.argument_size_in_bytes, 'outputs': sizes.output_size_in_bytes,
-        'aliased': sizes.alias_size_in_bytes, 'temporaries': sizes.temp_size_in_bytes,
-        'generated_code': sizes.generated_code_size_in_bytes, 'flops': executable.cost_analysis().get('flops', 0.0),
-        'seconds': seconds, 'hlo': executable.hlo_modules()[0].to_string()}
-
-
-def _coordinates(topology):
-    """Return a dictionary with the list of `[x, y, z, core of the chip]` of the devices, in their order."""
-    return {'coordinates': [[*device.coords, device.core_on_chip] for device in _devices(topology)]}
+        'temporaries': sizes.temp_size_in_bytes, 'seconds': seconds, 'hlo': executable.hlo_modules()[0].to_string(),
+        'coordinates': [[*device.coords, device.core_on_chip] for device in devices]}
 
 
 @functools.cache
