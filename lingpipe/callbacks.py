@@ -37,7 +37,7 @@ class Report(keras.callbacks.Callback):
         """Make the folder of the page; before any epoch, raise an error for a model or batch that it cannot show."""
         trace.require_compiled(self.model)
         if self._batch is not None:
-            trace.require_batch(self.model, *self._batch)
+            trace.require_targets(self.model, self._batch[1])
         tf.io.gfile.makedirs(os.path.dirname(self._path) or '.')
         self._started, self._curves = time.time(), {}
 

@@ -1,7 +1,8 @@
 """Times at which a running pipeline begins and ends each action: timestamps from its graph, by synchronised clocks."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -114,6 +115,15 @@ class ActionTimes:
         self._clock_offset = clock_offset
         self._stamps = TimeStamps()
         self._calls = []
+
+    @contextlib.contextmanager
+    def observing(self, body: Any) -> Iterator[None]:
+        """Observe what a `GPipeLayer` builds inside this scope."""
+        body.grid.observer = self
+        try:
+            yield
+        finally:
+            body.grid.observer = None
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:

@@ -10,10 +10,8 @@ import pytest
 from PIL import Image
 
 import lingpipe
-from lingpipe.input import image_input
 from lingpipe.schedules.timeline import RECOMPUTE
 from lingpipe.tools import trace
-from lingpipe.training import errors
 
 
 def test_a_trace_records_every_step_and_writes_its_files(tiny, tmp_path, capsys):
@@ -82,13 +80,6 @@ def test_a_step_with_a_scaled_loss_is_traced_too(tiny, tmp_path):
     step, = trace.Trace(params, tmp_path / 'logs').run(1)
     assert len(step.updates) == 2
     assert all(step.actions_end <= begin <= end for begin, end in step.updates)
-
-
-def test_an_input_that_ends_is_reported(tiny, tmp_path, monkeypatch):
-    endless = image_input.ImageInput.training_dataset
-    monkeypatch.setattr(image_input.ImageInput, 'training_dataset', lambda *args: endless(*args).take(1))
-    with pytest.raises(errors.TrainingError, match='^The input of training, ImageInput.* has ended. .* fewer --steps'):
-        trace.Trace(tiny.params(), tmp_path).run(3)
 
 
 @pytest.fixture
