@@ -99,23 +99,23 @@ def whole_program(params):
 def _compiled_whole(planned, compiler, topology):
     """Return what a device holds, as `CompiledDevice`; slots are as large as the gradients."""
     text, limit = whole_program(planned.params), topologies.memory(topology)
-    try:
-        program = compiler.compile(text, topology, fast=_FAST.value)
-    except tpu_compiler.OutOfTpuMemory as error:
-        return plan_compilation.CompiledDevice(0, 0, 0, 0, 0, error.needed, limit, 'whole', True, [('whole', error)])
+    program = compiler.compile(text, topology, fast=_FAST.value)
     return plan_compilation.CompiledDevice(
         weights=program.arguments, slots=planned.plan.setting.num_slots * program.outputs, gradients=program.outputs,
-        waiting=0, at_work=0, temporaries=program.temporaries, limit=limit, moment='whole', refused=False,
-        programs=[('whole', program)])
+        waiting=0, at_work=0, temporaries=program.temporaries, limit=limit, moment='whole',
+        programs=[program])
 
 
 def _row(compiler, published, name, family):
     override = 'train.ema_decay=0.0' if 'moving_average' in _LEAVE_OUT.value else ''
     planned = tpu_plans.plan(f'params.{name}.{published.model}', family.topology, override)
-    if published.is_whole:
-        devices = [_compiled_whole(planned, compiler, family.topology)]
-    else:
-        devices = plan_compilation.compile_plan(planned, compiler, family.topology, _FAST.value)
+    try:
+        if published.is_whole:
+            devices = [_compiled_whole(planned, compiler, family.topology)]
+        else:
+            devices = plan_compilation.compile_plan(planned, compiler, family.topology, _FAST.value)
+    except tpu_compiler.OutOfTpuMemory as error:
+        devices = [plan_compilation.CompiledDevice(0, 0, 0, 0, 0, error.needed, error.limit, 'one program', [])]
     if 'gradient_sums' in _LEAVE_OUT.value and not published.is_whole:
         devices = [device._replace(gradients=0) for device in devices]
     return _cells(published, family, planned.plan, devices)
@@ -140,8 +140,8 @@ def _planned_bytes(part):
 
 def _seconds(devices):
     """How long the compiler took, now or when its result was kept; devices that do the same share their programs."""
-    programs = {id(program): program for device in devices for _, program in device.programs}.values()
-    return f'{sum(getattr(program, "seconds", 0) for program in programs):.0f}'
+    programs = {id(program): program for device in devices for program in device.programs}.values()
+    return f'{sum(program.seconds for program in programs):.0f}'
 
 
 def main(unused_argv):

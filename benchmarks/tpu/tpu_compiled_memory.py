@@ -60,8 +60,8 @@ def _sizes(plan, index, device):
 def _compilation(devices):
     """Return the number of different programs and the seconds that the compiler took for them, now or when they were
     kept."""
-    programs = {id(program): program for device in devices for _, program in device.programs}.values()
-    return len(programs), f'{sum(getattr(program, "seconds", 0) for program in programs):.0f}'
+    programs = {id(program): program for device in devices for program in device.programs}.values()
+    return len(programs), f'{sum(program.seconds for program in programs):.0f}'
 
 
 def _mib(num_bytes):

@@ -1,7 +1,6 @@
 """A plan next to the TPU compiler's own figures."""
 
 import itertools
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -9,6 +8,7 @@ import tensorflow as tf
 from lingpipe import hyperparams, text_tables
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import moving_average, training_optimizer
+from lingpipe.partition import layer_memory
 from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step
@@ -31,10 +31,7 @@ class CompiledDevice(NamedTuple):
     temporaries: int  # other memory of its program
     limit: int  # memory that the compiler lets programs use
     moment: str  # the call, such as '0B3 backward'
-    refused: bool  # whether the compiler found that one program alone does not fit
-    # for each function, the pair of the name of its first call, such as '0F0 forward', and its `CompiledProgram`, or
-    # `OutOfTpuMemory`
-    programs: list
+    programs: list  # `CompiledProgram` of each function
 
     @property
     def total(self) -> int:
@@ -43,8 +40,8 @@ class CompiledDevice(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of all kinds is within the limit, and no program was refused."""
-        return self.total <= self.limit and not self.refused
+        """Whether the memory of all kinds is within the limit."""
+        return self.total <= self.limit
 
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
@@ -52,7 +49,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
     """Compile every function of a step for a TPU, and return each device's memory; equal functions are compiled once.
 
     Raises:
-        TpuCompileError: the compiler refused a program for a reason other than memory.
+        TpuCompileError: the compiler refused a program.
     """
     programs = _programs(step.calls, compiler, topology, fast)
     sizes = _sizes(step.calls, programs)
@@ -61,23 +58,16 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
 
 
 def _programs(calls, compiler, topology, fast):
-    """Return a dictionary from the name of a function to its `CompiledProgram`, or to `OutOfTpuMemory`."""
+    """Return a dictionary from the name of a function to its `CompiledProgram`."""
     programs, by_text = {}, {}
     for call in calls:
         name = _function_name(call)
         if name not in programs:
             text = _lower(call.operation)
             if text not in by_text:
-                by_text[text] = _compile(text, compiler, topology, fast)
+                by_text[text] = compiler.compile(text, topology, fast=fast)
             programs[name] = by_text[text]
     return programs
-
-
-def _compile(text, compiler, topology, fast):
-    try:
-        return compiler.compile(text, topology, fast=fast)
-    except tpu_compiler.OutOfTpuMemory as error:
-        return error
 
 
 def _lower(operation):
@@ -91,12 +81,8 @@ def _sizes(calls, programs):
     """Return a dictionary from `tensor.ref()` to its bytes on the device."""
     sizes = {}
     for call in calls:
-        operation, program = call.operation, programs[_function_name(call)]
-        tensors = [*operation.inputs, *operation.outputs]
-        if isinstance(program, tpu_compiler.OutOfTpuMemory):
-            padded = [_plain_size(tensor) for tensor in tensors]
-        else:
-            padded = list(itertools.chain(*stable_hlo.entry_sizes(program.hlo)))
+        tensors = [*call.operation.inputs, *call.operation.outputs]
+        padded = itertools.chain(*stable_hlo.entry_sizes(programs[_function_name(call)].hlo))
         for tensor, size in zip(tensors, padded, strict=True):
             sizes[tensor.ref()] = max(size, sizes.get(tensor.ref(), 0))
     return sizes
@@ -109,9 +95,8 @@ def _device(step, device, num_slots, programs, sizes, limit):
                         for part in (lambda values: values.weights, lambda values: values.state))
     weights = _total(trainable, sizes)
     lifetimes = _lifetimes(calls, trainable | state)
-    functions = {_function_name(call): call for call in reversed(calls)}
-    found = [(_name(call), programs[function]) for function, call in reversed(functions.items())]
-    temporaries = [_temporaries(call, programs[_function_name(call)], sizes) for call in calls]
+    own_programs = [programs[_function_name(call)] for call in calls]
+    temporaries = [program.temporaries for program in own_programs]
     fullest = max(range(len(calls)), key=_held(lifetimes, sizes, temporaries).__getitem__)
     call = calls[fullest]
     alive = {ref for ref, (first, last) in lifetimes.items() if first <= fullest <= last}
@@ -121,8 +106,8 @@ def _device(step, device, num_slots, programs, sizes, limit):
     return CompiledDevice(
         weights=weights + _total(state, sizes), slots=num_slots * weights, gradients=_total(sums, sizes),
         waiting=_total(alive - sums - at_work, sizes), at_work=_total(at_work, sizes), temporaries=temporaries[fullest],
-        limit=limit, moment=_name(call), programs=found,
-        refused=any(isinstance(program, tpu_compiler.OutOfTpuMemory) for _, program in found))
+        limit=limit, moment=f'{call.action} {call.name}',
+        programs=list({id(program): program for program in own_programs}.values()))
 
 
 def _lifetimes(calls, lasting):
@@ -150,24 +135,9 @@ def _held(lifetimes, sizes, temporaries):
     return [held + extra for held, extra in zip(itertools.accumulate(changes), temporaries)]
 
 
-def _temporaries(call, program, sizes):
-    if not isinstance(program, tpu_compiler.OutOfTpuMemory):
-        return program.temporaries
-    return max(0, program.needed - _total(
-        {tensor.ref() for tensor in [*call.operation.inputs, *call.operation.outputs]}, sizes))
-
-
 def _total(refs, sizes):
     """Return the bytes of tensors; a weight that no call reads counts with its plain size."""
-    return sum(sizes.get(ref) or _plain_size(ref.deref()) for ref in refs)
-
-
-def _plain_size(tensor):
-    return math.prod(tensor.shape) * tensor.dtype.size
-
-
-def _name(call):
-    return f'{call.action} {call.name}'
+    return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
 
 def _function_name(call):
@@ -196,12 +166,13 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     params, sentence = _route(planned.params, topology)
     is_one_program = params.task.body.tpu_route == tpu_system.SPMD
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
-        if not is_one_program:
-            return f'{sentence}\n\n{report(planned.plan, compile_plan(planned, compiler, topology), topology)}'
         try:
-            compiled = report_of_program(planned.plan, compile_program(params, compiler, topology), topology)
+            if is_one_program:
+                compiled = report_of_program(planned.plan, compile_program(params, compiler, topology), topology)
+            else:
+                compiled = report(planned.plan, compile_plan(planned, compiler, topology), topology)
         except tpu_compiler.OutOfTpuMemory as error:
-            compiled = f'One program for all cores, by the TPU compiler: {error}'
+            compiled = f'By the TPU compiler it does not fit: {error}'
     return f'{sentence}\n\n{compiled}'
 
 
