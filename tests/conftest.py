@@ -45,7 +45,7 @@ _QUICK = {
     'models': ['base_task', 'compiled_loss', 'language_model', 'sampling'],
     'optimizers': ['learning_rate_schedules', 'moving_average'],
     'keras_graph': ['subclassed_model'],
-    'partition': ['balancing_table', 'exact_cut', 'layer_memory_liveness', 'memory_model'],
+    'partition': ['balancing_table', 'exact_cut', 'layer_memory', 'memory_model'],
     'pipeline': ['gpipe_layer_schedules', 'gradient_flow', 'validation'],
     'schedules': ['files', 'schedule', 'simulation'],
     'rows': ['dependence'],

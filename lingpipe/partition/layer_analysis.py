@@ -243,7 +243,7 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
         ValueError: there is a layer instead of params, or two layers have the same name.
     """
     named = []
-    for index, params in enumerate(listed(layer_params)):
+    for index, params in enumerate(layer_params):
         if isinstance(params, keras.layers.Layer):
             raise ValueError(f'layers[{index}] is a layer, {params.name!r}, where Params have the params of one. Write '
                              f'KerasParams(keras.layers.{type(params).__name__}, ...); '
@@ -263,13 +263,6 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
         raise ValueError(
             f'layers has more than one layer named {doubled}: checkpoints need a name for each. Rename one.')
     return named
-
-
-def listed(layer_params: Any) -> Any:
-    """Return layer params; raise ValueError if they are not a list."""
-    if isinstance(layer_params, (list, tuple)):
-        return layer_params
-    raise ValueError(f'layers={layer_params!r} is not a list. Set it to a list of the Params of layers.')
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:

@@ -73,7 +73,7 @@ class LayersOfParams(_Layers):
     """
 
     def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
-        self._layer_params, self._dtype_policy = layer_analysis.listed(layer_params), dtype_policy
+        self._layer_params, self._dtype_policy = layer_params, dtype_policy
 
     def __len__(self) -> int:
         return len(self._layer_params)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.partition import accelerators, layer_analysis, layer_memory, tensor_sizes
+from lingpipe.partition import accelerators, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import plans, search
@@ -164,7 +164,7 @@ def validate(p: hyperparams.Params, source: Any = None) -> None:
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}
-    num_layers = len(source) if source else len(layer_analysis.listed(p.layers)) if p.model is None else None
+    num_layers = len(source) if source else len(p.layers) if p.model is None else None
     validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), num_layers)
 
 

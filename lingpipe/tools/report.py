@@ -51,7 +51,7 @@ class Report:
         self._logdir.require()
         self._params_text = self._logdir.read_params()
         self._is_overridden = self._params_text not in (None, params.ToText())
-        self._params, self._unread = _params_of_run(params, self._params_text)
+        self._params = params.Copy().FromText(self._params_text) if self._params_text else params
         self._training = _read(self._logdir.train)
         folders = sorted(name.rstrip('/') for name in tf.io.gfile.listdir(self._logdir.path))
         self._evaluations = {name.removeprefix('eval_'): _read(tf.io.gfile.join(self._logdir.path, name))
@@ -163,9 +163,7 @@ class Report:
             return [page.missing('Nothing was trained here yet.', self._command('train')),
                     page.folded('Params of the model', page.element('pre', self._params.ToText()))]
         num_fields = len(self._params_text.splitlines())
-        told = [page.missing(f'The model has changed since: {self._unread} The plan and the simulation above are for '
-                             'the current model.')] if self._unread else []
-        return [*told, page.folded(f'{num_fields} params of this run', page.element('pre', self._params_text))]
+        return [page.folded(f'{num_fields} params of this run', page.element('pre', self._params_text))]
 
     def _versions(self):
         trained, here = self._logdir.read_versions(), logdirs.versions()
@@ -198,16 +196,6 @@ def _values(events):
 def _without_margin(text):
     """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))
-
-
-def _params_of_run(params, text):
-    """Return the params with which a run was started, and ''; if they cannot be read, `params` and the reason."""
-    if text is None:
-        return params, ''
-    try:
-        return params.Copy().FromText(text), ''
-    except (AttributeError, IndexError, ValueError, TypeError) as error:
-        return params, str(error)
 
 
 def _simulated_step(plan):

@@ -13,8 +13,6 @@ _LEGEND = {
     _WAIT: ('wait', '#eeeeee'), 'F': ('forward', '#7fb2e5'), 'B': ('backward', '#6cc08b'),
     'W': ('weight gradients', '#b9a3e3'), RECOMPUTE: ('recompute', '#f4c266'), _UPDATE: ('update', '#9a9a9a'),
     _INPUT: ('wait for input', '#e58b8b')}
-_COLOURS_OF_EVENTS = {
-    'F': 'thread_state_running', 'B': 'rail_response', 'W': 'rail_animation', RECOMPUTE: 'thread_state_iowait'}
 _MICROSECONDS = 1e6
 
 
@@ -49,12 +47,11 @@ def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1
     number of the micro-batch in the replica. Times are microseconds since the first batch was requested.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
-    for device, name in enumerate(row_names):
-        events += _row(device, name)
+    events += [_metadata('thread_name', device, name) for device, name in enumerate(row_names)]
     for number, step in enumerate(steps, first_step):
         events += _events(step, number, steps[0].asked)
     if any(step.input_wait for step in steps):
-        events += _row(len(row_names), 'input')
+        events.append(_metadata('thread_name', len(row_names), 'input'))
         events += [
             {**_complete('wait for input', len(row_names), *step.input_wait, steps[0].asked), 'cat': 'input',
              'args': {'step': number}} for number, step in enumerate(steps, first_step)]
@@ -62,12 +59,8 @@ def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _metadata(what, row, value, key='name'):
-    return {'name': what, 'ph': 'M', 'pid': 0, 'tid': row, 'args': {key: value}}
-
-
-def _row(row, name):
-    return [_metadata('thread_name', row, name), _metadata('thread_sort_index', row, row, 'sort_index')]
+def _metadata(what, row, name):
+    return {'name': what, 'ph': 'M', 'pid': 0, 'tid': row, 'args': {'name': name}}
 
 
 def _events(step, number, origin):
@@ -75,7 +68,7 @@ def _events(step, number, origin):
         action = span.action
         yield {
             **_complete(f'{action.kind}{action.micro_batch}', span.device, span.start, span.end, origin),
-            'cat': _LEGEND[action.kind][0], 'cname': _COLOURS_OF_EVENTS[action.kind],
+            'cat': _LEGEND[action.kind][0],
             'args': {'step': number, 'replica': step.replica_of(span.device), 'partition': action.stage,
                      'micro_batch': action.micro_batch}}
     for device, (begin, end) in enumerate(step.updates):

@@ -155,11 +155,3 @@ def test_the_fastest_answer_gives_the_offset(monkeypatch):
     'device', ['CPU:1', '/job:localhost/replica:0/task:0/device:GPU:0', '/job:chief/replica:0/task:0/device:CPU:0'])
 def test_devices_of_this_machine_are_not_asked(device):
     assert action_times.Clocks().offset(device) == 0
-
-
-def test_a_machine_is_measured_once(monkeypatch):
-    asked, here = [], action_times.Clocks()
-    monkeypatch.setattr(action_times, '_time_of', lambda host: asked.append(host) or time.time())
-    for device in ('CPU:0', 'CPU:1'):
-        here.offset(WORKER + device)
-    assert len(asked) == 20

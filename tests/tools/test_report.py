@@ -151,14 +151,6 @@ def test_hostile_texts_are_shown_as_they_are(resumed, tiny, tmp_path):
     assert any(str(folder) in text for text in found.sections['Memory'])
 
 
-def test_a_model_that_has_changed_since_is_told(resumed, tiny, tmp_path):
-    folder = shutil.copytree(resumed.logdir, tmp_path / 'logs')
-    (folder / 'control/params.txt').write_text('task.no_such_field : 1\n')
-    texts = page_of(folder, with_test(tiny)).sections['Configuration']
-    assert texts[0].startswith('The model has changed since: ') and 'no_such_field' in texts[0]
-    assert 'task.no_such_field : 1\n' in texts
-
-
 def test_texts_that_a_model_wrote_are_shown_newest_first(tiny, tmp_path):
     writer = progress.SummaryWriter(logdir.LogDir(tmp_path).train)
     for step in range(1, 8):
