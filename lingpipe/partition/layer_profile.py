@@ -153,22 +153,17 @@ def _profile(job, device):
         def backward_from_inputs(*arguments):
             return both(*arguments)[1:]
 
-        traces = [_traced(function, arguments) for function in (forward, both, backward_from_inputs)]
+        traces = [tf.function(function, autograph=False).get_concrete_function(*arguments)
+                  for function in (forward, both, backward_from_inputs)]
         state = [(variable, variable.read_value()) for traced in traces for variable in traced.graph.variables]
         seconds = _median_seconds([_as_call(traced, arguments) for traced in traces])
         for variable, value in state:  # random generators, from which a layer may draw
             variable.assign(value)
-    return _layer_time(*seconds)
-
-
-def _layer_time(forward, both, backward_from_inputs):
-    """Return a `LayerTime` from noisy times: no part is negative, and recomputation takes at most a forward pass."""
-    backward = max(both - forward, 0.0)
-    return LayerTime(forward, backward, min(max(backward_from_inputs - backward, 0.0), forward))
-
-
-def _traced(function, arguments):
-    return tf.function(function, autograph=False).get_concrete_function(*arguments)
+    # Times are noisy: no part is negative, and recomputation takes at most a forward pass.
+    forward_seconds, both_seconds, from_inputs_seconds = seconds
+    backward_seconds = max(both_seconds - forward_seconds, 0.0)
+    recomputed_seconds = min(max(from_inputs_seconds - backward_seconds, 0.0), forward_seconds)
+    return LayerTime(forward_seconds, backward_seconds, recomputed_seconds)
 
 
 def _as_call(traced, arguments):
