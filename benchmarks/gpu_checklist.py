@@ -124,8 +124,8 @@ def sums():
             parts.append([tf.identity(value)])
     measured, worst = [], 0.0
     for method in methods:
-        total = tf.function(lambda *parts, method=method: collectives.GradientSum(method)(
-            list(map(list, parts)), devices, devices[:1])[0], autograph=False)
+        total = tf.function(lambda *parts, method=method: collectives.gradient_sums(
+            method, list(map(list, parts)), devices, devices[:1])[0], autograph=False)
         worst = max(worst, float(np.max(np.abs(total(*parts).numpy() - values.sum(0)))))
         measured.append(f'{method} {_median_seconds(lambda total=total: total(*parts).numpy()) * 1e3:.1f} ms')
     yield worst < 1e-4, f'{_SUM_BYTES >> 20} MiB: {", ".join(measured)}; largest difference {worst:.1e}{left_out}'

@@ -90,13 +90,13 @@ def _random(device, replica, variables):
 
 
 def _totals(method, devices, parts, owners):
-    return tf.function(lambda: collectives.GradientSum(method)(parts, devices, owners), autograph=False)()
+    return tf.function(lambda: collectives.gradient_sums(method, parts, devices, owners), autograph=False)()
 
 
 def _sum_function(method, devices, parts, owners):
     @tf.function(autograph=False)
     def run():
-        totals = collectives.GradientSum(method)(parts, devices, owners)
+        totals = collectives.gradient_sums(method, parts, devices, owners)
         # Fetching all of them would copy them; one number of each is enough to wait for.
         return [_first_numbers(owner, [total for total, own in zip(totals, owners) if own == owner])
                 for owner in set(owners)]

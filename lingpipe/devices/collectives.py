@@ -91,8 +91,8 @@ def current() -> Group:
     return _active[-1] if _active else _ALONE
 
 
-class GradientSum:
-    """Sums lists of tensors over replicas.
+def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
+    """Build the sums of one stage's gradients over replicas in the current graph, and return their list.
 
     Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
     replicas. Each method sends the sum of a weight to its owner; the chains of different owners run at the same time,
@@ -108,30 +108,20 @@ class GradientSum:
 
     Args:
         method: one of `METHODS`; 'auto': 'nccl' if the replicas are different GPUs of one host, else 'add'.
+        parts: for each replica, the list of its tensors.
+        devices: names of the replicas' devices.
+        owners: one device name per tensor: the device that needs its sum.
     """
-
-    def __init__(self, method: str = 'auto') -> None:
-        self._method = method
-
-    def __call__(self, parts: Sequence[Any], devices: Sequence[str],
-                 owners: Sequence[str]) -> list[tf.Tensor]:
-        """Build the sums of one stage in the current graph, and return their list.
-
-        Args:
-            parts: for each replica, the list of its tensors.
-            devices: names of the replicas' devices.
-            owners: one device name per tensor: the device that needs its sum.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        sums: list[Any] = [None] * len(owners)
-        for owner in dict.fromkeys(owners):
-            places = [place for place, device in enumerate(owners) if device == owner]
-            bucket = [[part[place] for place in places] for part in parts]
-            method = _best(devices) if self._method == 'auto' else self._method
-            for place, total in zip(places, _METHODS[method](bucket, devices, owner)):
-                sums[place] = total
-        return sums
+    if len(parts) == 1:
+        return parts[0]
+    build = _METHODS[_best(devices) if method == 'auto' else method]
+    sums: list[Any] = [None] * len(owners)
+    for owner in dict.fromkeys(owners):
+        places = [place for place, device in enumerate(owners) if device == owner]
+        bucket = [[part[place] for place in places] for part in parts]
+        for place, total in zip(places, build(bucket, devices, owner)):
+            sums[place] = total
+    return sums
 
 
 def grid_shape(num_replicas: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ class MiniBatch:
     weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
     """
 
-    def __init__(self, executions: list[executor.Execution], gradient_sum: collectives.GradientSum,
+    def __init__(self, executions: list[executor.Execution], gradient_sum: str,
                  loss_scale: tf.Tensor | None, group: collectives.Group) -> None:
         self._executions, self._gradient_sum, self.group = executions, gradient_sum, group
         self._last_device = executions[0].stages[-1].device
@@ -124,8 +124,9 @@ class MiniBatch:
         owners = [variable_placement.owner(variable, devices) for variable in variables]
         looked_up = {index for index, each in enumerate(parts[0]) if isinstance(each, micro_batches.Rows)}
         added_up = [index for index in range(len(variables)) if index not in looked_up]
-        sums = self._gradient_sum(
-            [[part[index] for index in added_up] for part in parts], devices, [owners[index] for index in added_up])
+        sums = collectives.gradient_sums(
+            self._gradient_sum, [[part[index] for index in added_up] for part in parts], devices,
+            [owners[index] for index in added_up])
         found = dict(zip(added_up, sums)) | {
             index: device_kinds.call(owners[index], micro_batches.join_rows, [part[index] for part in parts])
             for index in looked_up}
@@ -190,7 +191,7 @@ class StageGrid:
                       for stages, share in zip(self.replicas, shares) if share.parts]
         if p.added_losses == 'exact':
             executions[0].refuse_unproven_losses()
-        return MiniBatch(executions, collectives.GradientSum(p.gradient_sum), options.loss_scale, group)
+        return MiniBatch(executions, p.gradient_sum, options.loss_scale, group)
 
     def _device_to_split_on(self, index: int) -> str:
         """Return the device that splits batches for a stage: its own, or the host if there are replicas."""

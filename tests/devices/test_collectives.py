@@ -16,8 +16,8 @@ def parts_and_sums(num_replicas):
 
 def sum_in_graph(method, parts, owners):
     devices = [f'/device:CPU:{replica}' for replica in range(len(parts))]
-    function = tf.function(lambda: collectives.GradientSum(method)(
-        [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, owners), autograph=False)
+    function = tf.function(lambda: collectives.gradient_sums(
+        method, [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, owners), autograph=False)
     return function.get_concrete_function()
 
 
@@ -49,8 +49,8 @@ def test_two_dimensional_chains_are_short():
     parts, _ = parts_and_sums(9)
     devices = [f'/device:CPU:{replica % 8}' for replica in range(9)]
     for method, longest in (('ring', 8), ('two_dimensional', 4)):
-        function = tf.function(lambda method=method: collectives.GradientSum(method)(
-            [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, ['/device:CPU:2'] * 4),
+        function = tf.function(lambda method=method: collectives.gradient_sums(
+            method, [[tf.constant(tensor) for tensor in tensors] for tensors in parts], devices, ['/device:CPU:2'] * 4),
             autograph=False)
         assert longest_chain(function.get_concrete_function().graph) == longest
 
@@ -69,7 +69,7 @@ def test_on_gpus_of_one_host_nccl_sums_on_every_device():
 
     def function():
         tensors = [[tf.constant(tensor) for tensor in row] for row in parts]
-        return collectives.GradientSum('auto')(tensors, devices, [devices[0], devices[1]] * 2)
+        return collectives.gradient_sums('auto', tensors, devices, [devices[0], devices[1]] * 2)
 
     graph = tf.function(function, autograph=False).get_concrete_function().graph
     reductions = [operation.device[-1] for operation in graph.get_operations() if operation.type == 'NcclAllReduce']
