@@ -20,25 +20,25 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
         ValueError: the layers do something that one program for all cores does not support.
     """
     weights = list(map(tf.identity, values.weights))  # in the graph of the layers, for `_refuse_unused`
-    state = list(map(tf.stop_gradient, values.state))
-    called = part.call(inputs, stage_layers.Variables(weights, state), step, part.given_seeds(seeds), training=True)
-    _refuse_losses_and_changes(part, called)
-    _refuse_unused(part, weights, called.outputs)
-    return called.outputs
+    values = stage_layers.Variables(weights, list(map(tf.stop_gradient, values.state)))
+    nests, scope = part.call(inputs, values, step, part.given_seeds(seeds), training=True)
+    _refuse_losses_and_changes(part, scope)
+    _refuse_unused(part, weights, nests[-1])
+    return nests[-1]
 
 
-def _refuse_losses_and_changes(part, called):
+def _refuse_losses_and_changes(part, scope):
     names = [layer.name for layer in part.layers]
-    if called.scope.added_losses:
+    if scope.added_losses:
         raise ValueError(
             f'One of the layers {names} adds a loss (add_loss or an activity regularizer), which one program for all '
             "cores leaves out. Set tpu_route='stage_programs', or compute it in the loss function.")
-    if called.scope.norm_calls:
+    if scope.norm_calls:
         raise ValueError(
-            f'One of the layers {names} is or has a batch norm in training, {called.scope.norm_calls[0].norm.name!r}, '
+            f'One of the layers {names} is or has a batch norm in training, {scope.norm_calls[0].norm.name!r}, '
             'whose moving averages one program for all cores does not keep. Set its trainable to False, use layer or '
             "group normalization, or set tpu_route='stage_programs'.")
-    extras = [variable.path for variable, *_ in [*called.scope.assigned, *called.scope.borrowed.values()]]
+    extras = [variable.path for variable, *_ in [*scope.assigned, *scope.borrowed.values()]]
     if extras:
         raise ValueError(
             f'One of the layers {names} assigns, or reads from another layer, {extras[:3]}, which one program for all '

@@ -35,14 +35,6 @@ class LayerSegment:
         return call_layers(self.layers, inputs, training)
 
 
-class StageCall(NamedTuple):
-    """What a stage computes from one micro-batch."""
-
-    outputs: Any  # nest of tensors
-    between: list  # nests of tensors, between each segment and the next
-    scope: stage_scope.StageScope  # which knows what was read, assigned, and added to the loss
-
-
 class StageLayers:
     """A contiguous run of layers, for any device.
 
@@ -85,8 +77,12 @@ class StageLayers:
         return Variables(self.trainable_variables, [variable for variable in others if id(variable) not in special])
 
     def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
-             by_layer: bool = False, watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> StageCall:
+             by_layer: bool = False,
+             watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> tuple[list, stage_scope.StageScope]:
         """Run the layers on one micro-batch without using variables.
+
+        Return the nests of tensors before, between and after the segments, and the scope, which knows what layers read
+        and assigned.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
@@ -95,13 +91,13 @@ class StageLayers:
             by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
         """
-        between, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
+        nests, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
         with (scope, base_layer.training_step(step), patches.checking_custom_gradients(scope.refuse_hidden_weights),
               patches.recording_moments(batch_statistics.batch_norms(self.layers), scope.record)):
             for index, segment in enumerate(self.segments):
                 scope.enter(segment, index, by_layer)
-                between.append(_without_shared_tensors(segment(between[-1], training=training), between[-1]))
-        return StageCall(between[-1], between[1:-1], scope)
+                nests.append(_without_shared_tensors(segment(nests[-1], training=training), nests[-1]))
+        return nests, scope
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
         """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own."""

@@ -93,28 +93,28 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(inputs.differentiable)
             with collectives.working_for(replica_of(own.replica, own.number_in_replica)):
-                call = run.call(boundary.pack(inputs, structure), values, own.step,
-                                run.seeds(own.seed_and_step, own.number), training, by_layer, tape.watch)
-            added = losses.in_one_precision([tf.reduce_sum(loss) for loss in call.scope.added_losses])
-            with call.scope:  # a loss may read weights too
-                metrics = {} if loss is None else rows.counted(loss(targets, call.outputs))
+                nests, scope = run.call(boundary.pack(inputs, structure), values, own.step,
+                                        run.seeds(own.seed_and_step, own.number), training, by_layer, tape.watch)
+            added = losses.in_one_precision([tf.reduce_sum(loss) for loss in scope.added_losses])
+            with scope:  # a loss may read weights too
+                metrics = {} if loss is None else rows.counted(loss(targets, nests[-1]))
             given_factors = [_placeholder(tf.TensorSpec([len(added)], added[0].dtype))] if added else []
             sums_of_added = rows.sums_of_added(added, *given_factors)
-            outputs = boundary.unpack(call.outputs)
+            outputs = boundary.unpack(nests[-1])
             differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + sums_of_added[:1]
-        between = [boundary.unpack(nest) for nest in call.between] if by_layer else []
-        norm_calls = call.scope.norm_calls
+        between = [boundary.unpack(nest) for nest in nests[1:-1]] if by_layer else []
+        norm_calls = scope.norm_calls
         statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in norm_calls])
         given_statistics = _placeholder(statistics.spec)
-        assigned = call.scope.assigned
+        assigned = scope.assigned
         results = Results(
             outputs,
             statistics.merge(given_statistics, rows.counted(statistics.of_micro_batch(norm_calls))),
             [rows.unless_empty(value, old) for _, value, old in assigned], metrics, sums_of_added)
         traces.append(Trace(
-            boundary.structure_of(call.outputs), results, added, given_factors, norm_calls, statistics,
-            given_statistics, list(call.scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
-            **_backward(tape, differentiated, inputs.differentiable, call.scope.versions, between, rows,
+            boundary.structure_of(nests[-1]), results, added, given_factors, norm_calls, statistics,
+            given_statistics, list(scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
+            **_backward(tape, differentiated, inputs.differentiable, scope.versions, between, rows,
                         len(run.segments) if by_layer else 0, run.keeps_rows)))
 
     return function
