@@ -20,66 +20,60 @@ from tests.programs import local_spmd_cores
 pytestmark = needs.xla_on_cpus
 
 
-@pytest.fixture(scope='module')
-def data_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp('data'))
-
-
 def dense(units):
     return layers.KerasParams(keras.layers.Dense, units=units, activation='tanh')
 
 
 class NormedDense(keras.layers.Dense):
-    """Keeps moving averages beside its weights."""
+    """Keeps moving averages beside its weights, which stay as they are."""
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.norm = keras.layers.BatchNormalization(momentum=0.8)
+        self.norm = keras.layers.BatchNormalization(center=False, scale=False, trainable=False)
         self.norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):
         return self.norm(super().call(inputs, training=training), training=training)
 
 
-def make_params(data_dir, **fields):
+def make_params(**fields):
     """Return the params of a classifier with two layers that are alike, and before them weights that are cut over the
     cores."""
     class Tiny(base_model_params.SingleTaskModelParams):
         def Task(self):
-            norm = layers.KerasParams(keras.layers.BatchNormalization, momentum=0.9)
             alike = layers.KerasParams(NormedDense, units=8, activation='tanh')
             p = image_classifier.ImageClassifier.Params().Set(name='tiny', metrics=[layers.KerasParams(
                 keras_metrics.OfClasses, metric=layers.KerasParams(keras.metrics.AUC, num_thresholds=20))])
             flatten = layers.KerasParams(keras.layers.Flatten)
             p.body.Set(num_partitions=2, num_micro_batches=2, layers=[
-                flatten, dense(256), norm, dense(8), alike, alike, dense(6), norm, dense(10)])
+                flatten, dense(256), dense(8), alike, alike, dense(6), dense(10)])
             p.train.Set(max_steps=6, steps_per_loop=2, summary_interval_steps=2, learning_rate=0.01, clip_gradient_norm_to_value=1.0,
                         save_interval_seconds=0.0, l2_regularizer_weight=0.01, ema_decay=0.9,
                         optimizer=layers.KerasParams(keras.optimizers.AdamW, weight_decay=0.1))
             return p
 
-    params, data = Tiny().Model(), image_input.ImageInput.Params().Set(dataset='digits', image_size=8, data_dir=data_dir)
+    params, data = Tiny().Model(), image_input.ImageInput.Params().Set(dataset='digits', image_size=8)
     params.Define('input', data.Copy().Set(split='train', batch_size=32), '')
     params.train.Set(**fields)
     return params, {'Test': data.Copy().Set(split='test', batch_size=150)}
 
 
-def make_trainer(data_dir, logdir, placement, **fields):
-    return trainer.Trainer(*make_params(data_dir, **fields), str(logdir), placement)
+def make_trainer(logdir, placement, **fields):
+    return trainer.Trainer(*make_params(**fields), str(logdir), placement)
 
 
 @pytest.fixture(scope='module')
-def plain(data_dir, tmp_path_factory):
+def plain(tmp_path_factory):
     """Folder and results of a training that no TPU has to do with."""
     logdir = tmp_path_factory.mktemp('plain')
-    return logdir, make_trainer(data_dir, logdir, Placement(['CPU:1', 'CPU:2'])).run()
+    return logdir, make_trainer(logdir, Placement(['CPU:1', 'CPU:2'])).run()
 
 
 @pytest.fixture(scope='module')
-def resumed(data_dir, tmp_path_factory):
+def resumed(tmp_path_factory):
     """Trainer, folder and results of a training that another one began, and that a signal stopped at step 4."""
     logdir, update = tmp_path_factory.mktemp('resumed'), progress.Progress.update
-    make_trainer(data_dir, logdir, Placement(['CPU:1', 'CPU:2']), max_steps=1).run()
+    make_trainer(logdir, Placement(['CPU:1', 'CPU:2']), max_steps=1).run()
 
     def signalling_update(self, step, *args):
         update(self, step, *args)
@@ -88,7 +82,7 @@ def resumed(data_dir, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         local_spmd_cores.compile_steps(patch)
-        made = make_trainer(data_dir, logdir, local_spmd_cores.LocalSpmdCores(2))
+        made = make_trainer(logdir, local_spmd_cores.LocalSpmdCores(2))
         with pytest.MonkeyPatch.context() as for_signal:
             for_signal.setattr(progress.Progress, 'update', signalling_update)
             assert made.run() == {} and made._step == 4
