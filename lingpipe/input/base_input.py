@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.input import batch_share, row_order
+from lingpipe.input import row_order
 
 # No function of an input branches on a tensor. AutoGraph would take most of the start-up time to find that out.
 without_autograph = tf.autograph.experimental.do_not_convert
@@ -57,7 +57,7 @@ class BaseInput:
 
     * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
       They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method makes the
-      rows of a `batch_share.Share` of each batch, and does as little work as possible for other rows. It raises
+      rows of a `row_order.Share` of each batch, and does as little work as possible for other rows. It raises
       ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
     * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
 
@@ -176,7 +176,7 @@ class MemoryInput(BaseInput):
     _batch: Callable[..., tuple]
 
     @without_autograph
-    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on, without delay; see `BaseInput`."""
         self._check_position(position)
         size = self.params.batch_size

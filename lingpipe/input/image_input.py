@@ -8,7 +8,6 @@ import tensorflow as tf
 from lingpipe import hyperparams, spelling
 from lingpipe.input import (
     base_input,
-    batch_share,
     digits,
     image_augmentation,
     image_pixels,
@@ -108,7 +107,7 @@ class ImageInput(base_input.BaseInput):
         return dict(self._bad_records.reasons)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from example number `position` on.
 
         Data in memory start at any position without delay; data in files are read, but not decoded, from the start of

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import base_input, batch_share, row_order, tfds_builders, tokenization
+from lingpipe.input import base_input, row_order, tfds_builders, tokenization
 
 MEMORY_LIMIT_BYTES = 64 * 2**20
 
@@ -62,7 +62,7 @@ class TokenizedInput(base_input.MemoryInput):
         self._data = tfds_builders.Split(params.dataset, params.split, params.data_dir)
 
     @base_input.without_autograph
-    def training_dataset(self, position: int = 0, share: batch_share.Share = batch_share.WHOLE) -> tf.data.Dataset:
+    def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on.
 
         Data in memory start at any position without delay; data in files are read again from the start of the training

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import answers, waits
 from lingpipe.devices import collectives, device_kinds
-from lingpipe.input import batch_share
+from lingpipe.input import row_order
 from lingpipe.private_api import eager_context
 from lingpipe.training import placement, train_program, watchdog
 
@@ -179,7 +179,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         self._awaits_chief = False
 
     def iterate(self, batches: Any) -> Any:
-        return iter(batches(batch_share.Share(self._workers.index, self._workers.count)))
+        return iter(batches(row_order.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
         """Copy the chief's state to every worker, so that only the chief needs the checkpoint."""

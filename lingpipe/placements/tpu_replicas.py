@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import collectives
-from lingpipe.input import batch_share
+from lingpipe.input import row_order
 from lingpipe.models import base_task
 from lingpipe.optimizers import loss_scaling
 from lingpipe.training import placement, train_program
@@ -72,7 +72,7 @@ class TpuReplicas(placement.Placement, collectives.Group):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
-    def distribute(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
+    def distribute(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
         """Return an iterator over batches in which each replica has its own rows, of a static shape; see `iterate`."""
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
@@ -86,11 +86,11 @@ class TpuReplicas(placement.Placement, collectives.Group):
         return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
 
 
-def rows_of_host(batches: Callable[[batch_share.Share], tf.data.Dataset],
+def rows_of_host(batches: Callable[[row_order.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Return the dataset of a host for `TpuReplicas.distribute`: the rows of its replicas; the host reads no others."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
-    dataset = batches(batch_share.Share(context.input_pipeline_id, num_hosts))
+    dataset = batches(row_order.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
     sizes = {spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec)}
     if None in sizes or any(size % here for size in sizes):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.cluster import waits
 from lingpipe.devices import variable_placement
-from lingpipe.input import base_input, batch_share
+from lingpipe.input import base_input, row_order
 from lingpipe.layers import base_layer
 from lingpipe.models import base_task
 from lingpipe.optimizers import device_functions, loss_scaling, moving_average, training_optimizer
@@ -102,9 +102,9 @@ class TrainProgram:
         """List of `Partition`: the layers and the device of each partition."""
         return self._task.body.partitions
 
-    def iterate(self, batches: Callable[[batch_share.Share], tf.data.Dataset]) -> Any:
+    def iterate(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
         """Return the iterator for `run`; `batches` is a function from a `Share` to the dataset of its rows."""
-        return iter(batches(batch_share.WHOLE))
+        return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
         """Return the result of `iterate` for the batches of an input after a number of steps."""

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.input import batch_share
+from lingpipe.input import row_order
 
 
 def columns(batches, count):
@@ -34,8 +34,8 @@ def assert_training_is_exact(data, num_rows, positions, num_shares=2):
 
 def assert_shares_are_the_batch(make_dataset, num_batches, position=0, count=2):
     """Compare all parts of some batches with those of `count` shares; `make_dataset(position, share)` makes them."""
-    whole = _batches(make_dataset(position, batch_share.WHOLE), num_batches)
-    shares = [_batches(make_dataset(position, batch_share.Share(index, count)), num_batches) for index in range(count)]
+    whole = _batches(make_dataset(position, row_order.WHOLE), num_batches)
+    shares = [_batches(make_dataset(position, row_order.Share(index, count)), num_batches) for index in range(count)]
     for batch, *parts in zip(whole, *shares, strict=True):
         for column, *columns in zip(batch, *parts, strict=True):
             assert all(len(rows) == len(column) // count for rows in columns)

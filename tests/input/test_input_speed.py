@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import batch_share, image_input, image_pixels, image_sources
+from lingpipe.input import image_input, image_pixels, image_sources, row_order
 from tests.input import exact_order, photographs
 
 WAYS = [{}, {'augmentation': 'crop_flip'}, {'augmentation': 'none'}]
@@ -51,7 +51,7 @@ def test_a_share_decodes_its_rows_alone(data_dir, monkeypatch):
             return read(self, tf.identity(images), *rest)
 
     monkeypatch.setattr(image_pixels.PixelReader, 'read', noting)
-    for share, count in ((batch_share.WHOLE, 40), (batch_share.Share(1, 2), 20)):
+    for share, count in ((row_order.WHOLE, 40), (row_order.Share(1, 2), 20)):
         decoded.clear()
         list(make_input(data_dir, batch_size=8, shuffle=False).training_dataset(0, share).take(10))
         assert len(set(decoded)) == count

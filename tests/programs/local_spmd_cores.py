@@ -5,7 +5,7 @@ import functools
 
 import tensorflow as tf
 
-from lingpipe.input import batch_share
+from lingpipe.input import row_order
 from lingpipe.placements import spmd_cores
 from lingpipe.spmd import spmd_step
 
@@ -22,7 +22,7 @@ class LocalSpmdCores(spmd_cores.SpmdCores):
         return function(*arguments)
 
     def distribute(self, batches):
-        return iter(batches(batch_share.WHOLE))
+        return iter(batches(row_order.WHOLE))
 
     def join(self, slices, dimension):
         return slices[0], dimension

@@ -12,14 +12,14 @@ import tensorflow as tf
 import tiny_digits
 
 from lingpipe import layers, model_registry
-from lingpipe.input import batch_share, image_input
+from lingpipe.input import image_input, row_order
 from lingpipe.layers import batch_normalization
 
 
 class StruckInput(image_input.ImageInput):
     """Training batches one of which brings a signal."""
 
-    def training_dataset(self, position=0, share=batch_share.WHOLE):
+    def training_dataset(self, position=0, share=row_order.WHOLE):
         first = position // self.params.batch_size + 1
 
         def strike(index, batch):

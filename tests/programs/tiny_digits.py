@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import base_model_params, layers, model_registry
-from lingpipe.input import batch_share, image_input
+from lingpipe.input import image_input, row_order
 from lingpipe.models import image_classifier
 
 POISONED_STEP = 6
@@ -16,7 +16,7 @@ SLOW_SECONDS = 0.3
 class PoisonedInput(image_input.ImageInput):
     """Training batches of which the one of step 6 is not a number."""
 
-    def training_dataset(self, position=0, share=batch_share.WHOLE):
+    def training_dataset(self, position=0, share=row_order.WHOLE):
         first = position // self.params.batch_size + 1
 
         def poison(index, batch):
@@ -29,7 +29,7 @@ class PoisonedInput(image_input.ImageInput):
 class SlowInput(image_input.ImageInput):
     """Every batch takes its time, and none is made ahead."""
 
-    def training_dataset(self, position=0, share=batch_share.WHOLE):
+    def training_dataset(self, position=0, share=row_order.WHOLE):
         def wait(labels):
             time.sleep(SLOW_SECONDS)
             return labels

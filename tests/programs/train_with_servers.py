@@ -18,7 +18,7 @@ from programs import tiny_digits
 
 from lingpipe.cluster import cluster_config, server
 from lingpipe.devices import device_kinds
-from lingpipe.input import batch_share, image_input
+from lingpipe.input import image_input, row_order
 from lingpipe.layers import keras_params
 from lingpipe.models import keras_metrics
 from lingpipe.placements import parameter_servers
@@ -57,7 +57,7 @@ def train_once(experiment, logdir, servers, **overrides):
 class WeightedDigits(image_input.ImageInput):
     """Weights by which the shares of a batch count differently."""
 
-    def training_dataset(self, position=0, share=batch_share.WHOLE):
+    def training_dataset(self, position=0, share=row_order.WHOLE):
         return super().training_dataset(position, share).map(
             lambda images, labels, weights: (images, labels, weights * tf.cast(labels % 3, tf.float32)))
 
