@@ -6,12 +6,12 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_input, text_input
+from lingpipe.input import text_input, text_records
 
 _PROMPT = '{prompt}'
 
 
-class InstructionInput(record_input.RecordInput):
+class InstructionInput(text_records.RecordInput):
     """Prompts with their responses, one pair per row; only tokens that the model has to write enter the loss.
 
     ::

@@ -5,12 +5,12 @@ import tensorflow as tf
 from absl import logging
 
 from lingpipe import hyperparams
-from lingpipe.input import record_input
+from lingpipe.input import text_records
 
 _SIDES = ('encoder', 'decoder')
 
 
-class SequenceToSequenceInput(record_input.RecordInput):
+class SequenceToSequenceInput(text_records.RecordInput):
     """Pairs of texts, made into tensors by the KerasHub preprocessor for the tokenizer, such as BART's::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
@@ -54,7 +54,7 @@ class SequenceToSequenceInput(record_input.RecordInput):
         preprocessor = self.tokenizer.preprocessor(
             'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
         sources, targets = ([record.text(field) for record in records] for field in (p.source_field, p.target_field))
-        inputs, labels, mask = record_input.by_pieces(lambda some: preprocessor(
+        inputs, labels, mask = text_records.by_pieces(lambda some: preprocessor(
             {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(records))
         for side, is_token in (('sources', inputs['encoder_padding_mask']), ('targets', mask)):
             num_full = np.count_nonzero(is_token.all(1))

@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
-from lingpipe.input import record_input, text_records
+from lingpipe.input import text_records
 
 
-class TextClassificationInput(record_input.RecordInput):
+class TextClassificationInput(text_records.RecordInput):
     """Texts with a label, converted to tensors by the KerasHub preprocessor for the tokenizer.
 
     ::
@@ -100,6 +100,6 @@ def _features(p, tokenizer, records):
     """Return the tensors of `InputSpec` for all records."""
     texts = [record.text(p.text_field) for record in records]
     preprocessor = tokenizer.preprocessor('TextClassifierPreprocessor', sequence_length=p.sequence_length)
-    features = record_input.by_pieces(lambda some: preprocessor(texts[some]), len(texts))
+    features = text_records.by_pieces(lambda some: preprocessor(texts[some]), len(texts))
     return {name: features[name].astype(spec.dtype.as_numpy_dtype)
             for name, spec in TextClassificationInput.InputSpec(p).items()}

@@ -1,21 +1,22 @@
-"""Records of texts from JSON lines, CSV and TFDS, each with its place for error messages."""
+"""Records of texts from JSON lines, CSV and TFDS, each with its place for errors, and the base class of inputs of them."""
 
 import csv
 import dataclasses
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe import spelling
-from lingpipe.input import base_input, tfds_builders
+from lingpipe import hyperparams, spelling
+from lingpipe.input import base_input, hub_tokenizer, tfds_builders
 
 _NUM_SHOWN = 60
+_ROWS_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,3 +143,63 @@ def _plain_value(feature, value):
     if isinstance(value, bytes):
         return value.decode()
     return value.item() if isinstance(value, np.generic) else value
+
+
+def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
+    """Call a function for some rows at a time, and concatenate the nests of arrays `[rows, ...]` that it returns.
+
+    In this way KerasHub's preprocessors run on Python strings. Tracing them takes seconds, and makes them no faster.
+    """
+    pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
+    return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
+
+
+class RecordInput(base_input.MemoryInput):
+    """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
+
+    A subclass defines: `_fields`, the params such as 'text_field' whose values name fields of a record;
+    `_arrays(records)`, which makes arrays, one per column, of a list of records; and `_batch`, as every `MemoryInput`
+    does.
+    """
+
+    _fields: tuple[str, ...] = ()
+    _arrays: Callable[[list[Record]], tuple]
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Return the InstantiableParams of this input; set either `files` or `dataset`."""
+        p = super().Params().Set(batch_size=16)
+        p.Define('files', None, "Path of a file ('.jsonl', '.csv') or of a folder of files, or a pattern such as "
+                                '"data/*.jsonl"; None: the TFDS dataset.')
+        p.Define('tokenizer', hub_tokenizer.KerasHubTokenizer.Params(), 'Tokenizer.')
+        p.Define('sequence_length', 256, 'Number of tokens in a row.')
+        return p
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        super().__init__(params)
+        self.tokenizer = params.tokenizer.Instantiate()
+        records = list(self._records())
+        if not records:
+            raise ValueError(f'{self.source} holds no record. Give data with records.')
+        with tf.device('CPU:0'):
+            self._columns = tuple(map(tf.constant, self._arrays(records)))
+
+    def _records(self):
+        """Read the records; from TFDS only the fields that are named."""
+        p = self.params
+        if p.files is not None:
+            return from_files(p.files)
+        return from_tfds(p.dataset, p.split, p.data_dir, [p.Get(field) for field in self._fields])
+
+    def _tokenized(self, texts: Iterable[str]) -> Iterable[np.ndarray]:
+        """Return the tokens of each text."""
+        dataset = tf.data.Dataset.from_tensor_slices(list(texts))
+        return base_input.parallel_map(dataset, self.tokenizer.encode).as_numpy_iterator()
+
+    def _check_params(self):
+        super()._check_params()
+        self._check_at_least(sequence_length=1)
+        p = self.params
+        if (p.files is None) == (p.dataset is None):
+            given = 'neither was given' if p.files is None else 'both were given'
+            raise ValueError(f'files or dataset says which records to read, and {given}. Set one of them.')
