@@ -3,7 +3,7 @@
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.input import byte_pair_tokenizer, sequence_to_sequence_input, text_input
+from lingpipe.input import sequence_to_sequence_input, text_input, tokenization
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import keras_params
 from lingpipe.models import language_model
@@ -50,7 +50,7 @@ class PydocGPTNeoX(_SmallHubModel):
     LEARNING_RATE = 3e-3
 
     def _Input(self, split):
-        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+        tokenizer = tokenization.BytePairTokenizer.Params().Set(
             dataset='pydoc_topics', vocab_size=self.VOCAB_SIZE, keras_hub_class='GPTNeoXTokenizer')
         return text_input.TextInput.Params().Set(
             name=f'pydoc_topics_{split}', dataset='pydoc_topics', split=split, batch_size=self.BATCH_SIZE,
@@ -105,7 +105,7 @@ class SpokenNumbersBart(_SmallHubModel):
     WARMUP_STEPS = 100
 
     def _Input(self, split):
-        tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+        tokenizer = tokenization.BytePairTokenizer.Params().Set(
             dataset='spoken_numbers', split='train[:1000]', text_feature='words', vocab_size=self.VOCAB_SIZE,
             keras_hub_class='BartTokenizer')
         return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(

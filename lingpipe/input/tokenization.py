@@ -1,11 +1,15 @@
-"""Bytes as tokens, and prompts and continuations in the tokens of any tokenizer."""
+"""Tokenizers: bytes, and byte pairs whose vocabulary is learnt from the training text of a model."""
 
+import functools
+import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams
+from lingpipe import hyperparams, spelling
+from lingpipe.input import hub_tokenizer, text_input, text_records, tfds_builders
 
 
 class ByteTokenizer:
@@ -60,3 +64,111 @@ def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
     """
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
+
+
+class _Kind(NamedTuple):
+    """The special tokens of a KerasHub class, which get the lowest ids."""
+
+    special_tokens: list[str]
+    start_id: int
+    pad_id: int
+    end_id: int
+
+
+# KerasHub pads texts of GPT-2 with token 0, and ends generation if the padding token is the end token.
+_OF_GPT = _Kind(['<|padding|>', '<|endoftext|>'], 1, 0, 1)
+_KINDS = {
+    'BartTokenizer': _Kind(['<s>', '<pad>', '</s>'], 0, 1, 2),
+    'GPT2Tokenizer': _OF_GPT,
+    'GPTNeoXTokenizer': _OF_GPT,
+    'RobertaTokenizer': _Kind(['<s>', '<pad>', '</s>', '<mask>'], 0, 1, 2),
+}
+
+
+class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
+    """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
+
+    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. Learning takes a
+    second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
+    """
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        hyperparams.RegisterType(cls)
+        p = hyperparams.InstantiableParams(cls)
+        p.Define('files', None, 'Files whose texts give the vocabulary, as `files` of TextClassificationInput.')
+        p.Define('dataset', None, 'TFDS name of the dataset whose texts give the vocabulary, instead of files.')
+        p.Define('split', 'train', 'TFDS split of it.')
+        p.Define('data_dir', None, 'Directory of prepared data; None: $TFDS_DATA_DIR, or ~/tensorflow_datasets.')
+        p.Define('text_feature', None, "Feature or field that is read; None: 'text', or the only text of the dataset.")
+        p.Define('vocab_size', 2048, 'Largest number of tokens; 256 are the bytes, and some are special.')
+        p.Define('keras_hub_class', 'GPT2Tokenizer', f'Class of keras_hub.models that the vocabulary is for: one of '
+                                                     f'{sorted(_KINDS)}.')
+        return p
+
+    @staticmethod
+    def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
+        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary."""
+        return ['padding_mask', 'token_ids']
+
+    def __init__(self, params: hyperparams.Params) -> None:
+        if not isinstance(params.vocab_size, int) or params.vocab_size < 260:
+            raise ValueError(f'vocab_size={params.vocab_size!r} is too small: 256 bytes and up to 4 special tokens are '
+                             'tokens. Set it to 512, for instance.')
+        if (params.files is None) == (params.dataset is None):
+            raise ValueError(f'files={params.files!r} and dataset={params.dataset!r}: a BytePairTokenizer learns from '
+                             'one of them. Set one, to the texts that the model is trained on.')
+        if params.keras_hub_class not in _KINDS:
+            raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'
+                             f'{spelling.did_you_mean(str(params.keras_hub_class), _KINDS)}')
+        self.params = params
+        self.vocab_size = params.vocab_size
+        kind = _KINDS[params.keras_hub_class]
+        self.end_id, self.pad_id = kind.end_id, kind.pad_id
+        self.start_ids, self.stop_ids = (kind.start_id,), (kind.end_id,)
+
+    def encode(self, text: tf.Tensor) -> tf.Tensor:
+        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end token."""
+        return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
+
+    def _encode(self, text):
+        return np.array(self._learnt.encode(np.asarray(text).item().decode('utf-8', errors='replace')).ids, np.int32)
+
+    @functools.cached_property
+    def _learnt(self):
+        import tokenizers
+
+        p, tokenizer = self.params, tokenizers.ByteLevelBPETokenizer()
+        tokenizer.train_from_iterator(
+            _texts(p), p.vocab_size,
+            special_tokens=_KINDS[p.keras_hub_class].special_tokens, show_progress=False)
+        return tokenizer
+
+    @functools.cached_property
+    def _tokenizer(self):
+        model = json.loads(self._learnt.to_str())['model']
+        merges = [merge if isinstance(merge, str) else ' '.join(merge) for merge in model['merges']]
+        hub_class = getattr(hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class)
+        return hub_class(vocabulary=model['vocab'], merges=merges)
+
+    def preprocessor(self, task: str, **lengths: int) -> Any:
+        """Return KerasHub's preprocessor of a task for the class of the vocabulary.
+
+        Raises:
+            ValueError: there is none, as for a text classifier with the tokens of a GPT.
+        """
+        models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
+        suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
+        if chosen not in suitable:
+            raise ValueError(f'keras_hub_class={chosen!r} has no {task} in KerasHub. Set it to '
+                             f'{" or ".join(map(repr, suitable))}.')
+        return getattr(models, chosen.replace('Tokenizer', task))(self.keras_hub_tokenizer(), **lengths)
+
+
+def _texts(p):
+    if p.files:
+        yield from (record.text(p.text_feature or 'text') for record in text_records.from_files(p.files))
+        return
+    feature = text_input.text_feature(p.dataset, p.data_dir, p.text_feature)
+    for example in tfds_builders.Split(p.dataset, p.split, p.data_dir).examples().as_numpy_iterator():
+        yield example[feature].decode('utf-8', errors='replace')

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import byte_pair_tokenizer
+from lingpipe.input import tokenization
 from tests import needs
 
 pytestmark = needs.keras_hub
@@ -13,7 +13,7 @@ TEXT = 'The "for" statement iterates over a sequence — naïve?\n\n\tyes'
 
 @pytest.fixture(name='tokenizer', scope='module')
 def tokenizer_fixture():
-    return byte_pair_tokenizer.BytePairTokenizer.Params().Set(dataset='pydoc_topics', vocab_size=400, split='dev').Instantiate()
+    return tokenization.BytePairTokenizer.Params().Set(dataset='pydoc_topics', vocab_size=400, split='dev').Instantiate()
 
 
 def test_a_text_comes_back(tokenizer):
@@ -38,7 +38,7 @@ def test_kerashub_makes_the_same_tokens(tokenizer):
 def test_a_vocabulary_is_learnt_from_own_files(tmp_path):
     (tmp_path / 'a.jsonl').write_text('{"text": "zyzzyva zyzzyva"}\n' * 9)
     (tmp_path / 'b.csv').write_text('text\n' + 'xylophone\n' * 9)
-    own = byte_pair_tokenizer.BytePairTokenizer.Params().Set(files=str(tmp_path / '*'), vocab_size=300).Instantiate()
+    own = tokenization.BytePairTokenizer.Params().Set(files=str(tmp_path / '*'), vocab_size=300).Instantiate()
     assert [len(own.encode(tf.constant(word))) for word in ('zyzzyva', 'xylophone')] == [1, 1]
     assert len(own.encode(tf.constant('help'))) == 4
 
@@ -48,4 +48,4 @@ def test_a_vocabulary_is_learnt_from_own_files(tmp_path):
     ({}, 'files=None and dataset=None: .* learns from one of them')])
 def test_wrong_fields_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        byte_pair_tokenizer.BytePairTokenizer.Params().Set(**fields).Instantiate()
+        tokenization.BytePairTokenizer.Params().Set(**fields).Instantiate()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, text_input, tokenization
+from lingpipe.input import hub_tokenizer, text_input, tokenization
 from tests import needs
 from tests.input import hub_presets
 
@@ -47,7 +47,7 @@ def test_a_space_before_a_continuation_stays(tmp_path):
 
 
 def test_byte_pairs_stand_for_the_bytes_of_their_letters(tmp_path):
-    own = byte_pair_tokenizer.BytePairTokenizer.Params().Set(dataset='pydoc_topics', split='dev', vocab_size=300).Instantiate()
+    own = tokenization.BytePairTokenizer.Params().Set(dataset='pydoc_topics', split='dev', vocab_size=300).Instantiate()
     hub_presets.gpt2(tmp_path, tokenizer=own.keras_hub_tokenizer())
     found = tokenizer_of(tmp_path)
     real = tf.range(1, 300)  # token 0 is padding, which KerasHub takes for a text

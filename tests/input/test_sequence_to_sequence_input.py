@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, sequence_to_sequence_input, tokenization
+from lingpipe.input import hub_tokenizer, sequence_to_sequence_input, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
@@ -51,7 +51,7 @@ def test_training_visits_all_pairs_and_resumes(make_input):
 
 def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input):
     pytest.importorskip('tokenizers')
-    tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+    tokenizer = tokenization.BytePairTokenizer.Params().Set(
         dataset='pydoc_topics', keras_hub_class='BartTokenizer', split='dev', vocab_size=300)
     data = make_input(files=None, dataset='spoken_numbers', split='test[:4]', source_field='words',
                       target_field='digits', tokenizer=tokenizer, sequence_length=64, target_length=9)
@@ -66,7 +66,7 @@ def test_translations_of_tfds_are_pairs_and_byte_pairs_those_of_bart(make_input)
     ({'target_length': 0}, 'target_length: 0 is not allowed'),
     ({'target_field': 'traget'}, "line 1, field 'traget' is missing; did you mean target"),
     ({'tokenizer': tokenization.ByteTokenizer.Params()}, 'tokenizer: ByteTokenizer belongs to no sequence-to-sequence'),
-    ({'tokenizer': byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+    ({'tokenizer': tokenization.BytePairTokenizer.Params().Set(
         dataset='pydoc_topics')}, "'GPT2Tokenizer' has no Seq2SeqLMPreprocessor in KerasHub. Set it to 'BartTokenizer'")])
 def test_wrong_fields_are_named(make_input, fields, words):
     with pytest.raises(ValueError, match=words):

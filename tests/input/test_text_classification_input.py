@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import byte_pair_tokenizer, hub_tokenizer, text_classification_input, tokenization
+from lingpipe.input import hub_tokenizer, text_classification_input, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
@@ -53,7 +53,7 @@ def test_training_visits_all_texts_resumes_and_is_shared(make_input):
 
 def test_byte_pairs_go_through_the_preprocessor_of_roberta(make_input):
     pytest.importorskip('tokenizers')
-    tokenizer = byte_pair_tokenizer.BytePairTokenizer.Params().Set(
+    tokenizer = tokenization.BytePairTokenizer.Params().Set(
         dataset='pydoc_topics', keras_hub_class='RobertaTokenizer', split='dev', vocab_size=300)
     data = make_input(tokenizer=tokenizer)
     (inputs, *_), = data.training_dataset().take(1)
