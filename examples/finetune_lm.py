@@ -12,7 +12,7 @@ import keras_hub
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.input import hub_tokenizer, instruction_input
+from lingpipe.input import hub_inputs, hub_tokenizer
 
 
 def main(arguments=None):
@@ -30,7 +30,7 @@ def main(arguments=None):
 
     if not tf.config.list_physical_devices('GPU'):
         lingpipe.use_virtual_devices(flags.num_partitions)
-    data = instruction_input.InstructionInput.Params().Set(
+    data = hub_inputs.InstructionInput.Params().Set(
         files=flags.files, batch_size=flags.batch_size, sequence_length=flags.sequence_length,
         tokenizer=hub_tokenizer.KerasHubTokenizer.Params().Set(preset=flags.preset)).Instantiate()
     batches = data.training_dataset().map(lambda inputs, labels, weights, num_bytes: (inputs, labels, weights))

@@ -1,4 +1,4 @@
-"""Records of texts from JSON lines, CSV and TFDS, each with its place for errors, and the base class of inputs of them."""
+"""Records of texts from JSON lines, CSV and TFDS, with their places for errors; the base class of inputs of them."""
 
 import csv
 import dataclasses

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from lingpipe.input import hub_tokenizer, instruction_input, tokenization
+from lingpipe.input import hub_inputs, hub_tokenizer, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
@@ -21,7 +21,7 @@ def pairs_fixture(tmp_path):
 
 
 def make_input(files, **fields):
-    return instruction_input.InstructionInput.Params().Set(**{
+    return hub_inputs.InstructionInput.Params().Set(**{
         'files': files, 'tokenizer': tokenization.ByteTokenizer.Params(), 'sequence_length': 8, 'batch_size': 2,
         'shuffle': False, **fields}).Instantiate()
 

@@ -1,7 +1,7 @@
 """A causal language model of KerasHub that trains in seconds on the bytes of a file in the current folder."""
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.input import instruction_input, tokenization
+from lingpipe.input import hub_inputs, tokenization
 from lingpipe.keras_graph import hub_model
 from lingpipe.models import language_model
 
@@ -13,7 +13,7 @@ class TinyGPT2(base_model_params.SingleTaskModelParams):
     """Two layers, of which the embedding is also the last one."""
 
     def Train(self):
-        return instruction_input.InstructionInput.Params().Set(
+        return hub_inputs.InstructionInput.Params().Set(
             files=FILE, text_field='text', tokenizer=tokenization.ByteTokenizer.Params(), sequence_length=8, batch_size=8)
 
     def Test(self):

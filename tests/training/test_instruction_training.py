@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import model_registry
-from lingpipe.input import hub_tokenizer, instruction_input
+from lingpipe.input import hub_inputs, hub_tokenizer
 from lingpipe.training import trainer
 from tests import needs
 from tests.input import hub_presets
@@ -20,7 +20,7 @@ PAIRS = [('a', 'bb'), ('c', 'dd'), ('b a', 'c'), ('d', 'a b c')]
 def params_of(folder, max_steps):
     preset = str(folder / 'preset')
     params = model_registry.GetParams('params.keras_hub.PydocGPTNeoX', 'Train')
-    params.input = instruction_input.InstructionInput.Params().Set(
+    params.input = hub_inputs.InstructionInput.Params().Set(
         files=str(folder / 'pairs.jsonl'), batch_size=4, sequence_length=8,
         tokenizer=hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset))
     params.task.body.Set(num_micro_batches=2)
