@@ -12,7 +12,7 @@ import keras_hub
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.input import hub_tokenizer, text_classification_input, text_records
+from lingpipe.input import hub_inputs, hub_tokenizer, text_records
 
 
 def main(arguments=None):
@@ -31,7 +31,7 @@ def main(arguments=None):
 
     if not tf.config.list_physical_devices('GPU'):
         lingpipe.use_virtual_devices(flags.num_partitions)
-    params = text_classification_input.TextClassificationInput.Params().Set(
+    params = hub_inputs.TextClassificationInput.Params().Set(
         class_names=sorted({record.label('label') for record in text_records.from_files(flags.train)}),
         batch_size=flags.batch_size, sequence_length=flags.sequence_length,
         tokenizer=hub_tokenizer.KerasHubTokenizer.Params().Set(preset=flags.preset))

@@ -3,7 +3,7 @@
 import keras
 
 from lingpipe import base_model_params, model_registry
-from lingpipe.input import sequence_to_sequence_input, text_input, tokenization
+from lingpipe.input import hub_inputs, text_input, tokenization
 from lingpipe.keras_graph import hub_model
 from lingpipe.layers import keras_params
 from lingpipe.models import language_model
@@ -108,7 +108,7 @@ class SpokenNumbersBart(_SmallHubModel):
         tokenizer = tokenization.BytePairTokenizer.Params().Set(
             dataset='spoken_numbers', split='train[:1000]', text_feature='words', vocab_size=self.VOCAB_SIZE,
             keras_hub_class='BartTokenizer')
-        return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(
+        return hub_inputs.SequenceToSequenceInput.Params().Set(
             name=f'spoken_numbers_{split}', dataset='spoken_numbers', split=split, source_field='words',
             target_field='digits', batch_size=self.BATCH_SIZE, sequence_length=self.SOURCE_LENGTH,
             target_length=self.TARGET_LENGTH, tokenizer=tokenizer)

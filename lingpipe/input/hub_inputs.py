@@ -1,14 +1,15 @@
-"""Batches of prompts with their responses, or of plain texts, for fine-tuning language models."""
+"""Inputs of texts for the models of KerasHub: prompts with responses, sources with targets, and texts with classes."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import hyperparams
+from lingpipe import hyperparams, spelling
 from lingpipe.input import text_input, text_records
 
 _PROMPT = '{prompt}'
+_SIDES = ('encoder', 'decoder')
 
 
 class InstructionInput(text_records.RecordInput):
@@ -94,3 +95,174 @@ class InstructionInput(text_records.RecordInput):
         if _PROMPT not in self.params.prompt_template:
             raise ValueError(f'prompt_template: {self.params.prompt_template!r} has no {_PROMPT!r}, which stands for '
                              'the prompt. Write it in.')
+
+
+class SequenceToSequenceInput(text_records.RecordInput):
+    """Pairs of texts, made into tensors by the KerasHub preprocessor for the tokenizer, such as BART's::
+
+        encoder_token_ids   <s> forty - two </s> <pad>     the source
+        decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
+        labels              <s> 4 2 </s> <pad> <pad>
+        weights             1 1 1 1 0 0
+
+    Texts that are too long are truncated, and warnings say how many fill their rows. Everything is tokenized when the
+    input is created.
+    """
+
+    example_name = 'pairs'
+    _fields = 'source_field', 'target_field'
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        """Return the InstantiableParams of this input, whose `sequence_length` is that of sources."""
+        p = super().Params().Set(name='sequence_to_sequence_input')
+        p.Define('source_field', 'source', 'Field of the text that the model reads.')
+        p.Define('target_field', 'target', 'Field of the text that it should write.')
+        p.Define('target_length', None, 'Number of tokens in a row of targets; None: as in one of sources.')
+        return p
+
+    @staticmethod
+    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
+        """Return the dictionary of the inputs' `tf.TensorSpec`s, each `[batch_size, length]`; read no records."""
+        shapes = {side: [params.batch_size, length] for side, length in zip(_SIDES, _lengths(params))}
+        return {f'{side}_{name}': tf.TensorSpec(shape, dtype) for side, shape in shapes.items()
+                for name, dtype in (('padding_mask', tf.bool), ('token_ids', tf.int32))}
+
+    @staticmethod
+    def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
+        """Return the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; read no records."""
+        shape = [params.batch_size, _lengths(params)[1]]
+        return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
+
+    def _arrays(self, records):
+        """Return the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
+        p = self.params
+        source_length, target_length = _lengths(p)
+        preprocessor = self.tokenizer.preprocessor(
+            'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
+        sources, targets = ([record.text(field) for record in records] for field in (p.source_field, p.target_field))
+        inputs, labels, mask = text_records.by_pieces(lambda some: preprocessor(
+            {'encoder_text': sources[some], 'decoder_text': targets[some]}), len(records))
+        for side, is_token in (('sources', inputs['encoder_padding_mask']), ('targets', mask)):
+            num_full = np.count_nonzero(is_token.all(1))
+            if num_full:
+                logging.warning('%d %s of %s fill all %d tokens of a row, and what does not fit is cut off.',
+                                num_full, side, self.source, is_token.shape[1])
+        return *(inputs[name] for name in self.input_spec), labels, mask.astype(np.float32)
+
+    def _batch(self, *columns):
+        *inputs, labels, weights = columns
+        inputs = {name: tf.cast(part, spec.dtype) for (name, spec), part in zip(self.input_spec.items(), inputs)}
+        return inputs, labels, weights, self.tokenizer.num_bytes(labels)
+
+    def _check_params(self):
+        super()._check_params()
+        if self.params.target_length is not None:
+            self._check_at_least(target_length=1)
+        cls = self.params.tokenizer.cls
+        if not hasattr(cls, 'preprocessor'):
+            raise ValueError(f'tokenizer: {cls.__name__} belongs to no sequence-to-sequence model of KerasHub. Set it '
+                             'to the params of a KerasHubTokenizer, or of a BytePairTokenizer with '
+                             "keras_hub_class='BartTokenizer'.")
+
+
+def _lengths(params):
+    return params.sequence_length, params.target_length or params.sequence_length
+
+
+class TextClassificationInput(text_records.RecordInput):
+    """Texts with a label, converted to tensors by the KerasHub preprocessor for the tokenizer.
+
+    ::
+
+        {"text": "Fine.", "label": "good"} -> <s> F ine . </s> <pad> <pad>    class 1 of ['bad', 'good'], weight 1
+
+    The preprocessor truncates longer texts to `sequence_length`. Everything is tokenized when the input is created.
+
+    Attributes:
+        class_names: names of the classes in the order of their numbers.
+    """
+
+    example_name = 'texts'
+    _fields = 'text_field', 'label_field'
+
+    @classmethod
+    def Params(cls) -> hyperparams.InstantiableParams:
+        p = super().Params().Set(name='text_classification_input')
+        p.Define('text_field', 'text', 'Field of the text.')
+        p.Define('label_field', 'label', 'Field of the label: the name of a class, a text or an integer.')
+        p.Define('class_names', None, 'Names of the classes in the order of their numbers; None: as in the TFDS '
+                                      'feature.')
+        return p
+
+    @staticmethod
+    def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
+        """Return the dictionary of the inputs' `tf.TensorSpec`s, all `[batch_size, sequence_length]`; read no records.
+
+        Raises:
+            ValueError: the tokenizer does not belong to an encoder.
+        """
+        cls = params.tokenizer.cls
+        if not hasattr(cls, 'ClassifierFeatures'):
+            raise ValueError(f'tokenizer: {cls.__name__} belongs to no encoder of KerasHub. Set it to the params of a '
+                             "KerasHubTokenizer, or of a BytePairTokenizer with keras_hub_class='RobertaTokenizer'.")
+        shape = [params.batch_size, params.sequence_length]
+        return {name: tf.TensorSpec(shape, tf.bool if name == 'padding_mask' else tf.int32)
+                for name in cls.ClassifierFeatures(params.tokenizer)}
+
+    @staticmethod
+    def ClassNames(params: hyperparams.Params) -> list[str]:
+        """Return the names of the classes; see `BaseInput`.
+
+        Raises:
+            ValueError: nothing names the classes; the records of one input may lack some.
+        """
+        names = params.class_names
+        if names is None and params.dataset:
+            names = text_records.class_names_of_tfds(params.dataset, params.data_dir, params.label_field)
+        is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+        if not is_list or len(set(names)) < len(names):
+            raise ValueError(f'class_names: {names!r} is not a list of different names. Write it like '
+                             "['negative', 'positive'].")
+        return list(names)
+
+    @staticmethod
+    def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
+        """Make batches of texts from files of records, which need no label; see `BaseInput`."""
+        records = list(text_records.from_files(files))
+        if not records:
+            raise ValueError(f'files: {files!r} holds no record. Give files with records.')
+        features = _features(params, params.tokenizer.Instantiate(), records)
+        rows = features, [record.place for record in records], [''] * len(records)
+        return len(records), tf.data.Dataset.from_tensor_slices(rows).batch(params.batch_size)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    def _arrays(self, records):
+        self.class_names = self.ClassNames(self.params)
+        numbers = np.array([self._class_number(record) for record in records], np.int32)
+        return *_features(self.params, self.tokenizer, records).values(), numbers
+
+    def _class_number(self, record):
+        field = self.params.label_field
+        label = record.label(field)
+        if label not in self.class_names:
+            raise record.error(f'field {field!r}: {label!r} is not a class'
+                               f'{spelling.did_you_mean(label, self.class_names)}')
+        return self.class_names.index(label)
+
+    def _batch(self, *columns):
+        *features, labels = columns
+        return dict(zip(self.input_spec, features)), labels, tf.ones(tf.shape(labels))
+
+
+def _features(p, tokenizer, records):
+    """Return the tensors of `InputSpec` for all records."""
+    texts = [record.text(p.text_field) for record in records]
+    preprocessor = tokenizer.preprocessor('TextClassifierPreprocessor', sequence_length=p.sequence_length)
+    features = text_records.by_pieces(lambda some: preprocessor(texts[some]), len(texts))
+    return {name: features[name].astype(spec.dtype.as_numpy_dtype)
+            for name, spec in TextClassificationInput.InputSpec(p).items()}

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from lingpipe.input import hub_tokenizer, sequence_to_sequence_input, tokenization
+from lingpipe.input import hub_inputs, hub_tokenizer, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
@@ -22,7 +22,7 @@ def make_input_fixture(preset, tmp_path):
     def make_input(pairs=PAIRS, **fields):
         path = tmp_path / 'pairs.jsonl'
         path.write_text('\n'.join(json.dumps({'source': source, 'target': target}) for source, target in pairs))
-        return sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(**{
+        return hub_inputs.SequenceToSequenceInput.Params().Set(**{
             'files': str(path), 'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset[0]),
             'sequence_length': 8, 'target_length': 6, 'batch_size': 2, 'shuffle': False, **fields}).Instantiate()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.input import hub_tokenizer, text_classification_input, tokenization
+from lingpipe.input import hub_inputs, hub_tokenizer, tokenization
 from tests import needs
 from tests.input import exact_order, hub_presets
 
@@ -25,7 +25,7 @@ def make_input_fixture(preset, tmp_path):
         path = tmp_path / 'reviews.csv'
         with path.open('w', newline='', encoding='utf-8') as file:
             csv.writer(file).writerows([('text', 'label'), *rows])
-        return text_classification_input.TextClassificationInput.Params().Set(**{
+        return hub_inputs.TextClassificationInput.Params().Set(**{
             'files': str(path), 'tokenizer': hub_tokenizer.KerasHubTokenizer.Params().Set(preset=preset[0]),
             'sequence_length': 8, 'batch_size': 2, 'shuffle': False, 'class_names': ['bad', 'fair', 'good'],
             **fields}).Instantiate()

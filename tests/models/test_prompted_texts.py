@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import lingpipe
-from lingpipe.input import hub_tokenizer, sequence_to_sequence_input, tokenization
+from lingpipe.input import hub_inputs, hub_tokenizer, tokenization
 from lingpipe.layers import transformer
 from lingpipe.models import prompted_texts
 from lingpipe.models.sampling import Sampling
@@ -121,8 +121,8 @@ def preset_fixture(tmp_path_factory):
 def writer_fixture(preset):
     folder, _ = preset
     tokenizer = hub_tokenizer.KerasHubTokenizer.Params().Set(preset=folder).Instantiate()
-    spec = sequence_to_sequence_input.SequenceToSequenceInput.InputSpec(
-        sequence_to_sequence_input.SequenceToSequenceInput.Params().Set(sequence_length=8, target_length=6))
+    spec = hub_inputs.SequenceToSequenceInput.InputSpec(
+        hub_inputs.SequenceToSequenceInput.Params().Set(sequence_length=8, target_length=6))
     body = lingpipe.GPipeLayer.from_preset(folder, 'seq_2_seq_lm', num_partitions=2)
     body.build_from_specs(spec)
     return prompted_texts.text_writer(body, tokenizer, spec, Sampling(temperature=0.0))

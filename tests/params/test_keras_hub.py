@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe import model_registry
 from lingpipe.devices import variable_placement
-from lingpipe.input import text_classification_input
+from lingpipe.input import hub_inputs
 from lingpipe.keras_graph import model_source
 from lingpipe.models import image_classifier, sampling
 from lingpipe.training import errors, inference, trainer
@@ -86,7 +86,7 @@ def tiny_classifier_params(folder):
     file = folder / 'records.csv'
     file.write_text('text,label\n' + ''.join(f'{text},{label}\n' for text, label in RECORDS))
     params = tiny_params(2)
-    params.input = text_classification_input.TextClassificationInput.Params().Set(
+    params.input = hub_inputs.TextClassificationInput.Params().Set(
         files=str(file), class_names=['for', 'while'], batch_size=8, sequence_length=16,
         tokenizer=params.input.tokenizer.Set(keras_hub_class='RobertaTokenizer'))
     params.task = image_classifier.ImageClassifier.Params().Delete('train', 'eval').Set(
