@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.layers import batch_normalization
-from lingpipe.optimizers import pure_optimizer, training_optimizer
+from lingpipe.optimizers import optimizer_parts, training_optimizer
 from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline, stage_map
@@ -232,7 +232,7 @@ def _check(params, is_choosing=False):
         _refuse_repeated_work(pipe, pipeline)
     with tf.device('CPU:0'):  # a TPU that is not initialised cannot hold variables
         weight = keras.Variable(np.zeros([2, 3]))
-        pure_optimizer.PureOptimizer(training_optimizer.make_optimizer(params.train), [weight])
+        optimizer_parts.PureOptimizer(training_optimizer.make_optimizer(params.train), [weight])
     _trace_forward(pipeline, specs, params.task.body.num_micro_batches)
     return pipeline
 

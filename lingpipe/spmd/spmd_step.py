@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.optimizers import device_functions, loss_scaling, pure_optimizer
+from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
 from lingpipe.stages import losses
@@ -55,7 +55,7 @@ class SpmdStep:
         self._results = losses.results_of(loss)
         self._limit = clip_gradient_norm_to_value
         self._replicas, self._moved = replicas or collectives.Group(), moved
-        self._optimizer = pure_optimizer.PureOptimizer(optimizer, pipeline.trainable_variables)
+        self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
         """Return the variables of a state: an `SpmdState` with K lists of V variables for each tensor `[K, V, ...]`.

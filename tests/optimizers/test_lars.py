@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe import optimizers
-from lingpipe.optimizers import pure_optimizer
+from lingpipe.optimizers import optimizer_parts
 from tests import needs
 
 PATHS = ['kernel', 'batch_normalization/gamma', 'bias']
@@ -117,7 +117,7 @@ def test_norms_of_sixteen_bit_variables_are_float32():
 def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
     stages = [VALUES[0], 5 * VALUES[0] + 1]
     variables = variables_of(stages, ['a/kernel', 'b/kernel'])
-    pure = pure_optimizer.PureOptimizer(optimizers.LARS(0.5, eeta=0.1), variables)
+    pure = optimizer_parts.PureOptimizer(optimizers.LARS(0.5, eeta=0.1), variables)
     gradients = [[np.sin(value), np.cos(value)] for value in stages]
 
     def update(given):
