@@ -14,7 +14,7 @@ from lingpipe import patches
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_functions, device_placement, loss_scaling, optimizer_parts
+from lingpipe.optimizers import device_functions, device_placement, optimizer_parts, training_optimizer
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import losses
@@ -210,9 +210,9 @@ class PipelineModel(model_surface.ModelSurface):
         before = self._values_to_restore() if is_eager else []
         out = self.pipe.value_and_grad(
             loss, x, targets, return_outputs=self._compile_metrics is not None or self._overrides('compute_metrics'),
-            assign_state=is_eager, loss_scale=loss_scaling.scale_of(self._built_optimizer()))
+            assign_state=is_eager, loss_scale=training_optimizer.scale_of(self._built_optimizer()))
         self._require_some_loss()
-        is_finite = loss_scaling.is_finite(out.loss, out.squared_norm)
+        is_finite = training_optimizer.is_finite(out.loss, out.squared_norm)
         self._update(out.gradients, is_finite, out.state_updates, before)
         self._loss_tracker.update_state(out.loss, sample_weight=_num_rows(x))
         num_known_rows = _first_tensor(x).shape[0]  # None: by batches, as Keras does
@@ -224,7 +224,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._warn_of_order(reason)
         optimizer, variables = self._built_optimizer(), self.pipe.trainable_variables
         before = self._values_to_restore()
-        scale = loss_scaling.scale_of(optimizer)
+        scale = training_optimizer.scale_of(optimizer)
         with tf.GradientTape() as tape:
             outputs = self(x, training=True)
             loss = self._on_last_device(self._compute_loss, x, y, outputs, sample_weight)
@@ -309,7 +309,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _values_to_restore(self):
         """Return, for `_update`, the values to restore if a step that has already assigned state is not finite."""
-        if not loss_scaling.is_scaling(self._built_optimizer()):
+        if not training_optimizer.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
@@ -321,13 +321,13 @@ class PipelineModel(model_surface.ModelSurface):
             variable_placement.assign(state_updates)  # before weights that layers assign themselves get their update
             if not variables:
                 warnings.warn('The model does not have any trainable weights.', stacklevel=2)
-            elif loss_scaling.is_scaling(optimizer):
+            elif training_optimizer.is_scaling(optimizer):
                 optimizer.inner_optimizer.apply(gradients, variables)
             else:
                 optimizer.apply_gradients(zip(gradients, variables))
 
-        if variables and loss_scaling.is_scaling(optimizer):
-            loss_scaling.update_if_finite(optimizer, is_finite, update, lambda: variable_placement.assign(before))
+        if variables and training_optimizer.is_scaling(optimizer):
+            training_optimizer.update_if_finite(optimizer, is_finite, update, lambda: variable_placement.assign(before))
         else:
             update()
 
@@ -353,7 +353,7 @@ class PipelineModel(model_surface.ModelSurface):
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
-        known = set(map(id, loss_scaling.unscaled(optimizer)._trainable_variables))
+        known = set(map(id, training_optimizer.unscaled(optimizer)._trainable_variables))
         new = [variable.path for variable in self.pipe.trainable_variables if id(variable) not in known]
         if new:
             raise ValueError(f'Weights are trained that the optimizer does not know, such as {new[0]!r}: by '
@@ -373,7 +373,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
         """Return an optimizer that scales the loss if a layer computes in float16; Keras checks the model's policy."""
-        if auto_scale_loss and self.pipe.computes_in_float16 and not loss_scaling.is_scaling(optimizer):
+        if auto_scale_loss and self.pipe.computes_in_float16 and not training_optimizer.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
 

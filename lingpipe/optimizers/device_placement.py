@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds, variable_placement
-from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
+from lingpipe.optimizers import device_functions, optimizer_parts, training_optimizer
 from lingpipe.private_api import base_optimizer
 from lingpipe.stages import losses
 
@@ -29,7 +29,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         ValueError: the optimizer scales the loss by itself.
     """
     optimizer_parts.refuse_own_scaling(optimizer)
-    if loss_scaling.is_scaling(optimizer):
+    if training_optimizer.is_scaling(optimizer):
         place(optimizer.inner_optimizer)
         return optimizer
     has_parts = isinstance(optimizer, keras.optimizers.MultiOptimizer)

@@ -1,13 +1,17 @@
-"""The optimizer that the params of training describe, over all partitions: slots are on the devices of the weights."""
+"""The optimizer that the params of training describe, its dynamic loss scale, and moving averages of weights."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
+from lingpipe.devices import variable_placement
 from lingpipe.hyperparams_text import param_tree
 from lingpipe.layers import keras_params
-from lingpipe.optimizers import device_placement
+from lingpipe.optimizers import device_functions, device_placement
 
 _INSTEAD = {
     'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
@@ -96,3 +100,103 @@ def _refuse_what_train_params_do(params: hyperparams.InstantiableParams) -> None
             raise ValueError(
                 f'optimizer.{option}={params.Get(option)!r} would do what the trainer does, reports and checkpoints '
                 f'itself. Use {instead}.')
+
+
+def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
+    """Return a boolean scalar, whether a step can be applied; `norm` may be squared."""
+    return tf.math.is_finite(loss) & tf.math.is_finite(norm)
+
+
+def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether an optimizer scales the loss by a factor that changes during training."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def scale_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
+    """Return the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
+    return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
+
+
+def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
+    return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
+
+
+def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
+                     undo: Callable = lambda: None) -> None:
+    """Update the scale by the rule of `keras.optimizers.LossScaleOptimizer`, and weights if all gradients are finite.
+
+    A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
+    Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
+
+    Args:
+        update: function without arguments that updates everything but the scale; all of it runs, or nothing.
+        undo: function without arguments that runs instead, and reverts what the step has already assigned.
+    """
+    tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
+    count, scale = optimizer.step_counter, optimizer.dynamic_scale
+    is_due = tf.equal(count.value, optimizer.dynamic_growth_steps - 1)
+    growth = tf.where(is_finite, tf.where(is_due, 2.0, 1.0), 0.5)
+    count.assign(tf.where(is_finite & ~is_due, count.value + 1, 0))
+    scale.assign(scale.value * growth)
+
+
+def _done(function: Callable) -> tf.Tensor:
+    function()
+    return tf.constant(True)
+
+
+class MovingAverage:
+    """Computes `average = decay * average + (1 - decay) * value`, each average on the device of its variable.
+
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps lose their weight (as with
+    `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at
+    least in float32. For integers, such as a counter of steps, the average is the value itself.
+    """
+
+    def __init__(self, named_variables: dict[str, Any], decay: float) -> None:
+        self._decay = decay
+        self._variables = list(named_variables.values())
+        self.averages = {}
+        for name, variable in named_variables.items():
+            with variable_placement.creating_on(variable_placement.device_of(variable)):
+                self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
+        self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
+        self._update = device_functions.DeviceFunctions(self._move)
+
+    def update(self, step: Any) -> None:
+        """Update all averages once; `step` is the number of the step, counted from 0."""
+        self._update(self._variables, shared=(_decay_of(self._decay, step),))
+
+    def _move(self, variables: list, decay: Any) -> None:
+        for variable in variables:
+            average, value = self._average_of[id(variable)], variable.value.read_value()
+            average.assign(_moved(average.read_value(), value, decay))
+
+    def average_of(self, variable: keras.Variable) -> tf.Variable:
+        """Return the `tf.Variable` with the average of a Keras variable."""
+        return self._average_of[id(variable)]
+
+    def read(self, variable: keras.Variable) -> tf.Tensor:
+        """Return the average of a Keras variable, or its value if it has no average."""
+        return self._average_of.get(id(variable), variable.value).read_value()
+
+
+def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
+    """Return one update of `MovingAverage` as a function of average, value and step; None without a decay."""
+    return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
+
+
+def _decay_of(decay: Any, step: Any) -> tf.Tensor:
+    step = tf.cast(step, tf.float32)
+    return tf.minimum(decay, (1.0 + step) / (10.0 + step))
+
+
+def _moved(average: tf.Tensor, value: Any, decay: Any) -> tf.Tensor:
+    if not (value.dtype.is_floating or value.dtype.is_complex):
+        return value
+    precise = value.dtype
+    if precise.is_floating:
+        precise = tf.as_dtype(keras.backend.result_type(precise.name, 'float32'))
+    step = tf.cast(average, precise) - tf.cast(value, precise)
+    return tf.cast(tf.cast(average, precise) - tf.cast(1.0 - decay, precise) * step, average.dtype)

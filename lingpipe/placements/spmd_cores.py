@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.models import base_task
-from lingpipe.optimizers import moving_average, training_optimizer
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import balancing
 from lingpipe.placements import tpu_replicas
 from lingpipe.private_api import xla_sharding
@@ -116,7 +116,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
             self._spmd_step = spmd_step.SpmdStep(
                 self._pipeline, losses.as_metrics(self._task.loss_and_metrics), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores,
-                moving_average.step_function(self._params.ema_decay))
+                training_optimizer.step_function(self._params.ema_decay))
         return optimizer
 
     def _averaged_variables(self):

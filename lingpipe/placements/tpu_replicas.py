@@ -12,7 +12,7 @@ from lingpipe import hyperparams
 from lingpipe.devices import collectives
 from lingpipe.input import row_order
 from lingpipe.models import base_task
-from lingpipe.optimizers import loss_scaling
+from lingpipe.optimizers import training_optimizer
 from lingpipe.training import placement, train_program
 
 _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
@@ -138,7 +138,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         row = self._cores.run(step_of_replica, (batch, *numbers))
         with tf.device('CPU:0'):
             numbers = dict(zip(names, tf.unstack(row, len(names))))
-            is_finite = loss_scaling.is_finite(numbers['loss'], numbers['gradient_norm'])
+            is_finite = training_optimizer.is_finite(numbers['loss'], numbers['gradient_norm'])
             super()._if_finite(is_finite, lambda: self.optimizer.iterations.assign_add(1))
         return numbers
 

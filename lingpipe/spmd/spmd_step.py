@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.optimizers import device_functions, loss_scaling, optimizer_parts
+from lingpipe.optimizers import device_functions, optimizer_parts, training_optimizer
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
 from lingpipe.stages import losses
@@ -102,7 +102,7 @@ class SpmdStep:
         values = state.values._replace(stages=stages, outer=outer)
         new = self._placed(SpmdState(
             values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
-        is_finite = loss_scaling.is_finite(metrics['loss'], norm)
+        is_finite = training_optimizer.is_finite(metrics['loss'], norm)
         return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
                 {**metrics, 'gradient_norm': norm})
 

@@ -21,7 +21,7 @@ from absl import logging
 
 from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
-from lingpipe.optimizers import loss_scaling
+from lingpipe.optimizers import training_optimizer
 from lingpipe.training import checkpoint_contents, checkpoints, errors, train_program
 
 _NICENESS = 10
@@ -183,10 +183,10 @@ def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """Return the slots, named by the optimizer's class and a number, so that another optimizer's slots do not match."""
-    inner = loss_scaling.unscaled(optimizer)
+    inner = training_optimizer.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
-    if loss_scaling.is_scaling(optimizer):
+    if training_optimizer.is_scaling(optimizer):
         named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
     return named
 

@@ -14,7 +14,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import base_input, row_order
 from lingpipe.layers import base_layer
 from lingpipe.models import base_task
-from lingpipe.optimizers import device_functions, loss_scaling, moving_average, training_optimizer
+from lingpipe.optimizers import device_functions, training_optimizer
 from lingpipe.pipeline import loss_pass
 from lingpipe.training import batch_waits, checkpoint_contents, interruption
 
@@ -70,7 +70,7 @@ class TrainProgram:
         self.optimizer = self._make_optimizer()
         self.average = None
         if train_params.ema_decay:
-            self.average = moving_average.MovingAverage(self._averaged_variables(), train_params.ema_decay)
+            self.average = training_optimizer.MovingAverage(self._averaged_variables(), train_params.ema_decay)
         with tf.device('CPU:0'):
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
@@ -173,7 +173,7 @@ class TrainProgram:
 
     def _step(self, batch: tuple) -> dict[str, tf.Tensor]:
         """Build a step; return the dictionary of its gradient norm and metrics, float32 scalars."""
-        loss_scale = loss_scaling.scale_of(self.optimizer)
+        loss_scale = training_optimizer.scale_of(self.optimizer)
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
             metrics['loss_scale'] = loss_scale
@@ -183,7 +183,7 @@ class TrainProgram:
         """Build the rest of a step, after its gradients, and return their global norm."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
-            is_finite = loss_scaling.is_finite(out.loss, norm)
+            is_finite = training_optimizer.is_finite(out.loss, norm)
         self._if_finite(is_finite, lambda: self._update(out, norm, step))
         return norm
 
@@ -205,7 +205,7 @@ class TrainProgram:
         If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
         the scale can be reduced.
         """
-        scale = loss_scaling.scale_of(self.optimizer)
+        scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
             check = tf.debugging.Assert(is_finite if scale is None else is_finite | (scale > 1.0), [NON_FINITE])
         with tf.control_dependencies([check]):
@@ -213,7 +213,7 @@ class TrainProgram:
                 update()
             else:
                 with self._deciding():
-                    loss_scaling.update_if_finite(self.optimizer, is_finite, update)
+                    training_optimizer.update_if_finite(self.optimizer, is_finite, update)
             self.global_step.assign_add(1)
 
     def _update(self, out: loss_pass.ValueAndGrad, norm: tf.Tensor, step: tf.Variable | tf.Tensor) -> None:
@@ -224,7 +224,7 @@ class TrainProgram:
 
     def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
         """Build the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
-        loss_scaling.unscaled(self.optimizer).apply(gradients, self._trainable)
+        training_optimizer.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:
         limit = self._params.clip_gradient_norm_to_value

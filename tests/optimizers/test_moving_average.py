@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.optimizers import moving_average
+from lingpipe.optimizers import training_optimizer
 
 
 def make_variable(value, device='CPU:0'):
@@ -15,7 +15,7 @@ def make_variable(value, device='CPU:0'):
 def test_averages_follow_the_recurrence(decay, first_step):
     """decay(t) = min(decay, (1 + t) / (10 + t)), as in TensorFlow 1's ExponentialMovingAverage with num_updates."""
     variable = make_variable([1.0, -2.0])
-    average = moving_average.MovingAverage({'weight': variable}, decay)
+    average = training_optimizer.MovingAverage({'weight': variable}, decay)
     expected = np.array([1.0, -2.0])
     update = tf.function(average.update)
     for step in range(first_step, first_step + 5):
@@ -33,7 +33,7 @@ def test_averages_follow_the_recurrence(decay, first_step):
     ('complex64', 1j, 5j, 4.6j)])
 def test_averages_keep_dtypes_and_copy_values_without_fractions(dtype, first, second, average):
     variable = keras.Variable(first, dtype=dtype)
-    averages = moving_average.MovingAverage({'state': variable}, 0.9)
+    averages = training_optimizer.MovingAverage({'state': variable}, 0.9)
     variable.assign(second)
     averages.update(tf.constant(0, tf.int64))  # decay 1 / 10
     found = averages.read(variable)
@@ -43,7 +43,7 @@ def test_averages_keep_dtypes_and_copy_values_without_fractions(dtype, first, se
 
 def test_averages_live_beside_their_variables_under_their_names():
     variables = {'a/kernel': make_variable([1.0], 'CPU:2'), 'b/kernel': make_variable([2.0], 'CPU:5')}
-    average = moving_average.MovingAverage(variables, 0.9)
+    average = training_optimizer.MovingAverage(variables, 0.9)
     assert list(average.averages) == ['a/kernel', 'b/kernel']
     assert [value.device[-5:] for value in average.averages.values()] == ['CPU:2', 'CPU:5']
     assert not any(value.trainable for value in average.averages.values())

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.optimizers import moving_average
+from lingpipe.optimizers import training_optimizer
 from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from tests import needs, plain_stack, spmd_conv_norm, spmd_values
 
@@ -51,9 +51,9 @@ def test_batch_norm_in_training_is_refused():
 def test_averages_of_weights_and_state_are_those_of_other_routes(assert_close):
     """The rule is that of `MovingAverage`, whose averages follow the variables from step to step."""
     pipe, (x, y) = make_pipe(), spmd_conv_norm.make_batch(BATCH_SIZE)
-    pipeline, step = spmd_conv_norm.make_step(pipe, BATCH_SIZE, moved=moving_average.step_function(0.15))
+    pipeline, step = spmd_conv_norm.make_step(pipe, BATCH_SIZE, moved=training_optimizer.step_function(0.15))
     variables = all_variables(pipe)
-    other = moving_average.MovingAverage({variable.path: variable for variable in variables}, 0.15)
+    other = training_optimizer.MovingAverage({variable.path: variable for variable in variables}, 0.15)
     run, state = tf.function(step, jit_compile=True, autograph=False), spmd_values.initial_state(step, pipeline)
     for index in range(2):
         state, _ = run(state, x, (y,))
@@ -69,7 +69,7 @@ def test_averages_of_weights_and_state_are_those_of_other_routes(assert_close):
 def test_cores_of_a_tpu_hold_their_averages_and_gather_nothing():
     pipe = make_pipe(num_rounds=2)
     _, step = spmd_conv_norm.make_step(
-        pipe, BATCH_SIZE, True, moved=moving_average.step_function(0.9))
+        pipe, BATCH_SIZE, True, moved=training_optimizer.step_function(0.9))
     x, y = (tf.TensorSpec(each.shape, each.dtype) for each in spmd_conv_norm.make_batch(BATCH_SIZE))
     program = stable_hlo.lower(step, step.state_specs(), x, (y,))
     assert 'tensor<9x2x2x4x4x4xf32>' in program  # what entered each tick

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, text_tables
 from lingpipe.layers import base_layer
-from lingpipe.optimizers import moving_average, training_optimizer
+from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_memory
 from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
@@ -218,7 +218,7 @@ def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompil
     with base_layer.unallocated_variables():
         step = spmd_step.SpmdStep(
             pipeline, losses.as_metrics(task.loss_and_metrics), optimizer, p.random_seed or 0,
-            train.clip_gradient_norm_to_value, moved=moving_average.step_function(train.ema_decay))
+            train.clip_gradient_norm_to_value, moved=training_optimizer.step_function(train.ema_decay))
         state_specs = step.state_specs()
     program = stable_hlo.lower(step, state_specs, input_specs, target_specs)
     return compiler.compile(program, topology, p.num_partitions, spmd=p.num_partitions > 1)
