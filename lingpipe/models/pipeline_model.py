@@ -14,7 +14,7 @@ from lingpipe import patches
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.layers import base_layer
 from lingpipe.models import compiled_loss, model_surface
-from lingpipe.optimizers import device_functions, device_placement, optimizer_parts, training_optimizer
+from lingpipe.optimizers import device_placement, optimizer_parts, training_optimizer
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
 from lingpipe.stages import losses
@@ -234,7 +234,7 @@ class PipelineModel(model_surface.ModelSurface):
         logits = [getattr(leaf, '_keras_logits', leaf) for leaf in leaves]  # which Keras's cross-entropies read instead
         gradients = self._reached(tape.gradient(scaled, [variables, leaves, logits]), variables)
         if scale is not None:
-            gradients = [None if gradient is None else device_functions.times(gradient, 1.0 / scale)
+            gradients = [None if gradient is None else device_placement.times(gradient, 1.0 / scale)
                          for gradient in gradients]
         is_finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None])

@@ -11,7 +11,7 @@ from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.hyperparams_text import param_tree
 from lingpipe.layers import keras_params
-from lingpipe.optimizers import device_functions, device_placement
+from lingpipe.optimizers import device_placement
 
 _INSTEAD = {
     'clipnorm': 'train.clip_gradient_norm_to_value', 'clipvalue': 'train.clip_gradient_norm_to_value',
@@ -162,7 +162,7 @@ class MovingAverage:
             with variable_placement.creating_on(variable_placement.device_of(variable)):
                 self.averages[name] = tf.Variable(variable.value.read_value(), trainable=False)
         self._average_of = {id(variable): average for variable, average in zip(self._variables, self.averages.values())}
-        self._update = device_functions.DeviceFunctions(self._move)
+        self._update = device_placement.DeviceFunctions(self._move)
 
     def update(self, step: Any) -> None:
         """Update all averages once; `step` is the number of the step, counted from 0."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.models import base_task
-from lingpipe.optimizers import device_functions, device_placement
+from lingpipe.optimizers import device_placement
 from lingpipe.placements import tpu_replicas
 from lingpipe.training import train_program
 
@@ -88,8 +88,8 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
     """A `ReplicaTrainProgram` in which each core computes its stage, with the variables on that core."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: LogicalCores) -> None:
-        self._reads = device_functions.DeviceFunctions(_read)
-        self._restores = device_functions.DeviceFunctions(_restore_unless)
+        self._reads = device_placement.DeviceFunctions(_read)
+        self._restores = device_placement.DeviceFunctions(_restore_unless)
         with cores.active():
             super().__init__(task, train_params, cores)
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.optimizers import device_functions
+from lingpipe.optimizers import device_placement
 from lingpipe.pipeline import loss_pass
 from lingpipe.placements import server_program
 from lingpipe.stages import batch_statistics, losses
@@ -79,8 +79,8 @@ class SynchronousProgram(server_program.ServerProgram):
                              f'Set it to a multiple of {servers.num_workers}.')
         self._rows_of_share = max(sizes) // servers.num_workers
         super().__init__(task, train_params, servers, batch_spec)
-        self._means = device_functions.DeviceFunctions(_weighted_means)
-        self._squares = device_functions.DeviceFunctions(device_functions.half_squares)
+        self._means = device_placement.DeviceFunctions(_weighted_means)
+        self._squares = device_placement.DeviceFunctions(device_placement.half_squares)
         self._apply_function = tf.function(self._apply_shares, autograph=False)
 
     def _run_step(self, iterator):

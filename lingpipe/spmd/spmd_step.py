@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.devices import collectives
-from lingpipe.optimizers import device_functions, optimizer_parts, training_optimizer
+from lingpipe.optimizers import device_placement, optimizer_parts, training_optimizer
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
 from lingpipe.stages import losses
@@ -93,7 +93,7 @@ class SpmdStep:
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
         metrics['loss'] += penalty
         norm = tf.sqrt(tf.add_n([2.0 * tf.nn.l2_loss(each) for each in [*stage_gradients, *outer_gradients]]))
-        scale = device_functions.clipping_factor(norm, self._limit) if self._limit else tf.ones([])
+        scale = device_placement.clipping_factor(norm, self._limit) if self._limit else tf.ones([])
         learning_rate = self._optimizer.learning_rate(state.step)
         stages, stage_slots = self._update_stages(state, [each * scale for each in stage_gradients], learning_rate)
         outer, outer_slots = self._update_all(

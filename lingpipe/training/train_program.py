@@ -14,7 +14,7 @@ from lingpipe.devices import variable_placement
 from lingpipe.input import base_input, row_order
 from lingpipe.layers import base_layer
 from lingpipe.models import base_task
-from lingpipe.optimizers import device_functions, training_optimizer
+from lingpipe.optimizers import device_placement, training_optimizer
 from lingpipe.pipeline import loss_pass
 from lingpipe.training import batch_waits, checkpoint_contents, interruption
 
@@ -76,7 +76,7 @@ class TrainProgram:
             self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
         self.batch_waits = batch_waits.BatchWaits()
-        self._scale_on_devices = device_functions.DeviceFunctions(device_functions.scaled)
+        self._scale_on_devices = device_placement.DeviceFunctions(device_placement.scaled)
         self._function = tf.function(self._steps, autograph=False)
 
     def _make_optimizer(self) -> keras.optimizers.Optimizer:
@@ -230,7 +230,7 @@ class TrainProgram:
         limit = self._params.clip_gradient_norm_to_value
         if not limit:
             return gradients
-        factor = device_functions.clipping_factor(norm, limit)
+        factor = device_placement.clipping_factor(norm, limit)
         return self._scale_on_devices(self._trainable, (gradients,), shared=(factor,))
 
 
