@@ -1,14 +1,21 @@
 """Models of KerasHub as bodies: from a preset, or from a backbone's class and arguments, with a head."""
 
+import contextlib
+import functools
 import inspect
+import math
 import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from lingpipe import hyperparams, spelling
+from lingpipe.devices import device_kinds
 from lingpipe.input import hub_tokenizer
-from lingpipe.keras_graph import model_source, weight_loading
+from lingpipe.keras_graph import model_source
 from lingpipe.layers import base_layer
 from lingpipe.private_api import keras_hub_presets
 
@@ -24,6 +31,7 @@ _INPUTS = {
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
 _LENGTH = 'sequence_length'  # ends the names of a preprocessor's row lengths, such as 'encoder_sequence_length'
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
+_PART_BYTES = 2**20
 
 
 class KerasHubModel(model_source.KerasModelSource):
@@ -50,7 +58,7 @@ class KerasHubModel(model_source.KerasModelSource):
             backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
             model = _with_head(hub, backbone, p)
         if p.preset and p.load_weights:
-            self._awaited = weight_loading.AwaitedWeights(model.weights)
+            self._awaited = AwaitedWeights(model.weights)
         return model
 
     def suitable_input(self) -> str:
@@ -179,3 +187,60 @@ def _has_weights_of(presets, preset, model):
     if not presets.check_file_exists(preset, _TASK_WEIGHTS):
         return False
     return presets.check_config_class(presets.load_json(preset, _TASK_CONFIG)) is type(model)
+
+
+class AwaitedWeights:
+    """Variables that start as zeros, because their values will be loaded.
+
+    Random numbers would take several times the memory of a variable while they are drawn. Variables that are not
+    loaded, such as weights of a new head, get their own initial values afterwards.
+    """
+
+    def __init__(self, variables: Iterable[keras.Variable]) -> None:
+        self._initializers = [(variable, variable._initializer) for variable in variables]
+        for variable, _ in self._initializers:
+            variable._initializer = keras.initializers.Zeros()
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Assign variables part by part in the `with` block, and initialise all others at its end."""
+        assigned: set[int] = set()
+        for variable, _ in self._initializers:
+            variable.assign = functools.partial(_assign, assigned, variable)
+        try:
+            yield
+        finally:
+            for variable, _ in self._initializers:
+                del variable.assign
+        for variable, initializer in self._initializers:
+            if id(variable) not in assigned:
+                with tf.device(variable.value.device):
+                    variable.assign(initializer(variable.shape, dtype=variable.dtype))
+
+
+def _assign(assigned, variable, value):
+    """Assign about one MiB of rows at a time, because each part is copied on its way to another device or host."""
+    value = value if hasattr(value, 'shape') else np.asarray(value)
+    if tuple(value.shape) != tuple(variable.shape):
+        raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
+                         f'{tuple(value.shape)}. Load weights of the same model.')
+    assigned.add(id(variable))
+    if _num_bytes(variable) <= _PART_BYTES or device_kinds.must_compile(variable.value.device):
+        variable.value.assign(tf.cast(np.asarray(value), variable.dtype))
+        return
+    step = max(1, _PART_BYTES * variable.shape[0] // _num_bytes(variable))
+    for start in range(0, variable.shape[0], step):
+        part = tf.cast(np.asarray(value[start:start + step]), variable.dtype)
+        _assign_rows(variable.value, start, part)
+
+
+def _assign_rows(variable, start, rows):
+    """Assign rows in place; a slice of the variable would first read, and so copy, all of it."""
+    with tf.device(variable.device):
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)
+        variable.sparse_read([start]).numpy()  # waits; otherwise another host would get more than it can take
+
+
+def _num_bytes(variable):
+    return tf.as_dtype(variable.dtype).size * math.prod(variable.shape)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from lingpipe.keras_graph import model_segments, weight_loading
+from lingpipe.keras_graph import hub_model, model_segments
 from lingpipe.layers import base_layer
 
 LARGE = (3 * 2**18 + 1, 2)  # more than a part, and no multiple of one
@@ -13,7 +13,7 @@ LARGE = (3 * 2**18 + 1, 2)  # more than a part, and no multiple of one
 def variables(*shapes):
     with base_layer.unallocated_variables():
         found = [keras.Variable(keras.initializers.RandomNormal(seed=1), shape=shape) for shape in shapes]
-    awaited = weight_loading.AwaitedWeights(found)
+    awaited = hub_model.AwaitedWeights(found)
     for place, variable in enumerate(found):
         model_segments.place_variable(variable, f'CPU:{place + 1}')
     return awaited, found
