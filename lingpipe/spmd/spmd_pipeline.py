@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from lingpipe.partition import layer_analysis
 from lingpipe.pipeline import gpipe_layer
-from lingpipe.spmd import layer_calls, stage_map
+from lingpipe.spmd import stage_map
 from lingpipe.spmd.stage_map import SpmdValues, StageMap, recomputing
 from lingpipe.stages import random_seeds, stage_layers
 
@@ -54,7 +54,7 @@ class SpmdPipeline:
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
                  recompute: str = 'stage', is_partitioned: bool = True, num_rounds: int = 1) -> None:
-        layer_calls.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
+        stage_map.validate_numbers(run, num_cores, num_micro_batches, num_rounds, recompute)
         self._map = StageMap(num_cores, is_partitioned)
         self.num_cores, self.num_rounds = num_cores, num_rounds
         self._num_micro_batches, self._recompute = num_micro_batches, recompute
@@ -74,7 +74,7 @@ class SpmdPipeline:
         self._stages = [part(stack[start:start + size]) for start in range(first, run[1], size)]
         self._layers = [part([layer]) for layer in stack[first:first + size]]
         outer = [self._before, self._after]
-        layer_calls.validate_stages(self._stages, outer)
+        stage_map.validate_stages(self._stages, outer)
         self.variables = SpmdValues(
             self._rows([each.trainable_variables for each in self._stages]),
             _without_doubles([each.trainable_variables for each in outer]),
@@ -144,7 +144,7 @@ class SpmdPipeline:
 
         def run(tensors):
             own, nest, wanted, own_seeds = tf.nest.pack_sequence_as((variables, inputs, targets, seeds), tensors)
-            outputs = layer_calls.call(part, nest, own, step, own_seeds)
+            outputs = stage_map.call(part, nest, own, step, own_seeds)
             structure[:] = [outputs if loss is None else loss(wanted, outputs)]
             return tf.nest.flatten(structure[0])
 
@@ -234,7 +234,7 @@ class SpmdPipeline:
 
     def _layer(self, part, structure, tensors):
         values, inputs, step, seeds = tf.nest.pack_sequence_as((part.variables(), structure, 0, 0), tensors)
-        return tf.nest.flatten(layer_calls.call(part, inputs, values, step, seeds))
+        return tf.nest.flatten(stage_map.call(part, inputs, values, step, seeds))
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
