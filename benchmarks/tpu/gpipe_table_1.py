@@ -17,7 +17,7 @@ from absl import app, flags
 from benchmarks.support import common, tpu_plans
 from lingpipe.layers import base_layer
 from lingpipe.planner import stage_calls
-from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, topologies, tpu_compiler
+from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, tpu_compiler
 from lingpipe.training import experiment
 
 _FAMILIES = flags.DEFINE_list('families', ['amoebanet', 'transformer_lm'], 'Which halves of the table to make.')
@@ -98,7 +98,7 @@ def whole_program(params):
 
 def _compiled_whole(planned, compiler, topology):
     """Return what a device holds, as `CompiledDevice`; slots are as large as the gradients."""
-    text, limit = whole_program(planned.params), topologies.memory(topology)
+    text, limit = whole_program(planned.params), tpu_compiler.memory(topology)
     program = compiler.compile(text, topology, fast=_FAST.value)
     return plan_compilation.CompiledDevice(
         weights=program.arguments, slots=planned.plan.setting.num_slots * program.outputs, gradients=program.outputs,

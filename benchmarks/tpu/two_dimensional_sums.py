@@ -32,7 +32,7 @@ from benchmarks.scaling import reduction_time
 from benchmarks.support import common
 from lingpipe import model_registry
 from lingpipe.layers import base_layer
-from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 
 _MODEL = flags.DEFINE_string(
     'model', 'params.resnet50.ResNet50MLPerf32768Cores2048', "Model of images, as for run.py's --model.")
@@ -187,7 +187,7 @@ def rows(compiler, topology, shapes):
     Returns:
         List of two rows: the all-reduce, and one ring.
     """
-    num_replicas = math.prod(topologies.mesh(topology))
+    num_replicas = math.prod(tpu_compiler.mesh(topology))
     compiled = compiler.compile(program(shapes, num_replicas), topology, num_replicas=num_replicas, fast=_FAST.value)
     found = all_reduces(compiled.hlo, compiled.coordinates)
     sent = traffic(found, compiled.coordinates)

@@ -110,7 +110,7 @@ def _inspect_model(params, unused_datasets, placement, given):
 
 def _plan(params, unused_datasets, unused_placement, given):
     from lingpipe.placements import tpu_system
-    from lingpipe.tools.tpu_compile import topologies
+    from lingpipe.tools.tpu_compile import tpu_compiler
     from lingpipe.training import planning
     from lingpipe.training.logdir import LogDir
     body = params.task.body
@@ -118,7 +118,7 @@ def _plan(params, unused_datasets, unused_placement, given):
         raise app.UsageError(f"--num_devices={given.num_devices} is for task.body.num_partitions='auto' or "
                              "num_replicas='auto'. Set one of them, or leave it out.")
     accelerator = _accelerator(given)
-    if accelerator in topologies.KINDS:
+    if accelerator in tpu_compiler.KINDS:
         params = tpu_system.with_defaults(params)
     planned = planning.plan(params, accelerator, given.device_memory, given.num_devices)
     folder = LogDir(given.logdir).create_folder('plan') if given.logdir else None
@@ -146,10 +146,10 @@ def _report(params, unused_datasets, unused_placement, given):
 
 def _accelerator(given):
     """Return the name of the accelerator to plan for; by default that of the topology."""
-    from lingpipe.tools.tpu_compile import topologies
+    from lingpipe.tools.tpu_compile import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator
-    topologies.check(given.tpu_topology)
+    tpu_compiler.check(given.tpu_topology)
     return given.tpu_topology.split(':')[0]
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.stages import stage_program
-from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from tests import needs
 
 needs_compiler = needs.tpu_compiler
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_refused_with_the_bytes_that_are_there(compiler):
         with pytest.raises(tpu_compiler.OutOfTpuMemory,
                            match='needs 17.9. GiB and there are 15.75 GiB. Use smaller') as caught:
             compiler.compile(program)
-        assert caught.value.limit == topologies.memory('v5e:2x2')
+        assert caught.value.limit == tpu_compiler.memory('v5e:2x2')
         assert caught.value.needed == pytest.approx(3 * 4 * 40_000**2, rel=0.01)
 
 
@@ -112,7 +112,7 @@ def test_a_program_with_too_many_parameters_is_refused_with_a_remedy(compiler):
 
 def test_an_unknown_topology_is_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match="tpu_topology='v5e:2x3' is unknown; did you mean v5e:"):
-        topologies.check('v5e:2x3')
+        tpu_compiler.check('v5e:2x3')
 
 
 def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
@@ -125,4 +125,4 @@ def test_without_the_packages_the_message_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     'topology, mesh', [('v3:2x2', [2, 2, 1, 2]), ('v5e:2x4', [2, 4, 1, 1]), ('v4:2x2x1', [2, 2, 1, 1])])
 def test_a_topology_is_the_mesh_that_tensorflow_finds_there(topology, mesh):
-    assert topologies.mesh(topology) == mesh
+    assert tpu_compiler.mesh(topology) == mesh

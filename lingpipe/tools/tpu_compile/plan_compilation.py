@@ -13,7 +13,7 @@ from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses, micro_batches
-from lingpipe.tools.tpu_compile import stable_hlo, topologies, tpu_compiler
+from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from lingpipe.training import experiment, planning
 
 _MIB = 2**20
@@ -53,7 +53,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
     """
     programs = _programs(step.calls, compiler, topology, fast)
     sizes = _sizes(step.calls, programs)
-    return [_device(step, device, num_slots, programs, sizes, topologies.memory(topology))
+    return [_device(step, device, num_slots, programs, sizes, tpu_compiler.memory(topology))
             for device in range(step.schedule.num_devices)]
 
 
@@ -162,7 +162,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
             size, or there are too few equal layers.
         TpuCompileError: the compiler is not installed, or failed.
     """
-    topologies.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
+    tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
     params, sentence = _route(planned.params, topology)
     is_one_program = params.task.body.tpu_route == tpu_system.SPMD
     with tpu_compiler.TpuCompiler(cache_dir) as compiler:
@@ -181,7 +181,7 @@ def _route(params, topology):
 
     Everything that a training run would refuse, before or after its system is started, is refused here too.
     """
-    mesh, sentence = topologies.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
+    mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
     if params.task.body.tpu_route == 'auto':
         chosen, sentence = tpu_system.choice(params, mesh)
@@ -235,7 +235,7 @@ def _task_and_specs(params):
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
     """Return a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
     # Tensors that the step replaces count once, as when the step runs.
-    total, limit = program.arguments + program.temporaries, topologies.memory(topology)
+    total, limit = program.arguments + program.temporaries, tpu_compiler.memory(topology)
     table = text_tables.table(
         ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',
          *program.collectives],

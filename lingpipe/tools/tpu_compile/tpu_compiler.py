@@ -1,10 +1,11 @@
-"""The TPU compiler without a TPU: the device memory that a program needs, and its optimised operations."""
+"""The TPU compiler without a TPU: its topologies, and the memory and operations of a compiled program."""
 
 import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import pathlib
@@ -13,12 +14,21 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from lingpipe.tools.tpu_compile import stable_hlo, topologies
+from lingpipe import spelling
+from lingpipe.partition import accelerators
+from lingpipe.tools.tpu_compile import stable_hlo
 
 _PACKAGES = ('jaxlib', 'libtpu')
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
 _TOO_MANY_PARAMETERS = 'requires more parameters'
 _UNITS = {unit: 1024**power for power, unit in enumerate(('', 'K', 'M', 'G', 'T'))}
+# A chip of v4 is two devices for the compiler, but one for TensorFlow and the planner.
+_DEVICES_OF_AN_ACCELERATOR = {'v4': 2}
+_TOPOLOGIES = (
+    'v2:1x1', 'v2:2x2', 'v2:4x4', 'v3:1x1', 'v3:2x2', 'v3:4x4', 'v3:4x8', 'v3:16x16', 'v3:16x32', 'v3:32x32',
+    'v4:1x1x1', 'v4:2x2x1', 'v4:2x2x2', 'v4:2x2x4', 'v5e:1x1', 'v5e:2x2', 'v5e:2x4', 'v5e:4x4', 'v5e:8x8',
+    'v5p:1x1x1', 'v5p:2x2x1', 'v5p:2x2x2', 'v6e:1x1', 'v6e:2x2', 'v6e:2x4', 'v6e:4x4')
+KINDS = tuple(dict.fromkeys(topology.split(':')[0] for topology in _TOPOLOGIES))
 
 
 class TpuCompileError(RuntimeError):
@@ -76,7 +86,7 @@ class TpuCompiler:
 
         Args:
             program: StableHLO as text, as `stable_hlo.lower` returns it.
-            topology: TPUs to compile for, such as 'v5e:2x2'; see `topologies.check`.
+            topology: TPUs to compile for, such as 'v5e:2x2'; see `check`.
             num_devices: number of devices on which one replica of the program runs.
             spmd: whether the compiler is to partition the program over the devices.
             fast: whether to optimise less, which is about three times faster, but programs need more memory.
@@ -87,7 +97,7 @@ class TpuCompiler:
             OutOfTpuMemory: the program does not fit.
             TpuCompileError: the compiler refused the program, died or took too long.
         """
-        topologies.check(topology)
+        check(topology)
         request = {'program': program, 'topology': topology, 'num_devices': num_devices, 'spmd': spmd, 'fast': fast,
                    'num_replicas': num_replicas}
         answer = self._answer(request)
@@ -178,3 +188,45 @@ def _key(request):
 
 def _bytes(number, unit):
     return round(float(number) * _UNITS[unit])
+
+
+def memory(topology: str) -> int:
+    """Return the bytes that the compiler lets a program use on one device of a topology."""
+    kind = topology.split(':')[0]
+    return accelerators.find(kind).memory // _DEVICES_OF_AN_ACCELERATOR.get(kind, 1)
+
+
+def mesh(topology: str) -> list[int]:
+    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
+
+    For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
+    """
+    kind, shape = topology.split(':')
+    sizes = [int(size) for size in shape.split('x')]
+    return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
+
+
+def check(topology: str) -> None:
+    """Raise ValueError if a topology is not known."""
+    if topology not in _TOPOLOGIES:
+        raise ValueError(
+            f'tpu_topology={topology!r} is unknown'
+            f'{spelling.did_you_mean(str(topology), _TOPOLOGIES, see_all="lingpipe/tools/tpu_compile/topologies.py")}')
+
+
+def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
+    """Raise ValueError if a topology is not known, or has no room for a pipeline.
+
+    Args:
+        num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.
+    """
+    check(topology)
+    wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
+    if wanted > room:
+        larger = [name for name in _TOPOLOGIES
+                  if name.split(':')[0] == topology.split(':')[0] and math.prod(mesh(name)) >= wanted]
+        times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
+        raise ValueError(
+            f'num_partitions={num_partitions}{times} is more than the {room} device{"s" if room > 1 else ""} that '
+            f'TensorFlow finds on tpu_topology={topology!r}. Set {"their product" if times else "it"} to {room} or less'
+            f'{f", or tpu_topology to {larger[0]!r}" if larger else ""}.')
