@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lingpipe import spelling
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.files import from_csv, from_lists
 from lingpipe.schedules.orders import (
     circular,
@@ -22,7 +23,7 @@ from lingpipe.schedules.orders import (
     one_forward_one_backward,
     zb_h1,
 )
-from lingpipe.schedules.schedule_type import BACKWARD, FORWARD, NUM_VIRTUAL_STAGES, SCHEDULES, WEIGHT, Action, Schedule
+from lingpipe.schedules.schedule_type import NUM_VIRTUAL_STAGES, SCHEDULES, Schedule
 from lingpipe.schedules.simulation import StageCosts
 from lingpipe.schedules.timeline import Span, StepTimes
 

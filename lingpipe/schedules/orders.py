@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lingpipe.schedules.schedule_type import BACKWARD, FORWARD, WEIGHT, Action, Schedule, named
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.schedule_type import Schedule, named
 
 
 @named('gpipe')

@@ -1,4 +1,4 @@
-"""Actions, the type of every schedule, and the table of schedules that have a name."""
+"""The type of every schedule, and the table of those that have a name."""
 
 import collections
 import csv
@@ -8,7 +8,7 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
@@ -16,9 +16,6 @@ from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
 SCHEDULES: dict[str, Callable[..., 'Schedule']] = {}
 NUM_VIRTUAL_STAGES: dict[str, int | None] = {}
 _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
-FORWARD = 'F'
-BACKWARD = 'B'
-WEIGHT = 'W'
 
 
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
@@ -204,27 +201,3 @@ class Schedule:
     def _filtered(self, keep: Callable[[Action], bool], **changes: Any) -> Self:
         return dataclasses.replace(
             self, device_actions=tuple(tuple(filter(keep, actions)) for actions in self.device_actions), **changes)
-
-
-class Action(NamedTuple):
-    """One piece of work of a device, written as stage, kind, micro-batch: '1B2'."""
-
-    # `FORWARD`, `BACKWARD` (gradients of inputs and weights, or only of inputs if the schedule also has the `WEIGHT` of
-    # the same stage and micro-batch) or `WEIGHT` (gradients of weights)
-    kind: str
-    stage: int
-    micro_batch: int
-
-    def __str__(self) -> str:
-        return f'{self.stage}{self.kind}{self.micro_batch}'
-
-
-def needs(action: Action, num_stages: int) -> list[Action]:
-    """Return the actions whose results an action reads, first the actions of its own stage."""
-    kind, stage, micro_batch = action
-    if kind == FORWARD:
-        return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []
-    if kind == WEIGHT:
-        return [Action(BACKWARD, stage, micro_batch)]
-    own_forward = [Action(FORWARD, stage, micro_batch)]
-    return own_forward + ([Action(BACKWARD, stage + 1, micro_batch)] if stage < num_stages - 1 else [])

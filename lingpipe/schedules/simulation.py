@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingpipe.schedules.schedule_type import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from lingpipe.schedules.schedule_type import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 
 RECOMPUTE = 'R'
 COMPUTE = (FORWARD, BACKWARD, WEIGHT)

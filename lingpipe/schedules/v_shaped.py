@@ -28,7 +28,8 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lingpipe.schedules.schedule_type import BACKWARD, FORWARD, WEIGHT, Action, Schedule, named
+from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
+from lingpipe.schedules.schedule_type import Schedule, named
 from lingpipe.schedules.simulation import StageCosts
 
 _NUM_SLOTS = 6  # of a micro-batch on a device

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe.devices import device_kinds
 from lingpipe.schedules import schedule_type
-from lingpipe.schedules.schedule_type import Action
+from lingpipe.schedules.actions import Action
 from lingpipe.schedules.timeline import RECOMPUTE, Span
 from lingpipe.stages.stage_program import ActionResult
 

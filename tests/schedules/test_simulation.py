@@ -2,7 +2,7 @@ import pytest
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
-from lingpipe.schedules.schedule_type import Action
+from lingpipe.schedules.actions import Action
 from lingpipe.schedules.timeline import RECOMPUTE, StepTimes
 
 COSTS = schedules.StageCosts
