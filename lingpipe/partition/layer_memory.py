@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
 from lingpipe.partition import layer_analysis, tensor_sizes
-from lingpipe.schedules import actions
+from lingpipe.schedules import timeline
 from lingpipe.stages import graph_pieces
 
 # Operations whose result is the buffer of their first input.
@@ -159,8 +159,8 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
     for action in (action for device in schedule.device_actions for action in device):
-        is_done = action.kind == (actions.WEIGHT if schedule.is_split(action) else actions.BACKWARD)
-        live[action.stage] += (action.kind == actions.FORWARD) - is_done
+        is_done = action.kind == (timeline.WEIGHT if schedule.is_split(action) else timeline.BACKWARD)
+        live[action.stage] += (action.kind == timeline.FORWARD) - is_done
         most[action.stage] = max(most[action.stage], live[action.stage])
     return most
 

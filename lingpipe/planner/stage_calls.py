@@ -9,7 +9,7 @@ from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.pipeline import executor, gpipe_layer
 from lingpipe.schedules import schedule_type
-from lingpipe.schedules.actions import Action
+from lingpipe.schedules.timeline import Action
 from lingpipe.stages import losses, stage_layers
 from lingpipe.stages.stage_program import ActionResult
 

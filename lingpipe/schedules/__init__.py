@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lingpipe import spelling
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.files import from_csv, from_lists
 from lingpipe.schedules.orders import (
     circular,
@@ -25,7 +24,7 @@ from lingpipe.schedules.orders import (
 )
 from lingpipe.schedules.schedule_type import NUM_VIRTUAL_STAGES, SCHEDULES, Schedule
 from lingpipe.schedules.simulation import StageCosts
-from lingpipe.schedules.timeline import Span, StepTimes
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action, Span, StepTimes
 
 __all__ = [
     'Action', 'BACKWARD', 'FORWARD', 'NUM_VIRTUAL_STAGES', 'SCHEDULES', 'Schedule', 'Span', 'StageCosts', 'StepTimes',

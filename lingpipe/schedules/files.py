@@ -30,8 +30,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, Action
 from lingpipe.schedules.schedule_type import Schedule
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, Action
 
 _ACTION = re.compile('([0-9]{1,9})?([FBIW])([0-9]{1,9})')
 _COMMUNICATION = re.compile('[0-9]+((SEND|RECV)_[FB][0-9]+|UNSHARD|RESHARD|REDUCE_GRAD)')

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule, named
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 
 
 @named('gpipe')

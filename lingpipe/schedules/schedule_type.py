@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from lingpipe.schedules import simulation, timeline
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action, needs
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action, needs
 
 SCHEDULES: dict[str, Callable[..., 'Schedule']] = {}
 NUM_VIRTUAL_STAGES: dict[str, int | None] = {}

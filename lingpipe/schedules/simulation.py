@@ -5,8 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
-from lingpipe.schedules.timeline import RECOMPUTE, Span, StepTimes
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, RECOMPUTE, WEIGHT, Action, Span, StepTimes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,9 +28,9 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lingpipe.schedules.actions import BACKWARD, FORWARD, WEIGHT, Action
 from lingpipe.schedules.schedule_type import Schedule, named
 from lingpipe.schedules.simulation import StageCosts
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 
 _NUM_SLOTS = 6  # of a micro-batch on a device
 _NUM_DIGITS = 9  # of the times that are compared

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from lingpipe.devices import device_kinds
 from lingpipe.schedules import schedule_type
-from lingpipe.schedules.actions import Action
-from lingpipe.schedules.timeline import RECOMPUTE, Span
+from lingpipe.schedules.timeline import RECOMPUTE, Action, Span
 from lingpipe.stages.stage_program import ActionResult
 
 _NUM_TRIES = 20

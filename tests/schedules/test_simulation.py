@@ -2,8 +2,7 @@ import pytest
 
 from lingpipe import schedules
 from lingpipe.schedules import simulation
-from lingpipe.schedules.actions import Action
-from lingpipe.schedules.timeline import RECOMPUTE, StepTimes
+from lingpipe.schedules.timeline import RECOMPUTE, Action, StepTimes
 
 COSTS = schedules.StageCosts
 
