@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import boundary, graph_pieces, losses, stage_cut, stage_layers, stage_trace
+from lingpipe.stages import boundary, graph_pieces, losses, stage_layers, stage_trace
 from lingpipe.stages.rows import dependence
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
@@ -122,7 +122,7 @@ class StageProgram:
         self._all_arguments = tf.nest.flatten(self._arguments)
         self._given_sums = [placeholder for placeholder in trace.given_sums if placeholder is not None]
         self._pieces: dict[Any, graph_pieces.GraphPiece] = {}
-        self._cuts: dict[NeededGradients, stage_cut.StageCut] = {}
+        self._cuts: dict[NeededGradients, stage_trace.StageCut] = {}
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
         """Build the forward action in the current graph; `NOTHING_NEEDED` says no backward action follows."""
@@ -308,9 +308,9 @@ class StageProgram:
         return {self.trace.given_sums[position].ref(): outer for position, outer in zip(needed.weights, sums)
                 if not self.keeps_rows(position)}
 
-    def _cut(self, needed: NeededGradients) -> stage_cut.StageCut:
+    def _cut(self, needed: NeededGradients) -> stage_trace.StageCut:
         if needed not in self._cuts:
-            self._cuts[needed] = stage_cut.StageCut(
+            self._cuts[needed] = stage_trace.StageCut(
                 self.graph, self.trace, self._all_arguments, self._backward_operations, *needed)
         return self._cuts[needed]
 
