@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.keras_graph import model_units
-from lingpipe.stages.rows import dependence, forms
+from lingpipe.stages import row_dependence, row_rules
 
 _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 
@@ -40,15 +40,15 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
     """Raise ValueError if a Lambda, or a layer with an axis of 0, mixes rows; `specs` has a nest for each layer."""
     for layer, nest in zip(layers, specs):
-        given = tf.nest.map_structure(lambda spec: None if spec is None else dependence.rows(spec), nest)
+        given = tf.nest.map_structure(lambda spec: None if spec is None else row_dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
             for value in _traced(layer, given):
                 _refuse_mixed(layer, value)
 
 
-def _traced(layer: Any, given: Any) -> list[dependence.Value]:
+def _traced(layer: Any, given: Any) -> list[row_dependence.Value]:
     try:
-        return dependence.of_function(lambda inputs: layer(inputs, training=False), given).values
+        return row_dependence.of_function(lambda inputs: layer(inputs, training=False), given).values
     except Exception:  # noqa: BLE001  a user's layer may raise anything for these sizes
         return []
 
@@ -64,16 +64,16 @@ class _SizesDifferError(Exception):
     """The error of an operation that rejects the sizes chosen for unknown dimensions."""
 
 
-def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, dependence.Value]:
+def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
     """Return the values of a model by their numbers."""
-    values = {number: dependence.rows(spec) for number, spec in enumerate(specs)}
+    values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
         values.update(zip(unit.outputs, _results(unit, given, traces_sizes)))
     return values
 
 
-def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> list[dependence.Value]:
+def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -> list[row_dependence.Value]:
     """Return the values of a unit's outputs."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
@@ -82,7 +82,7 @@ def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> li
     if not (is_checked or is_open and traces_sizes or _loses_batch(unit) or _is_of_a_user(unit.layer)):
         return _assumed(unit, given)
     try:
-        found = dependence.of_function(_function_of(unit), given).values
+        found = row_dependence.of_function(_function_of(unit), given).values
     except Exception as error:  # a user's layer may raise anything for these sizes
         if is_checked and is_open and not traces_sizes:
             raise _SizesDifferError from error
@@ -99,9 +99,9 @@ def _results(unit: Any, given: list[dependence.Value], traces_sizes: bool) -> li
                                      for value, spec in zip(found, unit.specs)]
 
 
-def _shapes(value: dependence.Value) -> str:
+def _shapes(value: row_dependence.Value) -> str:
     one, other = (tuple(spec.shape) for spec in value.specs)
-    return f'{one} for a batch of {forms.NUM_ROWS[0]} rows and {other} for one of {forms.NUM_ROWS[1]}'
+    return f'{one} for a batch of {row_rules.NUM_ROWS[0]} rows and {other} for one of {row_rules.NUM_ROWS[1]}'
 
 
 def _function_of(unit: Any) -> Any:
@@ -114,7 +114,7 @@ def _function_of(unit: Any) -> Any:
     return run
 
 
-def _works_on_the_batch(layer: Any, given: list[dependence.Value]) -> bool:
+def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
     """Return whether a layer may combine rows: operations, Lambdas, and layers with an axis of 0, except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
@@ -136,39 +136,39 @@ def _loses_batch(unit: Any) -> bool:
     return any(map(_is_lost, unit.specs))
 
 
-def _refuse_other_axis(unit: Any, given: list[dependence.Value]) -> None:
+def _refuse_other_axis(unit: Any, given: list[row_dependence.Value]) -> None:
     """Refuse a layer whose input has the batch in another dimension than the first."""
     for value in given:
-        if value.dependence not in (forms.ROWS, forms.CONSTANT):
+        if value.dependence not in (row_rules.ROWS, row_rules.CONSTANT):
             raise ValueError(
                 f'An input of layer {unit.name!r} has the batch in dimension {value.dependence.axis}, but layers take '
                 'micro-batches, which are parts of the first dimension. Transpose it first.')
 
 
-def _refuse_mixed(unit: Any, value: dependence.Value) -> None:
+def _refuse_mixed(unit: Any, value: row_dependence.Value) -> None:
     form, power = value.dependence.form, value.dependence.power
-    if form is forms.Form.SUM or _is_lost(value.specs[0]) and form is forms.Form.MIXED and (
+    if form is row_rules.Form.SUM or _is_lost(value.specs[0]) and form is row_rules.Form.MIXED and (
             value.specs[0].shape == value.specs[1].shape):
         raise ValueError(
             f'Layer {unit.name!r} makes a tensor of shape {tuple(value.specs[0].shape)} of all examples of a batch, '
             f'but would get only the rows of one micro-batch. {_BATCH_ONLY}')
-    if form is forms.Form.MIXED or power:
+    if form is row_rules.Form.MIXED or power:
         raise ValueError(
             f'Layer {unit.name!r} mixes the examples of a batch, but would see only the rows of one micro-batch; or '
             f'its graph does not show that it keeps them apart. {_BATCH_ONLY} If it does keep them apart, make it a '
             'keras.layers.Layer of your own.')
 
 
-def _assumed(unit: Any, given: list[dependence.Value]) -> list[dependence.Value]:
+def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependence.Value]:
     """Return the output `Value`s of a layer, assuming that it keeps the batch in the first dimension."""
-    places = max((value.specs[0].shape[0] // forms.NUM_ROWS[0] for value in given
-                  if value.dependence == forms.ROWS), default=1)
-    return [dependence.Value(forms.CONSTANT, (spec, spec)) if _is_lost(spec)
-            else dependence.rows(spec, places) for spec in unit.specs]
+    places = max((value.specs[0].shape[0] // row_rules.NUM_ROWS[0] for value in given
+                  if value.dependence == row_rules.ROWS), default=1)
+    return [row_dependence.Value(row_rules.CONSTANT, (spec, spec)) if _is_lost(spec)
+            else row_dependence.rows(spec, places) for spec in unit.specs]
 
 
-def _with_rows(value: dependence.Value) -> dependence.Value:
-    return dependence.Value(forms.ROWS, value.specs)
+def _with_rows(value: row_dependence.Value) -> row_dependence.Value:
+    return row_dependence.Value(row_rules.ROWS, value.specs)
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:

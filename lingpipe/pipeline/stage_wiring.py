@@ -5,8 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe.stages import boundary, micro_batches, stage_program
-from lingpipe.stages.rows import forms
+from lingpipe.stages import boundary, micro_batches, row_rules, stage_program
 from lingpipe.stages.stage import Stage
 
 
@@ -82,7 +81,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
         return sized.programs
 
     try:
-        sums = [one.are_sums(other) for one, other in zip(*map(programs, forms.NUM_ROWS))]
+        sums = [one.are_sums(other) for one, other in zip(*map(programs, row_rules.NUM_ROWS))]
     except Exception:  # noqa: BLE001  layers may raise anything for a size that they are not made for
         return [[None] * len(program.trace.added_losses) for program in wiring.programs]
     return sums + [[]] * (len(stages) - end)

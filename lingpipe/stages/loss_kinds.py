@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.private_api import keras_losses
-from lingpipe.stages.rows import dependence, forms
+from lingpipe.stages import row_dependence, row_rules
 
 # The hinges convert labels if all labels of the batch are 0 or 1.
 _MIXING = (keras_losses.circle, keras_losses.dice, keras_losses.tversky, keras_losses.hinge, keras_losses.squared_hinge)
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
     SUM = 'the sum over the examples'
 
 
-_OF_SCALARS = {forms.MEAN: Kind.MEAN, forms.CONSTANT: Kind.MEAN, forms.TOTAL: Kind.SUM}
+_OF_SCALARS = {row_rules.MEAN: Kind.MEAN, row_rules.CONSTANT: Kind.MEAN, row_rules.TOTAL: Kind.SUM}
 
 
 class NotAdditive(Exception):
@@ -47,9 +47,9 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
     name = name_of(loss)
     is_standard = isinstance(loss, keras.losses.Loss) and type(loss).__call__ is keras.losses.Loss.__call__
     function: Any = loss.call if is_standard else loss
-    given = tf.nest.map_structure(dependence.rows, (y_true, outputs))
+    given = tf.nest.map_structure(row_dependence.rows, (y_true, outputs))
     try:
-        results = dependence.of_function(function, *given)
+        results = row_dependence.of_function(function, *given)
     except Exception as error:  # a user's function may raise anything while it is traced
         raise NotAdditive(f'The loss {name!r} could not be traced ({type(error).__name__})') from error
     _refuse_variables(name, results.graph, variables or [])

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
-from lingpipe.stages import boundary, graph_pieces, losses, stage_layers, stage_trace
-from lingpipe.stages.rows import dependence
+from lingpipe.stages import boundary, graph_pieces, losses, row_dependence, stage_layers, stage_trace
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
 # By a forward action, for its backward action. The other three include what is unrepeatable, such as random numbers.
@@ -285,7 +284,7 @@ class StageProgram:
         """
         inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
         moments = [moment for call in self.trace.norm_calls for moment in (call.mean, call.variance)]
-        return dependence.are_sums(self.trace.added_losses, inputs, moments, other.graph)
+        return row_dependence.are_sums(self.trace.added_losses, inputs, moments, other.graph)
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import lingpipe
-from lingpipe.stages.rows import dependence, forms
+from lingpipe.stages import row_dependence, row_rules
 from tests.plain_stack import loss_and_gradients
 
 _SUMS = {
@@ -39,13 +39,13 @@ _OTHERS = {
 @pytest.mark.parametrize('name', [*_SUMS, *_MEANS, *_OTHERS])
 def test_sums_and_means_are_known_from_other_losses(name):
     traces = []
-    for num_rows in forms.NUM_ROWS:
+    for num_rows in row_rules.NUM_ROWS:
         with tf.Graph().as_default():
             x = tf.compat.v1.placeholder(tf.float32, [num_rows, 3])
             traces.append((x, {**_SUMS, **_MEANS, **_OTHERS}[name](x)))
     (x, loss), (other_x, other) = traces
     wanted = True if name in _SUMS else False if name in _MEANS else None
-    assert dependence.are_sums([loss], [(x, other_x)], [], other.graph) == [wanted]
+    assert row_dependence.are_sums([loss], [(x, other_x)], [], other.graph) == [wanted]
 
 
 class LossyLayer(layers.Layer):

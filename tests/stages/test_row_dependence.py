@@ -4,8 +4,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lingpipe.stages.rows import dependence
-from lingpipe.stages.rows.forms import CONSTANT, MEAN, MIXED, ROWS, TOTAL
+from lingpipe.stages import row_dependence
+from lingpipe.stages.row_rules import CONSTANT, MEAN, MIXED, ROWS, TOTAL
 
 ops = keras.ops
 
@@ -68,8 +68,8 @@ CASES = {
 @pytest.mark.parametrize('name', CASES)
 def test_the_graph_shows_how_a_result_depends_on_rows(name):
     function, expected = CASES[name]
-    given = dependence.rows(tf.TensorSpec([None, 4], tf.float32))
-    value, = dependence.of_function(function, given, given).values
+    given = row_dependence.rows(tf.TensorSpec([None, 4], tf.float32))
+    value, = row_dependence.of_function(function, given, given).values
     assert value.dependence == expected
 
 
@@ -77,18 +77,18 @@ def test_the_graph_shows_how_a_result_depends_on_rows(name):
     'mean_squared_error', 'binary_crossentropy', 'categorical_crossentropy', 'kl_divergence', 'cosine_similarity', 'huber',
     'log_cosh', 'poisson', 'binary_focal_crossentropy'])
 def test_keras_losses_compute_each_row(name):
-    given = dependence.rows(tf.TensorSpec([None, 3, 4], tf.float32))
-    value, = dependence.of_function(getattr(keras.losses, name), given, given).values
+    given = row_dependence.rows(tf.TensorSpec([None, 3, 4], tf.float32))
+    value, = row_dependence.of_function(getattr(keras.losses, name), given, given).values
     assert value.is_rows
 
 
 def test_a_keras_loss_takes_a_vector_for_one_example():
-    given = dependence.rows(tf.TensorSpec([None], tf.float32))
-    value, = dependence.of_function(keras.losses.mean_squared_error, given, given).values
+    given = row_dependence.rows(tf.TensorSpec([None], tf.float32))
+    value, = row_dependence.of_function(keras.losses.mean_squared_error, given, given).values
     assert value.is_scalar and value.dependence == MEAN
 
 
 def test_several_places_of_a_row_stay_together():
-    given = dependence.rows(tf.TensorSpec([None, 6], tf.float32))
-    value, = dependence.of_function(lambda x: ops.reshape(x, (-1, 3)), given).values
+    given = row_dependence.rows(tf.TensorSpec([None, 6], tf.float32))
+    value, = row_dependence.of_function(lambda x: ops.reshape(x, (-1, 3)), given).values
     assert value.dependence == ROWS and not value.is_rows

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.stages import graph_pieces
-from lingpipe.stages.rows import forms, rules
+from lingpipe.stages import graph_pieces, row_rules
 
 _UNKNOWN_SIZE = 3  # of dimensions other than the batch
 _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
@@ -22,17 +21,17 @@ class Value:
     """An argument or a result of a function.
 
     Attributes:
-        specs: its `tf.TensorSpec` for each of two batches, which have `forms.NUM_ROWS` rows.
+        specs: its `tf.TensorSpec` for each of two batches, which have `row_rules.NUM_ROWS` rows.
     """
 
-    dependence: forms.Dependence
+    dependence: row_rules.Dependence
     specs: tuple[tf.TensorSpec, tf.TensorSpec]
 
     @property
     def is_rows(self) -> bool:
         """Whether it has one entry for each row of the batch, along its first dimension."""
         shape = self.specs[0].shape
-        return self.dependence == forms.ROWS and bool(shape.rank) and shape[0] == forms.NUM_ROWS[0]
+        return self.dependence == row_rules.ROWS and bool(shape.rank) and shape[0] == row_rules.NUM_ROWS[0]
 
     @property
     def is_scalar(self) -> bool:
@@ -61,8 +60,8 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
         places: how many places of the first dimension belong to each row.
     """
     sizes = [_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:]]
-    one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in forms.NUM_ROWS)
-    return Value(forms.ROWS, (one, other))
+    one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in row_rules.NUM_ROWS)
+    return Value(row_rules.ROWS, (one, other))
 
 
 def of_function(function: Callable, *arguments: Any) -> Results:
@@ -75,19 +74,20 @@ def of_function(function: Callable, *arguments: Any) -> Results:
     """
     graphs = [_trace(function, arguments, place) for place in range(2)]
     given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
-    given.update({inner.ref(): forms.CONSTANT for _, inner in graphs[0].captures})
+    given.update({inner.ref(): row_rules.CONSTANT for _, inner in graphs[0].captures})
     found = of_graph(graphs[0].get_operations(), graphs[1], given)
     pairs = zip(graphs[0].outputs, graphs[1].outputs)
     return Results([Value(found[one.ref()], (_spec_of(one), _spec_of(two))) for one, two in pairs], graphs[0])
 
 
-def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, forms.Dependence],
-             otherwise: Callable[[forms.Node], Any] = lambda node: forms.MIXED) -> dict[Any, forms.Dependence]:
+def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, row_rules.Dependence],
+             otherwise: Callable[[row_rules.Node], Any] = lambda node: row_rules.MIXED
+             ) -> dict[Any, row_rules.Dependence]:
     """Return the dictionary from the reference of each tensor to its `Dependence`.
 
     Args:
-        operations: of the trace with `forms.NUM_ROWS[0]` rows, in the graph's order.
-        other: graph of the trace with `forms.NUM_ROWS[1]` rows.
+        operations: of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
+        other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
@@ -106,38 +106,39 @@ def _spec_of(tensor: tf.Tensor) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, forms.Dependence],
-            otherwise: Callable[[forms.Node], Any]) -> dict[Any, forms.Dependence]:
+def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, row_rules.Dependence],
+            otherwise: Callable[[row_rules.Node], Any]) -> dict[Any, row_rules.Dependence]:
     """Return the dependences of the results of an operation."""
-    mixed = {output.ref(): forms.MIXED for output in operation.outputs}
+    mixed = {output.ref(): row_rules.MIXED for output in operation.outputs}
     if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
         return mixed
     # A gradient gives a loop more inputs afterwards: empty lists, for what its backward pass needs.
-    node = forms.Node(operation, other, [found.get(tensor.ref(), forms.CONSTANT) for tensor in operation.inputs])
+    given = [found.get(tensor.ref(), row_rules.CONSTANT) for tensor in operation.inputs]
+    node = row_rules.Node(operation, other, given)
     pairs = list(zip(operation.outputs, other.outputs))
-    if all(each == forms.CONSTANT for each in node.given) or all(map(_is_known, operation.outputs)):
+    if all(each == row_rules.CONSTANT for each in node.given) or all(map(_is_known, operation.outputs)):
         values = [_of_constants(one, two) for one, two in pairs]
     else:
-        values = rules.RULES.get(operation.type, otherwise)(node)
+        values = row_rules.RULES.get(operation.type, otherwise)(node)
     values = values if isinstance(values, list) else [values] * len(pairs)
-    return {one.ref(): forms.placed(value, one, two) for value, (one, two) in zip(values, pairs)}
+    return {one.ref(): row_rules.placed(value, one, two) for value, (one, two) in zip(values, pairs)}
 
 
-def _of_constants(one: tf.Tensor, two: tf.Tensor) -> forms.Dependence:
+def _of_constants(one: tf.Tensor, two: tf.Tensor) -> row_rules.Dependence:
     """Return the dependence of a result that depends at most on the number of rows."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
-        return forms.MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else forms.CONSTANT
+        return row_rules.MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else row_rules.CONSTANT
     first, second = np.asarray(first), np.asarray(second)
     if np.array_equal(first, second):
-        return forms.CONSTANT
+        return row_rules.CONSTANT
     if first.ndim == second.ndim == 0:
-        return forms.of_numbers(first, second)
+        return row_rules.of_numbers(first, second)
     is_uniform = all(value.ndim and value.size and (value == first[:1]).all() for value in (first, second))
-    return forms.ROWS if is_uniform else forms.MIXED
+    return row_rules.ROWS if is_uniform else row_rules.MIXED
 
 
-_ARE_SUMS = {forms.MEAN: False, forms.CONSTANT: False, forms.TOTAL: True}
+_ARE_SUMS = {row_rules.MEAN: False, row_rules.CONSTANT: False, row_rules.TOTAL: True}
 
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
@@ -147,27 +148,27 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
     Operations without a rule are taken to work row by row, as all layers of a pipeline do.
 
     Args:
-        losses: scalars of the graph of a stage that was traced with `forms.NUM_ROWS[0]` rows.
+        losses: scalars of the graph of a stage that was traced with `row_rules.NUM_ROWS[0]` rows.
         inputs: pairs of an input of the stage, in this trace and in the other.
         constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
-        other: graph of the trace with `forms.NUM_ROWS[1]` rows.
+        other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
     """
-    given = {one.ref(): forms.ROWS if forms.grown(one, two) else forms.CONSTANT for one, two in inputs}
-    given.update({tensor.ref(): forms.CONSTANT for tensor in constants})
+    given = {one.ref(): row_rules.ROWS if row_rules.grown(one, two) else row_rules.CONSTANT for one, two in inputs}
+    given.update({tensor.ref(): row_rules.CONSTANT for tensor in constants})
     needed = graph_pieces.ancestors(losses)
     operations = [each for each in losses[0].graph.get_operations() if each in needed] if losses else []
     found = of_graph(operations, other, given, _row_by_row)
     return [_ARE_SUMS.get(found[loss.ref()]) for loss in losses]
 
 
-def _row_by_row(node: forms.Node) -> list[forms.Dependence] | forms.Dependence:
+def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
     """Return the dependences that the shapes show; MIXED if an input is neither rows nor the same in both traces."""
-    if not all(each in (forms.CONSTANT, forms.ROWS._replace(axis=each.axis)) or _is_known(tensor)
+    if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
-        return forms.MIXED
+        return row_rules.MIXED
     results = zip(node.operation.outputs, node.other.outputs)
-    # A float that does not grow may be a sum over the rows: `forms.placed` finds no rows in it.
-    return [forms.CONSTANT if _is_whole_number(one) and not forms.grown(one, two) else forms.ROWS
+    # A float that does not grow may be a sum over the rows: `row_rules.placed` finds no rows in it.
+    return [row_rules.CONSTANT if _is_whole_number(one) and not row_rules.grown(one, two) else row_rules.ROWS
             for one, two in results]
 
 
