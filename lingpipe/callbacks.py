@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import drawing, text_tables
-from lingpipe.partition import partition_summary
+from lingpipe.partition import balancing
 from lingpipe.planner import picture
 from lingpipe.tools import page, trace
 from lingpipe.training import logdir as logdirs
@@ -62,7 +62,7 @@ class Report(keras.callbacks.Callback):
     def _facts(self):
         begin = datetime.datetime.fromtimestamp(self._started).astimezone()
         devices = ', '.join(dict.fromkeys(
-            partition_summary.short_device(part.device) for part in self.model.pipe.partitions))
+            balancing.short_device(part.device) for part in self.model.pipe.partitions))
         num_epochs = max((points[-1][0] for runs in self._curves.values() for points in runs.values()), default=0)
         return (f'{num_epochs} epochs from {begin:%Y-%m-%d %H:%M %Z}, which took '
                 f'{datetime.timedelta(seconds=round(time.time() - self._started))} on {devices}')

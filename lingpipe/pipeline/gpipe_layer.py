@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, patches, schedules
 from lingpipe.devices import collectives, device_kinds, variable_placement
-from lingpipe.partition import balancing, partition_summary, selection
+from lingpipe.partition import balancing, selection
 from lingpipe.pipeline import construction, layer_sources, loss_pass, stage_grid, tape_pass, validation
 from lingpipe.private_api import stateless_scope
 from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
@@ -179,7 +179,7 @@ class GPipeLayer(construction.Constructors):
         fields = ', '.join(f'{name}={p.Get(name)!r}' for name in ('num_replicas', 'num_micro_batches', 'recompute'))
         chosen = ', '.join(f'{field}={p.Get(field)!r}' for field in self._untracked.chosen)
         return (f'<GPipeLayer name={self.name!r}, schedule={self.schedule.name!r}, {fields}>\n'
-                f'{partition_summary.table(self.partitions)}' + (f"\n'auto' chose {chosen}." if chosen else ''))
+                f'{balancing.table(self.partitions)}' + (f"\n'auto' chose {chosen}." if chosen else ''))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._require_built(inputs)

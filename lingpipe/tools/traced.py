@@ -9,7 +9,7 @@ from typing import Self
 import tensorflow as tf
 
 from lingpipe import drawing, host_processor, schedules, text_tables
-from lingpipe.partition import partition_summary
+from lingpipe.partition import balancing
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import simulation, timeline
 from lingpipe.schedules.timeline import COMPUTE, RECOMPUTE
@@ -226,6 +226,6 @@ def _row_names(body):
         for device in range(body.schedule.num_devices):
             held = [stage for stage in stages if body.schedule.device_of(stage.index) == device]
             indices = ' '.join(str(stage.index) for stage in held)
-            names.append(f'{partition_summary.short_device(held[0].device)}, {of_replica}'
+            names.append(f'{balancing.short_device(held[0].device)}, {of_replica}'
                          f'partition{"s" if len(held) > 1 else ""} {indices}')
     return names

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams, text_tables
-from lingpipe.partition import accelerators, balancing, partition_summary
+from lingpipe.partition import accelerators, balancing
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import picture, plans
 from lingpipe.planner.plans import KINDS
@@ -34,15 +34,15 @@ def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: li
 def describe(layers: list, partitions: list) -> str:
     """Describe analysed layers and their partitions by a table of each."""
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
-    titles, counts = partition_summary.parameter_columns(layers)
+    titles, counts = balancing.parameter_columns(layers)
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,
-             place[layer.name][0], partition_summary.short_device(place[layer.name][1])]
+             place[layer.name][0], balancing.short_device(place[layer.name][1])]
             for layer, *numbers in zip(layers, *counts)]
     gflops = sum(layer.flops.total for layer in layers) / 1e9
     header = ['layer', 'kind', 'output of one example', *titles, 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
-        text_tables.table(header, rows), partition_summary.table(partitions),
-        f'{partition_summary.parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
+        text_tables.table(header, rows), balancing.table(partitions),
+        f'{balancing.parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
 def _shapes(outputs: Any) -> str:
@@ -57,11 +57,11 @@ def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.
 def partition_table(plan: plans.Plan) -> str:
     """Return the table with one row for each partition."""
     limit = plan.setting.memory_limit
-    titles, counts = partition_summary.parameter_columns(plan.partitions)
+    titles, counts = balancing.parameter_columns(plan.partitions)
     most_flops = max(part.flops for part in plan.partitions)
     unit, size = ('GFLOPs', 1e9) if most_flops >= _LEAST_GFLOPS * 1e9 else ('MFLOPs', 1e6)
     header = ['partition', 'device', 'from .. to', 'layers', *titles, f'{unit} an example', *KINDS, 'total MiB']
-    rows = [[index, plan.schedule.device_of(index), partition_summary.span(part.layer_names), len(part.layer_names),
+    rows = [[index, plan.schedule.device_of(index), balancing.span(part.layer_names), len(part.layer_names),
              *numbers, part.flops / size, *(getattr(part, kind) / _MIB for kind in KINDS), part.total / _MIB]
             for index, (part, *numbers) in enumerate(zip(plan.partitions, *counts))]
     if limit:
@@ -109,7 +109,7 @@ def _numbers(plan: plans.Plan) -> str:
     source = ('measured times of layers' if plan.setting.layer_times else
               f"at {plan.setting.accelerator.name}'s peaks: a lower bound")
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
-    parameters = partition_summary.parameters_in_words(plan.partitions)
+    parameters = balancing.parameters_in_words(plan.partitions)
     step = f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
     return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'{step if _has_times(plan) else "Step: "}bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} '

@@ -6,7 +6,7 @@ from typing import Any
 
 from lingpipe import hyperparams
 from lingpipe.cluster import waits
-from lingpipe.partition import partition_summary
+from lingpipe.partition import balancing
 from lingpipe.training import (
     checkpointing,
     checkpoints,
@@ -106,13 +106,13 @@ class PreparedRun:
         self._logdir.write_control(
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params, self._evaluation_inputs)
-        analysis = partition_summary.table(self._program.partitions)
+        analysis = balancing.table(self._program.partitions)
         self._trackers.text('partitions', analysis, 0)
         print(analysis)
         body = self._params.task.body
         replicas = f'{body.num_replicas} replicas of ' if body.num_replicas > 1 else ''
         max_steps = self._params.train.max_steps
-        print(f'{partition_summary.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
+        print(f'{balancing.parameters_in_words(self._program.partitions)}, {replicas}{body.num_micro_batches} '
               'micro-batches, '
               + (f'resuming from step {self._step} of {max_steps}' if newest else f'starting, {max_steps} steps')
               + f', log directory {self._logdir.path}', flush=True)
