@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import drawing, text_tables
 from lingpipe.partition import balancing
-from lingpipe.planner import picture
+from lingpipe.planner import plans
 from lingpipe.tools import page, trace
 from lingpipe.training import logdir as logdirs
 from lingpipe.training import planning
@@ -75,7 +75,7 @@ class Report(keras.callbacks.Callback):
     def _memory(self):
         def plan(x, *unused):
             planned = planning.plan(self.model, batch_size=len(keras.tree.flatten(x)[0]))
-            return [page.figure(picture.figure(planned.plan, _MEMORY), _MEMORY), page.table(str(planned))]
+            return [page.figure(plans.figure(planned.plan, _MEMORY), _MEMORY), page.table(str(planned))]
         return self._of_batch(plan)
 
     def _timeline(self):

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from lingpipe import drawing, hyperparams, text_tables
-from lingpipe.planner import picture
+from lingpipe.planner import plans
 from lingpipe.tools import page, trace_picture
 from lingpipe.training import checkpoints, planning, progress
 from lingpipe.training import logdir as logdirs
@@ -137,7 +137,7 @@ class Report:
             self._command('plan', '--accelerator=v5e'))
         if isinstance(self._plan, str):
             return [page.missing(f'No plan can be made: {self._plan}'), told]
-        drawn = picture.figure(self._plan.plan, 'Memory of each device')
+        drawn = plans.figure(self._plan.plan, 'Memory of each device')
         return [page.figure(drawn, 'Memory of each device'), page.table(str(self._plan)), told]
 
     def _timeline(self):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from lingpipe import hyperparams, text_tables
 from lingpipe.partition import accelerators, balancing
 from lingpipe.pipeline import layer_sources, validation
-from lingpipe.planner import picture, plans
+from lingpipe.planner import plans
 from lingpipe.planner.plans import KINDS
 
 _UNMEASURED = (
@@ -68,7 +68,7 @@ def partition_table(plan: plans.Plan) -> str:
         header += ['limit MiB', 'fits']
         for index, row in enumerate(rows):
             used = plan.device_bytes[plan.schedule.device_of(index)]
-            row += [limit / _MIB, 'yes' if used <= limit else f'no, {picture.to_text(used - limit)} over']
+            row += [limit / _MIB, 'yes' if used <= limit else f'no, {plans.to_text(used - limit)} over']
     return text_tables.table(header, rows)
 
 
@@ -82,10 +82,10 @@ def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan 
     count = plan.setting.num_replicas
     where = (f'{count} replicas of ' if count > 1 else '') + devices(plan.schedule.num_devices)
     if limit is None:
-        return f'Needs {picture.to_text(max(plan.device_bytes))} on the fullest of {where} with {_how(plan)}.'
+        return f'Needs {plans.to_text(max(plan.device_bytes))} on the fullest of {where} with {_how(plan)}.'
     if plan.fits:
         return f'Fits on {where} with {_how(plan)}.{_how_full(max(plan.device_bytes) / limit)}'
-    too_much = picture.to_text(max(plan.device_bytes) - limit)
+    too_much = plans.to_text(max(plan.device_bytes) - limit)
     remedy = (f'It fits on {devices(alternative.schedule.num_devices)} with {_how(alternative)}.'
               if alternative else
               'Use smaller micro-batches, recompute=\'layer\', or smaller layers: more partitions do not help.')
@@ -102,7 +102,7 @@ def _how_full(part: float) -> str:
 def _devices(count: int, name: str | None, limit: int | None) -> str:
     if name:
         return f'{count} × {name}'
-    return f'{count} device{"s" * (count > 1)}' + (f' of {picture.to_text(limit)}' if limit else '')
+    return f'{count} device{"s" * (count > 1)}' + (f' of {plans.to_text(limit)}' if limit else '')
 
 
 def _numbers(plan: plans.Plan) -> str:
@@ -111,7 +111,7 @@ def _numbers(plan: plans.Plan) -> str:
     devices = 'the devices of each replica' if plan.setting.num_replicas > 1 else 'all devices'
     parameters = balancing.parameters_in_words(plan.partitions)
     step = f'Step {_seconds(plan.step_time)} ({source}), {plan.throughput:,.4g} examples/s, '
-    return (f'{parameters}, {picture.to_text(sum(plan.device_bytes))} on {devices}\n'
+    return (f'{parameters}, {plans.to_text(sum(plan.device_bytes))} on {devices}\n'
             f'{step if _has_times(plan) else "Step: "}bubble {plan.timeline.bubble_fraction:.1%}, {plan.speedup:.2f} '
             f'times as fast as one device with enough memory{_about(plan)}')
 
@@ -165,7 +165,7 @@ def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:
 
 def _verdict(plan: plans.Plan, first: plans.Plan) -> str:
     if not plan.fits:
-        return f'lacks {picture.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
+        return f'lacks {plans.to_text(max(plan.device_bytes) - (plan.setting.memory_limit or 0))}'
     if plan.step_time <= plans.EQUALLY_FAST * first.step_time:
         return 'as fast, but needs more'
     return f'{plan.step_time / first.step_time - 1:.1%} slower'

@@ -12,7 +12,7 @@ from lingpipe.models import pipeline_model
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import accelerators
 from lingpipe.pipeline import construction, gpipe_layer, layer_sources
-from lingpipe.planner import picture, plans, resolution, search
+from lingpipe.planner import plans, resolution, search
 from lingpipe.stages import micro_batches
 from lingpipe.training import experiment, inspection
 
@@ -54,7 +54,7 @@ class Planned:
     def png(self) -> bytes:
         """Return the picture of the devices' memory, as the bytes of a PNG file."""
         from lingpipe import drawing  # here, because matplotlib takes a while to import
-        return drawing.png(picture.figure(self.plan, self.sentence.split('. ')[0]))
+        return drawing.png(plans.figure(self.plan, self.sentence.split('. ')[0]))
 
 
 def plan(model: Any, accelerator: str | None = None, device_memory: int | str | None = None,
@@ -100,7 +100,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     if body.partition_by == 'time' and profile_device is None:
         body = body.Copy().Set(partition_by='flops')
     found = accelerators.find(accelerator) if accelerator else None
-    memory = picture.to_bytes('device_memory', device_memory) if device_memory else None
+    memory = plans.to_bytes('device_memory', device_memory) if device_memory else None
     setting = resolution.make_setting(
         body, specs, found, memory, num_slots, profile_device, num_devices, subject.source)
     settings = [setting, *(resolution.for_replicas(setting, count)
