@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from lingpipe import schedules
 from lingpipe.partition import balancing, layer_memory, memory_model, stage_costs
-from lingpipe.planner.plans import KINDS
 from lingpipe.schedules import schedule_type
 from lingpipe.stages import micro_batches
 
