@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, model_units
 from lingpipe.layers import base_layer
-from lingpipe.partition import accelerators, layer_kernels, layer_memory, layer_profile
+from lingpipe.partition import layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import boundary, random_seeds
 
 
@@ -161,7 +161,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
-             tensor_size: accelerators.TensorSize = accelerators.plain_size) -> list[layer_memory.LayerMemory]:
+             tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
     """Compute the tensor sizes of every unit; a shared layer's weights count at its first unit."""
     values, sizes, passages = _known_values(graph, input_specs), [], []
     found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))

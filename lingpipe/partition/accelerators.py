@@ -1,22 +1,22 @@
-"""Accelerators: peaks by their makers, speeds that programs reached, times at them, and bytes of stored tensors."""
+"""Peaks of accelerators by their makers' figures, speeds that real programs reached, and times at those speeds.
 
-import itertools
+A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
+reach a part of these peaks, so times computed from peaks are lower bounds. The second set of figures, `Achieved`, is
+what real programs reached. It exists only for accelerators with measured steps.
+"""
+
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from lingpipe import spelling
+from lingpipe.partition import tensor_sizes
 from lingpipe.partition.layer_kernels import Kernel, LayerKernels, Product
 from lingpipe.partition.layer_profile import LayerTime
 
 _GB, _GIB = 10**9, 2**30
 _TILE = 128  # side of the square of the result that one processor of a GPU computes at a time
-TensorSize = Callable[[tf.TensorShape, tf.DType], int]
-
-_LANES, _SUBLANES, _WORD = 128, (1, 2, 4, 8), 4
-_LARGEST_TILE_OF_A_VECTOR = 1024
 
 
 class Achieved(NamedTuple):
@@ -42,7 +42,7 @@ class Accelerator(NamedTuple):
     memory_bandwidth: float  # bytes per second between memory and arithmetic
     link_bandwidth: float  # bytes per second to the next device, one way
     # function from shape and dtype to the bytes in which it stores a tensor
-    tensor_size: TensorSize = plain_size
+    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size
     achieved: Achieved | None = None  # `Achieved`; None: there are no measured steps
 
     def peak_flops(self, dtype: str) -> float:
@@ -53,7 +53,7 @@ class Accelerator(NamedTuple):
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
     """Return a TPU, with two equal peaks: JAX and TensorFlow round matmul operands to bfloat16 by default."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
-                       link_gigabytes * 1e9, tiled_size)
+                       link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
 
 def _gpu(name, gigabytes_of_memory, teraflops, float32_teraflops, gigabytes, link_gigabytes, achieved=None):
@@ -143,46 +143,3 @@ def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved
     flops = 2 * rounds * achieved.num_processors * _TILE**2 * product.depth
     efficiency = achieved.matrix_efficiency if product.is_aligned else achieved.unaligned_efficiency
     return flops / (efficiency * accelerator.peak_flops(product.dtype))
-
-
-def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Return the bytes of a tensor without padding."""
-    return math.prod(shape) * dtype.size
-
-
-def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Return the bytes of a tensor in the tiles of a TPU.
-
-    Two of its axes are padded: one to a multiple of 128, the other to 1, 2, 4 or a multiple of 8::
-
-        [16, 32, 32, 8]    the last axis to 128:                      16 x 32 x 32 x 128
-                           the third axis to 128, the last one to 8:  16 x 32 x 8 x 128      <- taken
-
-    For arguments and results of a program, the TPU compiler takes the pair of axes that needs the fewest bytes. This
-    rule and the sizes of tiles come from compiled programs (libtpu 0.0.51, layouts of the entry computation).
-
-    Args:
-        dtype: `tf.DType`; bool is stored in bytes.
-    """
-    sizes, packed = [max(size, 1) for size in shape] or [1], max(1, _WORD // dtype.size)
-    if len(sizes) == 1:
-        return _up_to(sizes[0], _tile_of_vector(sizes[0], packed)) * dtype.size
-    padded = min(math.prod(sizes) // (lanes * rows) * _up_to(lanes, _LANES) * _up_to(rows, _tile_of_rows(rows, packed))
-                 for lanes, rows in itertools.permutations(sizes, 2))
-    return padded * dtype.size
-
-
-def _tile_of_rows(num_rows, packed):
-    """Return the number of rows of a tile; elements of less than four bytes share the four-byte words of a column."""
-    return next((tile for tile in _SUBLANES if max(num_rows, packed) <= tile), _SUBLANES[-1])
-
-
-def _tile_of_vector(length, packed):
-    tile = _LANES * packed
-    while tile < min(length, _LARGEST_TILE_OF_A_VECTOR):
-        tile *= 2
-    return tile
-
-
-def _up_to(size, multiple):
-    return -(-size // multiple) * multiple

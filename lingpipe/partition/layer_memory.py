@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingpipe import hyperparams, schedules
-from lingpipe.partition import accelerators, layer_analysis
+from lingpipe.partition import layer_analysis, tensor_sizes
 from lingpipe.schedules import timeline
 from lingpipe.stages import graph_pieces
 
@@ -59,14 +59,14 @@ def what(operation: tf.Operation) -> tuple:
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
-def size(tensors: Iterable[Any], tensor_size: accelerators.TensorSize = accelerators.plain_size) -> int:
+def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
     """Return the bytes of tensors, specs or variables; unknown shapes, such as of tensor lists, count 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
-                   tensor_size: accelerators.TensorSize = accelerators.plain_size) -> int:
+                   tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
     """Return the peak, in bytes, of the tensors that some operations make; `results` stay to the end.
 
     Operations start as soon as their inputs are ready, as in TensorFlow's executor.
@@ -166,7 +166,7 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
-                   tensor_size: accelerators.TensorSize = accelerators.plain_size) -> list[LayerMemory]:
+                   tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
     """Compute the tensor sizes of a stack of layers without allocating any; equal layers are traced once.
 
     Args:
@@ -228,7 +228,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
     return results[::-1]
 
 
-def measure(layer: Any, specs: Any, tensor_size: accelerators.TensorSize = accelerators.plain_size,
+def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
     """Return the `LayerMemory` of a single built layer, its `Passage`, and its output specs.
 

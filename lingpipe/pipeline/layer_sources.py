@@ -13,7 +13,7 @@ from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import keras_model, lora, model_checks, model_segments, model_source
 from lingpipe.layers import base_layer
-from lingpipe.partition import accelerators, layer_analysis, layer_kernels, layer_memory, layer_profile
+from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, stage_layers
 
 
@@ -101,7 +101,7 @@ class LayersOfParams(_Layers):
         return layer_profile.profile_layers(self.params, input_specs, device, cache_dir, analyses)
 
     def memories(self, input_specs: Any,
-                 tensor_size: accelerators.TensorSize = accelerators.plain_size) -> list[layer_memory.LayerMemory]:
+                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
         """Return the list of `LayerMemory` for a micro-batch, with the tensor sizes of a device."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
@@ -225,7 +225,7 @@ class LayersOfModel(_Layers):
         return model_segments.times(self._graph, input_specs, device, cache_dir)
 
     def memories(self, input_specs: Any,
-                 tensor_size: accelerators.TensorSize = accelerators.plain_size) -> list[layer_memory.LayerMemory]:
+                 tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
         """Return the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
         return model_segments.memories(self._graph, input_specs, tensor_size)
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.partition import accelerators, layer_memory
+from lingpipe.partition import accelerators, layer_memory, tensor_sizes
 from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import plans, search
@@ -27,7 +27,7 @@ class LayerStack:
     """
 
     def __init__(self, source: layer_sources.LayerSource, input_specs: Any,
-                 micro_batch_sizes: list[int], tensor_size: accelerators.TensorSize = accelerators.plain_size) -> None:
+                 micro_batch_sizes: list[int], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> None:
         self._tensor_size = tensor_size
         self.source = source
         self._input_specs = input_specs

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.partition import accelerators
+from lingpipe.partition import tensor_sizes
 from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
 from tests import needs
 
@@ -10,7 +10,7 @@ _SHAPES = [(), (3,), (130,), (1000,), (5000,), (16, 8), (60, 100), (4, 1001), (2
 
 
 def _sizes(dtype):
-    return [accelerators.tiled_size(tf.TensorShape(shape), dtype) for shape in _SHAPES]
+    return [tensor_sizes.tiled_size(tf.TensorShape(shape), dtype) for shape in _SHAPES]
 
 
 @pytest.mark.parametrize('shape, dtype, padded', [
@@ -24,11 +24,11 @@ def _sizes(dtype):
     ((0, 5), tf.float32, 128 * 4),
 ])
 def test_a_tensor_takes_the_fewest_tiles_that_two_of_its_axes_allow(shape, dtype, padded):
-    assert accelerators.tiled_size(tf.TensorShape(shape), dtype) == padded
+    assert tensor_sizes.tiled_size(tf.TensorShape(shape), dtype) == padded
 
 
 def test_without_tiles_elements_lie_side_by_side():
-    assert accelerators.plain_size(tf.TensorShape([3, 5, 7]), tf.bfloat16) == 210
+    assert tensor_sizes.plain_size(tf.TensorShape([3, 5, 7]), tf.bfloat16) == 210
 
 
 @needs.tpu_compiler
