@@ -1,17 +1,15 @@
-"""A flattened model cut into stages: the costs of its units, the units of each stage, and what stages read."""
+"""A flattened model cut into stages: the units of each stage, and the tensors that it reads from other stages."""
 
-import functools
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import keras_model, model_units
+from lingpipe.keras_graph import model_units
 from lingpipe.layers import base_layer
-from lingpipe.partition import layer_kernels, layer_memory, layer_profile, tensor_sizes
-from lingpipe.stages import boundary, random_seeds
+from lingpipe.stages import random_seeds
 
 
 class Segment:
@@ -132,82 +130,3 @@ def _source(value, owners, handed):
 
 def _unique(values):
     return list(dict.fromkeys(values))
-
-
-class _UnitAsLayer:
-    """A unit with the interface of a layer to be measured."""
-
-    def __init__(self, unit):
-        self._unit, self.variables = unit, unit.variables
-        self.weights = [weight for layer in unit.layers for weight in layer.weights]
-
-    def __call__(self, inputs, training):
-        """Run the unit on a `Boundary`, which holds its inputs and their Keras masks."""
-        return self._unit(boundary.pack(inputs, boundary.structure_of(inputs.values)), training)
-
-
-def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
-          cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
-    """Measure every unit of a model, with copies of its weights on the device; see `layer_profile.profile_layers`.
-
-    Units that differ only in their weights are measured once.
-    """
-    values, jobs = _known_values(graph, input_specs), []
-    for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
-        inputs, outputs = _inputs(unit, values), [values[number][0] for number in unit.outputs]
-        text = keras_model.describe(unit) or f'unit {index} of a model that is made anew each time: {id(unit)}'
-        jobs.append(layer_profile.Job(text, functools.partial(_UnitAsLayer, unit), inputs, outputs, has_backward))
-    return layer_profile.measure(jobs, device, cache_dir)
-
-
-def memories(graph: keras_model.ModelGraph, input_specs: Any,
-             tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Compute the tensor sizes of every unit; a shared layer's weights count at its first unit."""
-    values, sizes, passages = _known_values(graph, input_specs), [], []
-    found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))
-    for index, (memory, passage, _) in enumerate(found):
-        trainable, others = graph.own_weights(index)
-        sizes.append(memory._replace(
-            weights=layer_memory.size(trainable, tensor_size), state=layer_memory.size(others, tensor_size)))
-        passages.append(passage)
-    names = [_names_with_masks(unit, values) for unit in graph.units]
-    return layer_memory.count_once(sizes, passages, names, [unit.outputs for unit in graph.units])
-
-
-def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kernels.LayerKernels]:
-    """Find the kernels that a GPU runs for every unit of a model."""
-    return [found for found, _ in _look_at_each(graph, _known_values(graph, input_specs), layer_kernels.find)]
-
-
-def _look_at_each(graph, values, look):
-    """Call `look` with each unit as a layer, its inputs, and whether it has a backward pass; once for equal units."""
-    known, found = {}, []
-    for unit, has_backward in zip(graph.units, graph.units_with_backward()):
-        inputs = _inputs(unit, values)
-        key = (keras_model.describe(unit) or id(unit), str(inputs), has_backward)
-        if key not in known:
-            known[key] = look(_UnitAsLayer(unit), inputs, has_backward=has_backward)
-        found.append(known[key])
-    return found
-
-
-def _known_values(graph, input_specs):
-    values = graph.value_specs(input_specs)
-    for unit in graph.units:
-        for number in unit.outputs:
-            if not values[number][0].shape.is_fully_defined():
-                raise ValueError(
-                    f'Layer {unit.name!r} makes a tensor of shape {values[number][0].shape}, whose size is not known '
-                    "before it runs: it cannot be measured. Set partition_by='flops' and memory_limit=None.")
-    return values
-
-
-def _inputs(unit, values):
-    read = [values[number] for number in unit.inputs]
-    masks = {place: mask for place, (_, mask) in enumerate(read) if mask is not None}
-    return boundary.Boundary([spec for spec, _ in read], masks)
-
-
-def _names_with_masks(unit, values):
-    """Name what `_inputs` holds, in the order of its tensors: the values, then their masks."""
-    return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.devices import variable_placement
-from lingpipe.keras_graph import keras_model, lora, model_checks, model_segments, model_source
+from lingpipe.keras_graph import keras_model, lora, model_checks, model_source, unit_costs
 from lingpipe.layers import base_layer
 from lingpipe.partition import layer_analysis, layer_kernels, layer_memory, layer_profile, tensor_sizes
 from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, stage_layers
@@ -222,16 +222,16 @@ class LayersOfModel(_Layers):
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:
         """Measure the units of the model on a device, with copies of their weights there."""
-        return model_segments.times(self._graph, input_specs, device, cache_dir)
+        return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
         """Return the list of `LayerMemory` for a micro-batch; see `LayersOfParams.memories`."""
-        return model_segments.memories(self._graph, input_specs, tensor_size)
+        return unit_costs.memories(self._graph, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
         """Return the list of `LayerKernels` for a micro-batch; see `LayersOfParams.kernels`."""
-        return model_segments.kernels(self._graph, input_specs)
+        return unit_costs.kernels(self._graph, input_specs)
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: Any) -> list[tuple[stage_layers.StageLayers, list[tuple[int, int]]]]:
