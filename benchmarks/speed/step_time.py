@@ -12,7 +12,7 @@ from absl import app, flags
 from benchmarks.support import common, models
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
-from lingpipe.partition import stage_costs
+from lingpipe.partition import layer_profile
 
 _NUM_PARTITIONS = flags.DEFINE_integer('num_partitions', 2, 'Partitions K, each on a device of one core.')
 _RECOMPUTE = flags.DEFINE_list('recompute', ['none', 'stage'], "Values of GPipeLayer's field to measure.")
@@ -22,7 +22,7 @@ NUM_STEPS = flags.DEFINE_integer('num_steps', 20, 'Measured steps of each; media
 
 # A backward pass does twice the work of the forward pass; a split one half of it by inputs, half by weights.
 _BACKWARD, _WEIGHT = 1.0, 1.0
-_RECOMPUTED = {'none': 0.0, 'selective': stage_costs.MOST_SELECTIVE, 'stage': 1.0}
+_RECOMPUTED = {'none': 0.0, 'selective': layer_profile.MOST_SELECTIVE, 'stage': 1.0}
 
 
 def plain_steps(num_micro_batches):

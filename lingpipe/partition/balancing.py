@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams, schedules, text_tables
 from lingpipe.devices import device_kinds
-from lingpipe.partition import accelerators, exact_cut, layer_analysis, layer_memory, memory_model, stage_costs
+from lingpipe.partition import accelerators, exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
 from lingpipe.stages import micro_batches
 
 AUTO = 'auto'
@@ -30,7 +30,7 @@ class Partition(NamedTuple):
 
 
 def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysis],
-                   costs: stage_costs.StageCostModel, schedule: schedules.Schedule,
+                   costs: layer_profile.StageCostModel, schedule: schedules.Schedule,
                    memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
     """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
@@ -112,7 +112,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
         memories = source.memories(micro_batch_specs(input_specs, p, f'memory_limit={limit}'))
 
     def cut_with(recompute, limit):
-        costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(analyses), recompute)
+        costs = layer_profile.StageCostModel(times or layer_profile.times_by_flops(analyses), recompute)
         memory = None if memories is None else _memory_model(p, schedule, memories, recompute)
         ends = partition_ends(p.partition_by, analyses, costs, schedule, memory, limit)
         return Cut(ends, times, memory, costs, recompute, limit)

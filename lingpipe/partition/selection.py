@@ -19,7 +19,7 @@ import scipy  # which imports its parts on first use
 import tensorflow as tf
 
 from lingpipe.devices import device_kinds
-from lingpipe.partition import layer_analysis, layer_memory, stage_costs
+from lingpipe.partition import layer_analysis, layer_memory, layer_profile
 from lingpipe.stages import graph_pieces
 
 # Floating-point operations of a processor core, and of an accelerator, in the time that moving a byte takes.
@@ -42,7 +42,7 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
         forward: the operations of the forward pass, in the order of their graph.
         given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
         most_bytes: limit of the bytes to keep, within which recomputation is as short as possible; None: as few bytes
-            as possible are kept, while recomputation takes at most `stage_costs.MOST_SELECTIVE` of the forward pass's
+            as possible are kept, while recomputation takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's
             time.
     """
     return _Selection(list(forward), residuals, given, _ratio(device)).kept(most_bytes)
@@ -82,7 +82,7 @@ class _Selection:
         choice = self._choice
         if most_bytes is None:
             whole = sum(map(self._cost, self._forward))
-            repeated = choice.least_bytes(stage_costs.MOST_SELECTIVE * whole)
+            repeated = choice.least_bytes(layer_profile.MOST_SELECTIVE * whole)
         else:
             repeated = choice.least_cost(most_bytes)
         read, others = choice.kept(repeated)

@@ -8,7 +8,7 @@ import re
 from typing import Any, NamedTuple
 
 from lingpipe import schedules
-from lingpipe.partition import balancing, layer_memory, memory_model, stage_costs
+from lingpipe.partition import balancing, layer_memory, layer_profile, memory_model
 from lingpipe.schedules import schedule_type
 from lingpipe.stages import micro_batches
 
@@ -27,7 +27,7 @@ _LEAST_WITHOUT_UNIT = 2**20  # bytes; a smaller number lacks its unit, such as 1
 
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
-               num_slots: float) -> stage_costs.StageCostModel:
+               num_slots: float) -> layer_profile.StageCostModel:
     """Return the `StageCostModel` of layers, in seconds, from their times and sizes for one micro-batch.
 
     Args:
@@ -35,7 +35,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
         num_slots: tensors that the optimizer keeps on a device for each weight.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
-    return stage_costs.StageCostModel(
+    return layer_profile.StageCostModel(
         layer_times, recompute, transfers=[layer.outputs / accelerator.link_bandwidth for layer in memories],
         updates=[moved * layer.weights / accelerator.memory_bandwidth for layer in memories])
 
@@ -202,7 +202,7 @@ class _Work(NamedTuple):
     """The costs of layers for one micro-batch: the list of `LayerMemory`, and the `StageCostModel`."""
 
     memories: list
-    costs: stage_costs.StageCostModel
+    costs: layer_profile.StageCostModel
     recompute: str
 
     def memory_model(self, setting, schedule):
@@ -214,7 +214,7 @@ class _Work(NamedTuple):
 def _cut(setting, schedule, partition_by, work, limit):
     analyses, costs = setting.stack.analyses, work.costs
     if partition_by == 'flops':
-        costs = stage_costs.StageCostModel(stage_costs.times_by_flops(analyses), work.recompute)
+        costs = layer_profile.StageCostModel(layer_profile.times_by_flops(analyses), work.recompute)
     memory = work.memory_model(setting, schedule)
     return balancing.partition_ends(partition_by, analyses, costs, schedule, memory, limit)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lingpipe import schedules
-from lingpipe.partition import balancing, layer_analysis, layer_memory, memory_model, stage_costs
+from lingpipe.partition import balancing, layer_analysis, layer_memory, layer_profile, memory_model
 from lingpipe.partition.layer_profile import LayerTime
 from tests.partition.sums import memory_of
 
@@ -17,7 +17,7 @@ TIMES = [LayerTime(0.5, 1.0, 0.25)] * 4 + [LayerTime(3.0, 9.0, 2.0)]
 
 
 def cut(partition_by, layers=LAYERS, times=None, recompute='none', order=('gpipe', 2, 2), **memory):
-    costs = stage_costs.StageCostModel(times or stage_costs.times_by_flops(layers), recompute)
+    costs = layer_profile.StageCostModel(times or layer_profile.times_by_flops(layers), recompute)
     return balancing.partition_ends(partition_by, layers, costs, schedules.make_schedule(*order), **memory)
 
 
@@ -34,7 +34,7 @@ def test_the_cut_balances_what_partition_by_names(partition_by, times, ends):
     ('zb_h1', 'stage', [1, 1, 0])])
 def test_time_counts_recomputed_forward_passes(name, recompute, passes):
     """A backward action that directly follows its forward action repeats less."""
-    costs = stage_costs.StageCostModel([LayerTime(2.0, 4.0, 1.0)] * 2, recompute)
+    costs = layer_profile.StageCostModel([LayerTime(2.0, 4.0, 1.0)] * 2, recompute)
     found = costs.of_layers(schedules.make_schedule(name, 3, 4))
     np.testing.assert_allclose(found, [[6 + 2 * number] * 2 for number in passes])
 
