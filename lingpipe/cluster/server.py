@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from lingpipe.cluster import answers, child_process, cluster_config, messages
+from lingpipe.cluster import answers, child_process, cluster_config
 
 _SIGNAL = -1  # beside the exit codes that arrive from the chief
 _SECONDS_TO_NOTICE = .2
@@ -68,7 +68,7 @@ def _after_signal(config, target, is_replaceable, events):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
               'continues without it (--replace_after_seconds).', flush=True)
         return _next(events, _SECONDS_TO_LEAVE)
-    if not messages.ask_to_stop(config, target):
+    if not answers.ask_to_stop(config, target):
         return _next(events, _SECONDS_TO_NOTICE)  # it may have ended just now
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     return _next(events, _SECONDS_TO_LEAVE)
@@ -103,7 +103,7 @@ def _start(config, num_cpu_devices, use_gpus, use_all_cores):
 
 def _await_end(config, target, events):
     with contextlib.suppress(tf.errors.OpError):
-        events.put(messages.wait_for_end(config, target))
+        events.put(answers.wait_for_end(config, target))
 
 
 def check_networks() -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from lingpipe.cluster import answers, cluster_config, launchers, messages, server
+from lingpipe.cluster import answers, cluster_config, launchers, server
 from lingpipe.training import errors, watchdog
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def _lead(config, train):
     except Exception as error:
         code = errors.exit_code(error)
         if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
-            messages.tell_end(config, code)
+            answers.tell_end(config, code)
         raise
-    messages.tell_end(config, code)
+    answers.tell_end(config, code)
     return code
 
 

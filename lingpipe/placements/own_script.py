@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lingpipe.cluster import answers, child_process, cluster_config, launchers, messages, server, waits
+from lingpipe.cluster import answers, child_process, cluster_config, launchers, server, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import pipeline_hosts
 from lingpipe.training import errors
@@ -78,7 +78,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
     def end(sentence: str) -> None:
         print(f'Error: {sentence}', file=sys.stderr, flush=True)
-        messages.tell_end(config, child_process.TRY_AGAIN)
+        answers.tell_end(config, child_process.TRY_AGAIN)
         os._exit(child_process.TRY_AGAIN)
 
     asking = threading.Thread(target=ask, name='asking workers', daemon=True)
@@ -116,7 +116,7 @@ def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callab
     def end() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started the processes may stop all after the first
         end_watch()
-        messages.tell_end(config, codes[0])
+        answers.tell_end(config, codes[0])
         if codes[0] == child_process.TRY_AGAIN:  # Python would end with 1 after an error
             sys.stdout.flush()
             os._exit(child_process.TRY_AGAIN)
@@ -124,5 +124,5 @@ def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callab
     sys.excepthook = failed
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, asked_to_stop)
-        messages.listen(config, 'worker', lambda task: os.kill(os.getpid(), signal.SIGTERM))
+        answers.listen(config, 'worker', lambda task: os.kill(os.getpid(), signal.SIGTERM))
     atexit.register(end)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lingpipe.cluster import answers, cluster_config, messages, waits
+from lingpipe.cluster import answers, cluster_config, waits
 
 _FIRST_CALL_FACTOR = 10
 
@@ -32,7 +32,7 @@ class Watchdog:
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
         """Call `ask_to_stop` with the reason, in another thread, when a needed server gets a signal."""
         if self._config and self._needed_job:
-            messages.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
+            answers.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:

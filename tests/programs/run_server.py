@@ -9,7 +9,7 @@ import sys
 
 import tensorflow as tf
 
-from lingpipe.cluster import answers, cluster_config, messages, server
+from lingpipe.cluster import answers, cluster_config, server
 
 
 def lead(config):
@@ -21,10 +21,10 @@ def lead(config):
         print(f'{names[-1]} computes {tf.Variable(2.).assign_add(3.).numpy()}', flush=True)
     if 'until_asked_to_stop' in sys.argv:
         asked = queue.SimpleQueue()
-        messages.listen(config, 'worker', asked.put)
+        answers.listen(config, 'worker', asked.put)
         print('listening', flush=True)
         print(f'{asked.get()} asks to stop', flush=True)
-    messages.tell_end(config, 3 if 'and_fail' in sys.argv else 0)
+    answers.tell_end(config, 3 if 'and_fail' in sys.argv else 0)
     print('told all', flush=True)
 
 
