@@ -13,7 +13,7 @@ import sys
 import ray.train
 from ray.train import tensorflow
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
 
 def train(config):
@@ -25,10 +25,10 @@ def train(config):
     Raises:
         RuntimeError: the command failed; Ray then starts all workers again, and training resumes.
     """
-    process = child_process.start([
+    process = waits.start([
         sys.executable, '-m', 'lingpipe', 'train', '--cluster=multi_worker', '--trusted_network', *config['words']])
     if code := process.wait():
-        raise RuntimeError(f'lingpipe {child_process.ending(code)}; its output says why.')
+        raise RuntimeError(f'lingpipe {waits.ending(code)}; its output says why.')
 
 
 def main(arguments):

@@ -21,7 +21,7 @@ import keras  # noqa: F401
 import tensorflow as tf  # noqa: F401
 import tensorflow_datasets as tfds
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 from lingpipe.command_line import cluster_modes  # noqa: F401
 from lingpipe.placements import multi_worker_training  # noqa: F401
 
@@ -31,7 +31,7 @@ _HANDLERS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, sign
 
 def main():
     tfds.core.DatasetBuilder  # loads what it loads when it is first used  # noqa: B018
-    child_process.start = _start
+    waits.start = _start
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         while True:  # until the tests have ended
@@ -59,12 +59,12 @@ def _tell_end(process, life):
 
 
 def _start(command, env=None, pass_fds=(), **options):
-    """Stand in for `child_process.start`: what `subprocess` would call before it replaces the process's program is the
+    """Stand in for `waits.start`: what `subprocess` would call before it replaces the process's program is the
     program."""
     parent, environment = os.getpid(), dict(os.environ if env is None else env)
 
     def run():
-        child_process.die_with(parent)
+        waits.die_with(parent)
         for start, end in zip([2, *sorted(pass_fds)], [*sorted(pass_fds), os.sysconf('SC_OPEN_MAX')]):
             os.closerange(start + 1, end)  # also what `subprocess` waits for
         _become(command, environment)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -66,9 +66,9 @@ class RestartedCluster:
         return None
 
     def _run(self):
-        code = child_process.TRY_AGAIN
-        while not self._is_stopped and (code == child_process.TRY_AGAIN or code > 128):
-            self._process = child_process.start(
+        code = waits.TRY_AGAIN
+        while not self._is_stopped and (code == waits.TRY_AGAIN or code > 128):
+            self._process = waits.start(
                 self._command, env=self._environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT)
             self.lines.extend(line.rstrip('\n') for line in self._process.stdout)

@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import flags
 
 from lingpipe import host_processor
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
 _LOG_LINE = re.compile(r'[IW]\d{4} |WARNING: All log messages')
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ class LineProcess:
 
     def __init__(self, command, environment=None):
         self._errors = tempfile.TemporaryFile()
-        self._process = child_process.start(
+        self._process = waits.start(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment)
 
     def next(self):

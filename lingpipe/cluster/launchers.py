@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from lingpipe.cluster import child_process, cluster_config
+from lingpipe.cluster import cluster_config, waits
 
 AUTO, SLICE = 'auto', 'slice'
 _HOSTNAMES, _INDEX = 'TPU_WORKER_HOSTNAMES', 'TPU_WORKER_ID'
@@ -183,7 +183,7 @@ def leave_tpu_to_server(config: cluster_config.ClusterConfig,
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
     """Start the server of host 0 with the chief's command line; it does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
-    return child_process.start([*command, '--task=worker:0'], env=own)
+    return waits.start([*command, '--task=worker:0'], env=own)
 
 
 def slice_target(config: cluster_config.ClusterConfig) -> str:

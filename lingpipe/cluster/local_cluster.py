@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from lingpipe.cluster import child_process, cluster_config
+from lingpipe.cluster import cluster_config, waits
 
 _lock = threading.Lock()
 _POLL_SECONDS, _SECONDS_TO_STOP = .05, 10
@@ -47,7 +47,7 @@ class _Part:
     def __init__(self, config, command):
         self.name = 'chief' if config.task_type == 'chief' else config.task.replace(':', ' ')
         self.code = None  # as `subprocess` gives it
-        self.process = child_process.start(
+        self.process = waits.start(
             command, env={**_ENVIRONMENT, **os.environ, 'TF_CONFIG': config.to_json()}, text=True, errors='replace',
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -66,7 +66,7 @@ class _Part:
 
     def has_failed(self):
         """Return whether the process failed by itself: it was not killed, and no other process was lost."""
-        return self.code is not None and self.code > 0 and self.code != child_process.TRY_AGAIN
+        return self.code is not None and self.code > 0 and self.code != waits.TRY_AGAIN
 
     def _read(self):
         for line in self.process.stdout:
@@ -84,7 +84,7 @@ class LocalCluster:
 
     def run(self) -> int:
         """Run until the leaders end or a process fails; return the first exit code that is not 0, or 0."""
-        for number in child_process.STOP_SIGNALS:
+        for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
         try:
@@ -115,7 +115,7 @@ class LocalCluster:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
 
     def _stop(self):
-        for number in child_process.STOP_SIGNALS:
+        for number in waits.STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         for part in self._parts:
             part.process.terminate()

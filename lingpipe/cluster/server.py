@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from lingpipe.cluster import answers, child_process, cluster_config
+from lingpipe.cluster import answers, cluster_config, waits
 
 _SIGNAL = -1  # beside the exit codes that arrive from the chief
 _SECONDS_TO_NOTICE = .2
@@ -29,7 +29,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     for this at most 25 seconds, or until a second signal. With `is_replaceable`, and while
     another worker serves, the chief is not asked: training continues, and this process leaves after 25 seconds, when
     training ends, or at a second signal. It ends by `os._exit`, because TensorFlow has no way to stop a server. Its
-    exit code is the chief's, or `child_process.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
+    exit code is the chief's, or `waits.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
     each CPU device has one thread, as virtual devices do.
 
     Args:
@@ -53,7 +53,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     if event == _SIGNAL:
         event = _after_signal(config, server.target, is_replaceable, events)
     if event in (None, _SIGNAL):
-        event = child_process.TRY_AGAIN
+        event = waits.TRY_AGAIN
     else:
         time.sleep(_SECONDS_TO_CLOSE)
     print(f'{config.task} has ended.', flush=True)
@@ -75,7 +75,7 @@ def _after_signal(config, target, is_replaceable, events):
 
 
 def _catch_signals(events):
-    for number in child_process.STOP_SIGNALS:
+    for number in waits.STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *unused: events.put(_SIGNAL))
 

@@ -9,22 +9,28 @@
 A call into TensorFlow that blocks cannot be interrupted from Python, so a thread watches, and ends the process.
 """
 
+import ctypes
 import math
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
 from absl import logging
-
-from lingpipe.cluster import child_process
 
 _FIRST_WARNING_SECONDS = 30.
 _SECONDS_BETWEEN_LOOKS = 1.
 _LONGEST_DELAY_OF_A_LOOK = 5.
 _URGENT_SECONDS = 5.
+TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command resumes when restarted
+START_AGAIN = 'Start the same command on all of them again: training resumes from its newest checkpoint.'
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # Slurm's --signal sends the last
+_SET_SIGNAL_AT_DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2), which only Linux has
+_libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
@@ -36,7 +42,7 @@ def _paused_seconds(since: float, planned: float) -> float:
 def end_process(sentence: str) -> NoReturn:
     """Print a sentence and end this process at once, so that it can be started again."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
-    os._exit(child_process.TRY_AGAIN)
+    os._exit(TRY_AGAIN)
 
 
 class Wait:
@@ -130,3 +136,20 @@ def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
     """Return the scope of a wait for a checkpoint's file system, limited by `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
+
+    Call it from the main thread: Linux kills the child when the thread that started it ends.
+    """
+    parent = os.getpid()
+    return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)
+
+
+def die_with(parent: int) -> None:
+    """Make the system kill this process when the thread of the parent that started it ends."""
+    if hasattr(_libc, 'prctl'):
+        _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent has ended meanwhile
+        os._exit(1)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import answers, child_process, cluster_config, waits
+from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import multi_worker, pipeline_hosts
 from lingpipe.training import errors, experiment, interruption, planning, progress, train_program, trainer
@@ -151,4 +151,4 @@ def losses_in_words() -> Iterator[Any]:
                 'all workers again.') from None  # what aborted the sums is no lost machine
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
-            f'with E or W say which. {child_process.START_AGAIN}') from error
+            f'with E or W say which. {waits.START_AGAIN}') from error

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lingpipe.cluster import answers, child_process, cluster_config, launchers, server, waits
+from lingpipe.cluster import answers, cluster_config, launchers, server, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import pipeline_hosts
 from lingpipe.training import errors
@@ -78,8 +78,8 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
     def end(sentence: str) -> None:
         print(f'Error: {sentence}', file=sys.stderr, flush=True)
-        answers.tell_end(config, child_process.TRY_AGAIN)
-        os._exit(child_process.TRY_AGAIN)
+        answers.tell_end(config, waits.TRY_AGAIN)
+        os._exit(waits.TRY_AGAIN)
 
     asking = threading.Thread(target=ask, name='asking workers', daemon=True)
     asking.start()
@@ -103,23 +103,23 @@ def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callab
 
     def failed(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
         is_lost = errors.is_lost_machine(error)
-        codes[0] = child_process.TRY_AGAIN if is_lost else 1
+        codes[0] = waits.TRY_AGAIN if is_lost else 1
         excepthook(kind, error, traceback)
         if is_lost:
             print(f'{errors.machine(error)} was lost. {_AGAIN}', file=sys.stderr)
 
     def asked_to_stop(*unused: Any) -> None:
-        codes[0] = child_process.TRY_AGAIN
+        codes[0] = waits.TRY_AGAIN
         print(f'Stopped by SIGTERM. {_AGAIN}', file=sys.stderr)
-        sys.exit(child_process.TRY_AGAIN)
+        sys.exit(waits.TRY_AGAIN)
 
     def end() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started the processes may stop all after the first
         end_watch()
         answers.tell_end(config, codes[0])
-        if codes[0] == child_process.TRY_AGAIN:  # Python would end with 1 after an error
+        if codes[0] == waits.TRY_AGAIN:  # Python would end with 1 after an error
             sys.stdout.flush()
-            os._exit(child_process.TRY_AGAIN)
+            os._exit(waits.TRY_AGAIN)
 
     sys.excepthook = failed
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

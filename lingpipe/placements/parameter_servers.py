@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import patches
-from lingpipe.cluster import answers, child_process, cluster_config
+from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import asynchronous_program, remote_calls, synchronous_program
 from lingpipe.planner import resolution
@@ -143,6 +143,6 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
         silent = servers.silent_tasks()
         raise errors.LostWorkerError(
             f'{", ".join(silent) if silent else "A parameter server"} was lost, and with a server its part of the '
-            f'weights ({errors.cause(root)}). {child_process.START_AGAIN}') from root
+            f'weights ({errors.cause(root)}). {waits.START_AGAIN}') from root
     gc.collect()  # removes functions from workers and servers while these still run
     return code

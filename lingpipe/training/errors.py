@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from lingpipe import hyperparams
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
-EXIT_TRY_AGAIN = child_process.TRY_AGAIN
+EXIT_TRY_AGAIN = waits.TRY_AGAIN
 _NO_SPACE = ('No space left on device', 'Disk quota exceeded')
 _TOO_MANY_BAD_RECORDS = 'max_bad_records: '
 _REMOTE_TASK = re.compile(r'/job:(\w+)/replica:\d+/task:(\d+)')

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
 _REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closed terminal sends SIGHUP, and its shell another one
 _SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same Ctrl-C
@@ -42,7 +42,7 @@ class Interruption:
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
-        os._exit(child_process.TRY_AGAIN)
+        os._exit(waits.TRY_AGAIN)
 
     @property
     def is_by_user(self) -> bool:
@@ -63,7 +63,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
                 └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
     """
     interruption = Interruption(stop)
-    handlers: dict[int, _Handler] = {number: signal.getsignal(number) for number in child_process.STOP_SIGNALS}
+    handlers: dict[int, _Handler] = {number: signal.getsignal(number) for number in waits.STOP_SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     times: dict[int, float] = {}
 
@@ -85,7 +85,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
 def end_at_signals() -> None:
     """Let a signal end this process at once until `catch_signals`, so that it can be started again."""
-    for number in child_process.STOP_SIGNALS:
+    for number in waits.STOP_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
             signal.signal(number, _end_to_resume)
 
@@ -93,7 +93,7 @@ def end_at_signals() -> None:
 def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoReturn:
     with contextlib.suppress(OSError):
         print(f'Stopped by {signal.Signals(number).name}. Run the same command again to resume.', flush=True)
-    os._exit(child_process.TRY_AGAIN)
+    os._exit(waits.TRY_AGAIN)
 
 
 def end_by(number: int) -> NoReturn:

@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 from lingpipe.layers import amoebanet, resnet
 from tests import forked_programs
 
@@ -62,7 +62,7 @@ def _imported():
 @pytest.fixture
 def load_forking(load_benchmark, monkeypatch):
     """Return what `load_benchmark` does, for a benchmark whose processes are forked."""
-    monkeypatch.setattr(child_process, 'start', forked_programs.start_benchmark)
+    monkeypatch.setattr(waits, 'start', forked_programs.start_benchmark)
     return load_benchmark
 
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from lingpipe.cluster import answers, child_process, cluster_config, server
+from lingpipe.cluster import answers, cluster_config, server, waits
 from tests import forked_programs
 
 PROGRAM = pathlib.Path(__file__).parents[1] / 'programs/run_server.py'
@@ -35,7 +35,7 @@ def test_a_signal_ends_a_server_at_once_and_others_need_not_be_there(start, numb
     worker = start('worker', 1)
     assert worker.stdout.readline().startswith('worker:1 serves at ')
     worker.send_signal(number)
-    assert worker.wait(timeout=20) == child_process.TRY_AGAIN
+    assert worker.wait(timeout=20) == waits.TRY_AGAIN
 
 
 def test_a_signal_ends_the_wait_for_a_port(start):
@@ -64,7 +64,7 @@ def test_a_worker_that_is_replaceable_leaves_and_asks_nobody(start):
     workers = [start('worker', index, 'is_replaceable') for index in range(2)]
     chief = start_and_await_listening(start)
     workers[1].send_signal(signal.SIGTERM)
-    assert workers[1].wait(timeout=60) == child_process.TRY_AGAIN
+    assert workers[1].wait(timeout=60) == waits.TRY_AGAIN
     assert 'worker:1 was asked to stop: it leaves in 1 s, or when training ends.' in workers[1].stdout.read()
     assert chief.poll() is None and workers[0].poll() is None
 

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
 task = json.loads(os.environ.get('TF_CONFIG', '{"task": {"type": "alone", "index": 0}}'))['task']
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 
 name = f'{task["type"]}:{task["index"]}'
 number = pathlib.Path(os.environ['PIDS'], name)
@@ -46,7 +46,7 @@ def start_again_if_killed():
     """Go on in a child, and in another one if that is killed."""
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        return child_process.die_with(parent)
+        return waits.die_with(parent)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
         os._exit(0)
     wait_until_left_out([name])

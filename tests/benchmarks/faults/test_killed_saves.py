@@ -1,7 +1,7 @@
 """Kills at chosen moments of saves, of one process and of a cluster; and what files tell of a kill."""
 
 
-from lingpipe.cluster import child_process
+from lingpipe.cluster import waits
 from tests import forked_programs
 
 _RIGHT = ('At the end all values are those of an undisturbed run, bit for bit. No file is left of checkpoints that never '
@@ -23,7 +23,7 @@ def test_shares_of_killed_processes_never_count(load_benchmark, table, tmp_path,
     def start(command, *, env, **unused):
         return forked_programs.ForkedProgram(command[1:], env, tmp_path, has_one_output=True)
 
-    monkeypatch.setattr(child_process, 'start', start)
+    monkeypatch.setattr(waits, 'start', start)
     fork_commands()
     shares = load_benchmark('faults.killed_shares', '--times=1')
     kills = [('worker 1', shares.save_moments.VALUES), ('chief', shares.save_moments.UNLISTED)]
