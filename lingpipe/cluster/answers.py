@@ -1,6 +1,11 @@
 """Contact between processes: whether this one can listen at its port, whether peers answer, and messages to them.
 
-TensorFlow itself would wait forever for a missing process, without naming it, and ignore signals.
+TensorFlow itself would wait forever for a missing process, without naming it, and ignore signals. Messages go through
+queues on the servers::
+
+    chief                                   worker or parameter server
+    tell_end ─────────────────────────────> wait_for_end           training has ended, with an exit code
+    listen <─────────────────────────────── ask_to_stop            this machine is about to be preempted
 """
 
 import contextlib

@@ -19,7 +19,6 @@ import tensorflow as tf
 from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
-from lingpipe.partition.layer_profile import LayerTime
 from lingpipe.schedules import Schedule, StageCosts
 
 _FILE_NAME = 'layer_times.json'
