@@ -76,8 +76,6 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
             x = keras.ops.relu(batch_norm(convolution(x), training=training))
         return *inputs, base_layer.as_logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
 
 
 class AmoebaNetHead(base_layer.BaseLayer):
@@ -107,10 +105,6 @@ class AmoebaNetHead(base_layer.BaseLayer):
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
         return (logits, *auxiliary_logits) if auxiliary_logits else logits
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        out_shape, _, *auxiliary_shapes = input_shape
-        logits_shape = (out_shape[0], self.params.num_classes)
-        return (logits_shape, *auxiliary_shapes) if auxiliary_shapes else logits_shape
 
 
 def _dense(layer, units):

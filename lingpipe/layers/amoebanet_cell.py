@@ -186,10 +186,6 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         result = self.operations[edge](states[self._edges[edge][1]], training=training)
         return result if scales[edge] is None else result * scales[edge]
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        out_shape, _, rest = _out_and_prev(input_shape)
-        channels = self.params.filters * len(self._genotype.concatenation)
-        return amoebanet_operations.strided_shape(out_shape, self._strides, channels), out_shape, *rest
 
 
 def _out_and_prev(inputs):

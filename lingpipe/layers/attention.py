@@ -163,8 +163,6 @@ class MultiHeadAttention(base_layer.BaseLayer):
         """Map `[batch, length, num_heads, h]` to `[batch, length, model_dim]`."""
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
 
 
 def _attention_weights(queries, keys, allowed, is_causal):

@@ -34,8 +34,6 @@ class _AddedPositions(base_layer.BaseLayer):
         """Add the positions from `start` on to inputs `[batch, n, model_dim]`; the cache stays as it is."""
         return self(inputs, start=start), cache
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        return input_shape
 
 
 class NoPositions(_AddedPositions):
@@ -116,8 +114,6 @@ class TokenEmbedding(base_layer.BaseLayer):
             return previous
         return keras.ops.not_equal(inputs, self.params.padding_id)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        return *input_shape, self.params.model_dim
 
 
 def _new_table(layer, vocab_size, model_dim):
@@ -211,6 +207,3 @@ class SoftmaxHead(TiedTable):
         if self.params.use_bias:
             logits += self.bias
         return base_layer.as_logits(logits)
-
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        return *input_shape[:-1], self.params.vocab_size

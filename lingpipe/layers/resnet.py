@@ -116,9 +116,6 @@ class ResNetStem(ResNetLayer):
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        shape = self.convolution.compute_output_shape(input_shape)
-        return self.pooling.compute_output_shape(shape) if self.pooling else shape
 
 
 class ResNetBlock(ResNetLayer):
@@ -169,10 +166,6 @@ class ResNetBlock(ResNetLayer):
             x = convolution(x, training=training)
         return keras.ops.relu(x + (self.shortcut(inputs, training=training) if self.shortcut else inputs))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        for convolution in self.convolutions:
-            input_shape = convolution.compute_output_shape(input_shape)
-        return input_shape
 
 
 class ResNetHead(base_layer.BaseLayer):
@@ -197,8 +190,6 @@ class ResNetHead(base_layer.BaseLayer):
         """Map `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
         return base_layer.as_logits(self.dense(keras.ops.mean(inputs, axis=(1, 2))))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        return input_shape[0], self.params.num_classes
 
 
 def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,

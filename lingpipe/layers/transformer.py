@@ -42,8 +42,6 @@ class FeedForward(base_layer.BaseLayer):
         hidden = self.activation(self.hidden(inputs))
         return self.output_projection(self.dropout(hidden, training=training))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
 
 
 class TransformerBlock(base_layer.BaseLayer):
@@ -105,8 +103,6 @@ class TransformerBlock(base_layer.BaseLayer):
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
 
 
 def transformer_lm_layers(

@@ -62,9 +62,6 @@ class SourceEmbedding(_SequenceEmbedding):
         mask = keras.ops.not_equal(tokens, self.params.padding_id)
         return {**inputs, 'source': self._embedded(tokens, training), 'source_mask': mask}
 
-    def compute_output_shape(self, input_shape: Any) -> dict[str, tuple]:
-        source = input_shape['source']
-        return {**input_shape, 'source': (*source, self.params.model_dim), 'source_mask': source}
 
 
 class EncoderBlock(transformer.TransformerBlock):
@@ -107,8 +104,6 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         """Return vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
         return self.positions(embeddings.TokenEmbedding.call(self, tokens), start=start)
 
-    def compute_output_shape(self, input_shape: Any) -> dict[str, tuple]:
-        return {**input_shape, 'target': (*input_shape['target'], self.params.model_dim)}
 
 
 class DecoderBlock(transformer.TransformerBlock):
@@ -179,8 +174,6 @@ class TranslationHead(embeddings.SoftmaxHead):
         logits, limit = super().call(inputs['target']), self.params.logits_abs_max
         return logits if limit is None else keras.ops.clip(logits, -limit, limit)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
-        return super().compute_output_shape(input_shape['target'])
 
 
 SHARED_TABLES = ('none', 'embeddings', 'all')

@@ -12,12 +12,11 @@ from lingpipe.layers import base_layer
 
 def built(layer_params, shape):
     """Build each layer on the output shape of the one before; return the layers and all output shapes."""
-    layers, shapes = [params.Instantiate() for params in layer_params], []
+    layers, outputs = [params.Instantiate() for params in layer_params], [keras.KerasTensor(shape)]
     for layer in layers:
-        layer.build(shape)
-        shape = layer.compute_output_shape(shape)
-        shapes.append(shape)
-    return layers, shapes
+        layer.build(keras.tree.map_structure(lambda symbol: symbol.shape, outputs[-1]))
+        outputs.append(layer.compute_output_spec(outputs[-1]))
+    return layers, [keras.tree.map_structure(lambda symbol: symbol.shape, symbols) for symbols in outputs[1:]]
 
 
 def unallocated(layer_params):

@@ -34,7 +34,6 @@ def test_cell_computes_the_shape_it_promises(genotype, reduction, out_size, prev
     height, width = [-(-size // 2) if reduction else size for size in out_size]
     assert new_out.shape == (2, height, width, 8 * CONCATENATED_STATES[genotype, reduction])
     assert new_prev is inputs[0]
-    assert cell.compute_output_shape(shapes) == (tuple(new_out.shape), shapes[0])
 
 
 def test_genotype_d_normal_cell_equals_the_table_written_out():
