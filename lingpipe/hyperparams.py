@@ -10,7 +10,7 @@ The interface is that of Lingvo's hyperparams; this file imports neither TensorF
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 from lingpipe import spelling
@@ -20,20 +20,17 @@ RegisterType = registry.RegisterType
 _SEE_ALL = 'print(params)'
 
 
-def CopyFieldsTo(from_p: 'Params', to_p: 'Params', skip: str | Iterable[str] | None = None,
-                 ignore_unknown_keys: bool = False) -> 'Params':
+def CopyFieldsTo(from_p: 'Params', to_p: 'Params', ignore_unknown_keys: bool = False) -> 'Params':
     """Copy the fields of `from_p` to `to_p`, and return `to_p`; its `cls` stays, so it instantiates its own class.
 
     Args:
-        skip: a name or a list of names not to copy, or None.
         ignore_unknown_keys: whether fields that `to_p` lacks are skipped.
 
     Raises:
         AttributeError: `to_p` lacks a field and `ignore_unknown_keys` is False.
     """
-    skipped = {'cls', *([skip] if isinstance(skip, str) else skip or [])}
     for name, value in from_p.IterParams():
-        if name not in skipped and (name in to_p or not ignore_unknown_keys):
+        if name != 'cls' and (name in to_p or not ignore_unknown_keys):
             to_p.Set(**{name: value.Copy() if isinstance(value, Params) else value})
     return to_p
 
@@ -43,12 +40,6 @@ class _Param:
     """One field: its value and what it is for."""
     value: Any
     description: str
-
-
-def _shown(value, indent):
-    if isinstance(value, Params):
-        return value._Indented(indent)
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 class Params:
@@ -113,15 +104,10 @@ class Params:
         return isinstance(other, Params) and param_tree.equal(dict(self.IterParams()), dict(other.IterParams()))
 
     def __str__(self) -> str:
-        return self._Indented('')
+        return self.ToText()
 
     def __repr__(self) -> str:
         return repr(dict(self.IterParams()))
-
-    def _Indented(self, indent):
-        inner = indent + '  '
-        fields = ''.join(f'{inner}{name}: {_shown(value, inner)}\n' for name, value in self.IterParams())
-        return f'{{\n{fields}{indent}}}'
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         memo[id(self)] = copied = self.Copy()
@@ -168,20 +154,15 @@ class Params:
         return param_tree.descendant(self, param_tree.parse_path(name))
 
     def Delete(self, *names: str) -> Self:
-        """Remove fields, each given by its path, and return self.
+        """Remove fields of these Params, and return self.
 
         Raises:
             AttributeError: there is no such field.
         """
         self._CheckMutable()
         for name in names:
-            steps = param_tree.parse_path(name)
-            param_tree.descendant(self, steps)
-            parent = param_tree.descendant(self, steps[:-1])
-            if not isinstance(parent, Params):
-                raise AttributeError(f'{name} is an item, and only fields can be deleted; set the field that holds it.')
-            parent._CheckMutable()
-            del parent._params[steps[-1].key]
+            getattr(self, name)  # raises the error
+            del self._params[name]
         return self
 
     def IterParams(self) -> Iterator[tuple[str, Any]]:
@@ -192,18 +173,6 @@ class Params:
     def GetKeys(self) -> list[str]:
         """Return the sorted names of the fields."""
         return sorted(self._params)
-
-    def Visit(self, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool] | None = None) -> None:
-        """Visit these Params and everything in them, depth first.
-
-        Keys are paths: `a.b` in Params, `a[1]` in lists and tuples, `a['k']` in dicts; the key of these Params
-        themselves is ''.
-
-        Args:
-            visit_fn: called with (key, value) for values that cannot be entered, or that `enter_fn` declines.
-            enter_fn: called with (key, value) for Params and containers; returns whether to enter. None: always.
-        """
-        param_tree.visit('', self, visit_fn, enter_fn or (lambda key, value: True))
 
     def ToText(self) -> str:
         """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
@@ -217,17 +186,12 @@ class Params:
     def _Texts(self):
         """Return {path: text of the value} of all fields, and {path: type}, with containers of Params."""
         texts, kinds = {}, {}
-
-        def Enter(key, value):
-            if param_tree.holds_params(value) and not isinstance(value, Params):
-                kinds[key] = text_lines.shape(value)
-            return param_tree.holds_params(value)
-
-        def Add(key, value):
-            texts[key] = value_text.format_value(value)
-            kinds[key] = type(value).__name__
-
-        self.Visit(Add, Enter)
+        for path, value in param_tree.walk(self):
+            if not param_tree.holds_params(value):
+                texts[path] = value_text.format_value(value)
+                kinds[path] = type(value).__name__
+            elif not isinstance(value, Params):
+                kinds[path] = text_lines.shape(value)
         return texts, kinds
 
     def FromText(self, text: str) -> Self:
@@ -259,14 +223,6 @@ class Params:
         self._CheckMutable()
         text_lines.read(self, text_lines.split(fields), dict(text_lines.split(kinds)))
         return self
-
-    def TextDiff(self, other: 'Params') -> str:
-        """Return the lines of ToText that differ: `> path : value` for values here, `<` for values of `other`."""
-        mine, theirs = self._Texts()[0], other._Texts()[0]
-        return ''.join(f'{sign} {line}' for path in sorted(mine.keys() | theirs.keys())
-                       if mine.get(path) != theirs.get(path)
-                       for sign, texts in (('>', mine), ('<', theirs)) if path in texts
-                       for line in [text_lines.join({path: texts[path]})])
 
 
 class InstantiableParams(Params):

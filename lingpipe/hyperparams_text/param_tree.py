@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lingpipe import spelling
@@ -91,7 +91,8 @@ def descendant(params: Any, steps: Sequence[Step]) -> Any:
         try:
             value = _child(value, step.key)
         except (IndexError, KeyError) as error:
-            nearest = spelling.did_you_mean(steps[-1].path, _paths(params), see_all=_SEE_ALL)
+            paths = [path for path, _ in walk(params)]
+            nearest = spelling.did_you_mean(steps[-1].path, paths, see_all=_SEE_ALL)
             raise AttributeError(f'{steps[-1].path} is not a parameter{nearest}') from error
     return value
 
@@ -102,13 +103,6 @@ def _child(value, key):
     if is_params(value) and key in value:
         return getattr(value, key)
     return dict(children(value) or [])[key]
-
-
-def _paths(params):
-    paths: list[str] = []
-    visit('', params, lambda path, value: paths.append(path),
-          lambda path, value: holds_params(value) and not paths.append(path))
-    return paths
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
@@ -133,15 +127,13 @@ def holds_params(value: Any) -> bool:
     return is_params(value) or any(holds_params(child) for _, child in children(value) or [])
 
 
-def visit(path: str, value: Any, visit_fn: Callable[[str, Any], Any], enter_fn: Callable[[str, Any], bool]) -> None:
-    """Walk over `value`, depth first; see `Params.Visit`."""
-    pairs = children(value)
-    if pairs is None or not enter_fn(path, value):
-        visit_fn(path, value)
-        return
-    for key, child in pairs:
-        step = f'.{key}' if is_params(value) else f'[{key!r}]'
-        visit((path + step).removeprefix('.'), child, visit_fn, enter_fn)
+def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of all that is inside Params or a container, depth first; enter only what holds Params."""
+    for key, child in children(value) or []:
+        child_path = (path + (f'.{key}' if is_params(value) else f'[{key!r}]')).removeprefix('.')
+        yield child_path, child
+        if holds_params(child):
+            yield from walk(child, child_path)
 
 
 def copy_value(value: Any) -> Any:

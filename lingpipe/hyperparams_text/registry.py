@@ -73,16 +73,14 @@ class Names:
         self._objects = {key: [obj] for key, obj in _registered.items()}
         self.add_held_by(params)
 
-    def add_held_by(self, params: Any) -> None:
-        """Add the classes and functions in `params`."""
-        params.Visit(self._add, enter_fn=lambda path, value: self._add(path, value) or True)
-
-    def _add(self, path, value):
+    def add_held_by(self, value: Any) -> None:
+        """Add the classes and functions in Params, in a container, or the one that `value` is."""
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
-        for key in value if isinstance(value, dict) else ():
-            self._add(path, key)
+        for pair in param_tree.children(value) or []:
+            for held in pair:
+                self.add_held_by(held)
 
     def find(self, key: str) -> Any:
         """Return the class or function of a `module/Name`."""

@@ -171,9 +171,5 @@ def validate(names: Sequence[str]) -> None:
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
     """Return {path: value} of all params; values that are neither numbers nor texts become texts."""
-    found: dict[str, Value] = {}
-    params.Visit(
-        lambda path, value: found.__setitem__(
-            path, value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)),
-        lambda path, value: param_tree.holds_params(value))
-    return found
+    return {path: value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)
+            for path, value in param_tree.walk(params) if not param_tree.holds_params(value)}
