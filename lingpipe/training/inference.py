@@ -59,7 +59,7 @@ class Exporter(evaluation.TrainedTask):
             self._served.save(keras_path)
             self._served.export(saved_model_path, verbose=False)
             others = [*self._export_classes(folder), *self._export_source(folder)]
-        print(f'step {step}: ' + ', '.join([f'{keras_path} ({self._needed()})', saved_model_path, *others])
+        print(f'step {step}: ' + ', '.join([keras_path, saved_model_path, *others])
               + ('; both models take pixels from 0 to 255' if self._preprocessing else ''), flush=True)
         return [keras_path, saved_model_path, *others]
 
@@ -90,11 +90,6 @@ class Exporter(evaluation.TrainedTask):
         """Return a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
-
-    def _needed(self) -> str:
-        foreign = sorted(
-            {type(layer).__name__ for layer in self._body.stack if not type(layer).__module__.startswith('keras.')})
-        return f'loads where {", ".join(foreign)} can be imported' if foreign else 'loads with Keras alone'
 
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],

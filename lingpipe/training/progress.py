@@ -18,23 +18,14 @@ import tqdm
 from lingpipe.input import base_input
 
 STEPS, INPUT, SAVING, EVALUATION = KINDS = ('steps', 'input', 'saving', 'evaluation')  # where time goes
-_NUM_NAMED = 5
 _CLOCK = tqdm.tqdm.format_interval
 _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 
 
 def bad_records_text(inputs: dict[str, base_input.BaseInput]) -> str:
-    """Return a text with the first skipped records of each input and the reasons; '' if there are none."""
-    return '\n'.join(_of_input(name, data) for name, data in inputs.items() if data.bad_records)
-
-
-def _of_input(name: str, data: base_input.BaseInput) -> str:
-    bad = list(data.bad_records.items())
-    lines = [f'{name}: {len(bad)} bad {"record" if len(bad) == 1 else "records"} of {data.source}']
-    lines += [f'  {record}: {reason}' for record, reason in bad[:_NUM_NAMED]]
-    if len(bad) > _NUM_NAMED:
-        lines.append(f'  and {len(bad) - _NUM_NAMED} more, named in the log')
-    return '\n'.join(lines)
+    """Return a line for each input with skipped records; '' if there are none."""
+    return '\n'.join(f'{name}: bad records of {data.source}: {len(data.bad_records)}, named in the log'
+                     for name, data in inputs.items() if data.bad_records)
 
 
 class SummaryWriter:

@@ -113,6 +113,7 @@ class Trackers:
 
     def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
         self._logdir = logdir
+        self._files: dict[str, progress.SummaryWriter] = {}
         self._made: dict[str, Tracker] = {name: TRACKERS[name](logdir) for name in names}
         self._active: dict[str, Tracker] = {}
 
@@ -132,10 +133,6 @@ class Trackers:
         """Write a text beside the curves of training, for TensorBoard only."""
         self._files['train'].text(name, text, step)
 
-    def flush(self) -> None:
-        """Make the curves of training so far visible to others."""
-        self._files['train'].flush()
-
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Add a point to several curves of 'train', or of a dataset, whose points are visible to others at once."""
         self._files[name].scalars(step, values)
@@ -145,7 +142,9 @@ class Trackers:
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
-        """End all runs with a status of `Tracker.end`."""
+        """End all runs with a status of `Tracker.end`; the curves so far become visible to others."""
+        for file in self._files.values():
+            file.flush()
         self._each(lambda tracker: tracker.end(status))
 
     def _each(self, action: Callable[[Tracker], None]) -> None:

@@ -41,19 +41,8 @@ class TrainProgram:
                                                    └─> _update: moving statistics ─> clip ─> _apply     v
                                                                 ─> moving average of the weights ─> count the step
 
-    A placement overrides some of these methods in a subclass:
-
-    =================  ===========================================================================================
-    iterate            which rows of a batch this process reads
-    state_restored     what follows a restored checkpoint, such as copying the variables to devices
-    before_save        what comes before variables are saved or evaluated, such as copying them back
-    should_stop        whether to stop, if several programs have to agree on it
-    _value_and_grad    where the gradients of a batch are computed, and how they are summed
-    _deciding          which device computes the numbers that decide whether a step is applied
-    _if_finite         what happens with a step whose loss or gradients are not finite
-    _apply             where the arithmetic of the optimizer runs
-    _is_to_stop        whether a call of `run` ends after the current step
-    =================  ===========================================================================================
+    A placement overrides some of these methods in a subclass: `iterate`, `state_restored`, `before_save`,
+    `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
         input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
@@ -243,16 +232,7 @@ def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: floa
     """Add L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
     for variable in trainable_variables if weight else []:
         if len(variable.shape) > 1:
-            own = variable.regularizer
-            variable.regularizer = keras.regularizers.L2(0.5 * weight) if own is None else _WithL2(own, weight)
-
-
-class _WithL2(keras.regularizers.Regularizer):
-    """A layer's own regularizer with its attributes, plus `weight` / 2 times the sum of squares."""
-
-    def __init__(self, own: Callable[[tf.Tensor], tf.Tensor], weight: float) -> None:
-        self.__dict__.update(getattr(own, '__dict__', {}))
-        self._terms = [own, keras.regularizers.L2(0.5 * weight)]
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return sum(term(x) for term in self._terms)
+            if variable.regularizer is not None:
+                raise ValueError(f'train.l2_regularizer_weight={weight!r} is not possible: {variable.path} has a '
+                                 'regularizer of its layer. Set it to 0, and give each layer its own regularizer.')
+            variable.regularizer = keras.regularizers.L2(0.5 * weight)

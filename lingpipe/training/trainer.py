@@ -121,7 +121,6 @@ class Trainer(prepared_run.PreparedRun):
             path = self._checkpointer.save(position)
             if path is None:
                 return
-            self._trackers.flush()
         except (errors.TrainingError, tf.errors.OpError) as error:
             waits.end_process(f'{sentence} {error}')
         self._trackers.end(trackers.KILLED if self.interrupted else trackers.FAILED)
