@@ -9,7 +9,7 @@ So training with two partitions can resume with three, and be evaluated with one
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.keras_graph import lora, model_source
 from lingpipe.training import checkpoints, errors
 
-MODEL = 'model/'  # prefix of the names of a model's weights
+MODEL, _AVERAGE = 'model/', 'moving_average/'  # prefixes of the names of weights and of their averages
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 # Else each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
@@ -41,8 +41,8 @@ def model_variables(body: Any) -> dict:
     return dict(named.values())
 
 
-def nested(named: dict[str, Any]) -> dict[str, Any]:
-    """Turn names with slashes into nested dictionaries of `tf.Variable`, as TensorFlow's checkpoints track them."""
+def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
+    """Return TensorFlow's checkpoint of {name: variable}, where each slash of a name begins a dictionary."""
     tree = {}
     for name, variable in named.items():
         *folders, leaf = name.split('/')
@@ -50,7 +50,7 @@ def nested(named: dict[str, Any]) -> dict[str, Any]:
         for folder in folders:
             node = node.setdefault(folder, {})
         node[leaf] = variable if isinstance(variable, tf.Variable) else variable.value
-    return tree
+    return tf.train.Checkpoint(**tree)
 
 
 class WeightReader:
@@ -77,10 +77,9 @@ class WeightReader:
         """Read the values of a checkpoint, a path with or without '.index', into the model, and return its step."""
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
-            stored, parts = stored_shapes(path), {'moving_average': {}, 'model': {}}
+            stored, state = stored_shapes(path), {'global_step': self._step}
             for name, variable in self._named.items():
-                parts['moving_average' if f'moving_average/{name}' in stored else 'model'][name] = variable
-            state = {**{part: nested(named) for part, named in parts.items() if named}, 'global_step': self._step}
+                state[(_AVERAGE if _AVERAGE + name in stored else MODEL) + name] = variable
             require_match(path, state, partial=True)
             require_low_rank_parts(path, stored, self._named)
             read_state(path, state)
@@ -103,7 +102,7 @@ def read_variables(path: str, pairs: list) -> None:
     """Read variables of a checkpoint by pairs of a stored name and a variable, which may have another name."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
-        read_state(path, nested(state))
+        read_state(path, state)
         pairs = [(name, variable) for name, variable in pairs if state[name] is not variable]
 
 
@@ -124,27 +123,19 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
             for name, shape in shapes.items() if name not in _BOOKKEEPING and not name.startswith('save_counter')}
 
 
-def _flat(tree: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, tf.Variable]]:
-    for name, node in tree.items():
-        if isinstance(node, dict):
-            yield from _flat(node, f'{prefix}{name}/')
-        else:
-            yield prefix + name, node
-
-
-def require_match(path: str, state: dict, partial: bool = False) -> None:
-    """Refuse to read another model's checkpoint; a `partial` state may lack some of the checkpoint's variables.
+def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
+    """Refuse a checkpoint that does not match {name: variable}; a `partial` state may lack some of its variables.
 
     Raises:
         DamagedCheckpointError: it cannot be read.
         TrainingError: it is missing, or has other names, shapes or dtypes.
     """
-    stored, wanted = _stored(path), dict(_flat(state))
+    stored = _stored(path)
+    wanted = {name: (list(variable.shape), tf.as_dtype(variable.dtype)) for name, variable in state.items()}
     missing = [name for name in wanted if name not in stored]
     extra = [] if partial else [name for name in stored if name not in wanted]
-    other = [f'{name} {stored[name][1].name} {stored[name][0]} instead of {variable.dtype.name} {list(variable.shape)}'
-             for name, variable in wanted.items()
-             if name in stored and stored[name] != (list(variable.shape), variable.dtype)]
+    other = [f'{name} {stored[name][1].name} {stored[name][0]} instead of {dtype.name} {shape}'
+             for name, (shape, dtype) in wanted.items() if name in stored and stored[name] != (shape, dtype)]
     if missing or extra or other:
         parts = [f'{len(names)} {what} (such as {names[0]})' for what, names in (
             ('variables it lacks', missing), ('it has and the model lacks', extra),
@@ -154,14 +145,13 @@ def require_match(path: str, state: dict, partial: bool = False) -> None:
             'choose another --logdir; nothing was changed.')
 
 
-def read_state(path: str, state: dict, options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read a checkpoint into a nested dictionary of `tf.Variable` that match it; ignore its other variables.
+def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
+    """Read a checkpoint into {name: variable} that match it; ignore its other variables.
 
     By default this machine reads everything. Raises DamagedCheckpointError if the checkpoint cannot be read.
     """
-    checkpoint = tf.train.Checkpoint(**state)
     try:
-        checkpoint.read(str(path), options=options).assert_existing_objects_matched().expect_partial()
+        checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()
     except Exception as error:  # a corrupt list of objects raises any error in TensorFlow's own code
         if errors.is_lost_machine(error):
             raise

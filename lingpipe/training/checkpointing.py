@@ -13,7 +13,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -83,7 +82,7 @@ class Checkpointer:
             `waits.for_checkpoint`.
 
     Attributes:
-        state: nested dictionary of the `tf.Variable` that a checkpoint holds.
+        state: dictionary from the names in a checkpoint to `tf.Variable`.
     """
 
     def __init__(self, directory: str, program: train_program.TrainProgram, max_to_keep: int = 5,
@@ -91,7 +90,7 @@ class Checkpointer:
                  wait: Callable[[str, str], waits.Wait] = waits.for_checkpoint) -> None:
         self._directory = str(directory)
         self._max_to_keep = max_to_keep
-        self.state = _nested_state(program)
+        self.state = _state_of(program)
         self._writer = writer or BackgroundWriter()
         self._wait = wait
         self._damaged = []
@@ -126,18 +125,18 @@ class Checkpointer:
         self._writer.wait()
         return self._begin_write(copied_to_hosts(self.state), then)
 
-    def _begin_write(self, copies: dict[str, Any], then: Callable[[], None] = lambda: None) -> str:
+    def _begin_write(self, copies: dict[str, tf.Tensor], then: Callable[[], None] = lambda: None) -> str:
         """Write a copy of the state in a thread; return the path that the checkpoint will have."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
 
-    def _write(self, path: str, copies: dict[str, Any], then: Callable[[], None]) -> None:
+    def _write(self, path: str, copies: dict[str, tf.Tensor], then: Callable[[], None]) -> None:
         with self._wait(path, 'written'):
             if path != self._current or not checkpoints.is_complete(path):
                 checkpoints.remove_unfinished(self._directory)
-                state = {name: tf.nest.map_structure(_variable_of, part) for name, part in copies.items()}
-                tf.train.Checkpoint(**state).write(path, options=self._options)
+                state = {name: _variable_of(copy) for name, copy in copies.items()}
+                checkpoint_contents.checkpoint_of(state).write(path, options=self._options)
             then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
             self._damaged = [damaged for damaged in self._damaged if damaged != path]
             checkpoints.keep_newest(path, self._max_to_keep, self._damaged)
@@ -145,7 +144,7 @@ class Checkpointer:
 
     @functools.cached_property
     def _options(self) -> tf.train.CheckpointOptions:
-        devices = {variable.device for variable in tf.nest.flatten(self.state)}
+        devices = {variable.device for variable in self.state.values()}
         return checkpoint_contents.checkpoint_options(self._directory, devices)
 
     def restore_newest(self) -> str | None:
@@ -170,15 +169,13 @@ def _variable_of(copy: tf.Tensor) -> tf.Variable:
         return tf.Variable(copy, trainable=False)
 
 
-def _nested_state(program: train_program.TrainProgram) -> dict[str, Any]:
-    """Return the state of a `TrainProgram` as a nested dictionary, in the form of checkpoints."""
-    state = {
-        'global_step': program.global_step, 'input_position': program.input_position,
-        'model': checkpoint_contents.nested(program.named_variables),
-        'optimizer': checkpoint_contents.nested(_optimizer_variables(program.optimizer))}
-    if program.average:
-        state['moving_average'] = checkpoint_contents.nested(program.average.averages)
-    return state
+def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
+    """Return the variables of a `TrainProgram` by their names in a checkpoint."""
+    parts = {'model': program.named_variables, 'optimizer': _optimizer_variables(program.optimizer)}
+    state = {f'{part}/{name}': variable.value for part, named in parts.items() for name, variable in named.items()}
+    averages = program.average.averages if program.average else {}
+    return {'global_step': program.global_step, 'input_position': program.input_position, **state,
+            **{f'moving_average/{name}': average for name, average in averages.items()}}
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
@@ -191,15 +188,15 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
     return named
 
 
-def copied_to_hosts(state: dict) -> dict:
-    """Copy a nest of `tf.Variable` to the memory of the machines that hold them; later steps change no copy.
+def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
+    """Copy {name: variable} to the memory of the machines that hold them; later steps change no copy.
 
     If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
     a new buffer when a step changes it.
     """
-    copies = tf.nest.map_structure(_copied_to_host, state)
+    copies = {name: _copied_to_host(variable) for name, variable in state.items()}
     # Other machines run operations in order, but later than they are called here: the last one of each is awaited.
-    for tensor in {tensor.device: tensor for tensor in tf.nest.flatten(copies)}.values():
+    for tensor in {tensor.device: tensor for tensor in copies.values()}.values():
         with tf.device(tensor.device):
             tf.raw_ops.Size(input=tensor).numpy()
     return copies

@@ -8,8 +8,9 @@ from lingpipe.training import checkpoint_contents, errors, experiment
 def test_evaluation_reads_weights_where_there_are_no_averages(tiny, tmp_path):
     trained, body = (experiment.build_task(tiny.params(train__random_seed=seed), tf.TensorSpec([32, 8, 8, 1])).body
                      for seed in (0, 1))
-    state = {'global_step': tf.Variable(7, dtype=tf.int64), 'model': checkpoint_contents.nested(checkpoint_contents.model_variables(trained))}
-    path = tf.train.Checkpoint(**state).write(str(tmp_path / 'ckpt-7'))
+    state = {f'model/{name}': variable for name, variable in checkpoint_contents.model_variables(trained).items()}
+    state['global_step'] = tf.Variable(7, dtype=tf.int64)
+    path = checkpoint_contents.checkpoint_of(state).write(str(tmp_path / 'ckpt-7'))
     assert not np.array_equal(body.weights[0], trained.weights[0])
     assert checkpoint_contents.WeightReader(body).restore(path) == 7
     for variable, expected in zip(body.weights, trained.weights):

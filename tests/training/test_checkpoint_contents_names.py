@@ -3,7 +3,6 @@ import types
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lingpipe.training import checkpoint_contents
 
@@ -15,8 +14,8 @@ def test_a_checkpoint_of_a_layer_of_any_name_is_read_again(tmp_path, name):
     layer = keras.layers.Dense(2, name=name)
     layer.build([None, 3])
     body = types.SimpleNamespace(model=None, stack=[layer])
-    state = {'model': checkpoint_contents.nested(checkpoint_contents.model_variables(body)), 'global_step': tf.Variable(1)}
-    path = tf.train.Checkpoint(**state).write(str(tmp_path / 'ckpt-1'))
+    state = {f'model/{name}': variable for name, variable in checkpoint_contents.model_variables(body).items()}
+    path = checkpoint_contents.checkpoint_of(state).write(str(tmp_path / 'ckpt-1'))
     kernel = layer.kernel.numpy()
     layer.kernel.assign(kernel + 1)
     checkpoint_contents.require_match(path, state)
