@@ -49,7 +49,7 @@ class Report:
     def __init__(self, params: hyperparams.Params, program: str, model: str, logdir: str) -> None:
         self._program, self._model, self._logdir = program, model, logdirs.LogDir(logdir)
         self._logdir.require()
-        self._params_text = self._logdir.read_params()
+        self._params_text = self._logdir.read('control', 'params.txt')
         self._is_overridden = self._params_text not in (None, params.ToText())
         self._params = params.Copy().FromText(self._params_text) if self._params_text else params
         self._training = _read(self._logdir.train)

@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -112,14 +112,6 @@ def _names_in(folder: str) -> list[str]:
     return tf.io.gfile.listdir(folder) if tf.io.gfile.exists(folder) else []
 
 
-class Best(NamedTuple):
-    """The contents of best.json."""
-
-    step: int
-    metric: str
-    value: float
-
-
 class BestCheckpoint:
     """The best value so far of one metric, and the step of its checkpoint.
 
@@ -131,7 +123,7 @@ class BestCheckpoint:
     def __init__(self, folder: str, metric: str | None) -> None:
         self._folder, self._metric = folder, metric
         self._file = tf.io.gfile.join(folder, 'best.json')
-        self._best: Best | None = None
+        self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
         """Read an earlier start's record; delete it if the next value cannot be compared with it.
@@ -143,25 +135,24 @@ class BestCheckpoint:
         text = logdir.read_text(self._file)
         if not text or not self._metric:
             return
-        found = json.loads(text)
-        best = Best(*(found[field] for field in Best._fields))
-        if resumes and best.metric == self._metric and is_complete(f'{self._folder}/ckpt-{best.step}'):
+        best = json.loads(text)
+        if resumes and best['metric'] == self._metric and is_complete(f'{self._folder}/ckpt-{best["step"]}'):
             self._best = best
             return
         logging.warning('%s has another metric, no checkpoint, or comes from an earlier run: the next evaluation '
                         'replaces it.', self._file)
         tf.io.gfile.remove(self._file)
 
-    def improved(self, step: int, metrics: Mapping[str, float]) -> Best | None:
+    def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
         """Return the record of this step, to be written with its checkpoint, if it is better than all before."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None
-        if self._best and self._sign * value <= self._sign * self._best.value:
+        if self._best and self._sign * value <= self._sign * self._best['value']:
             return None
-        self._best = Best(step, str(self._metric), value)
+        self._best = {'step': step, 'metric': self._metric, 'value': value}
         return self._best
 
-    def write(self, record: Best) -> None:
+    def write(self, record: dict[str, Any]) -> None:
         """Write best.json, once the checkpoint of the record is complete."""
-        logdir.replace_text(self._file, json.dumps(record._asdict()) + '\n')
+        logdir.replace_text(self._file, json.dumps(record) + '\n')

@@ -117,14 +117,10 @@ class LogDir:
         """Return the folder for evaluations on 'Dev' or 'Test'."""
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
-    def read_params(self) -> str | None:
-        """Return the text of the params with which this run was started, or None."""
-        return self.read('control', 'params.txt')
-
     def require_run(self, params_text: str) -> None:
         """Require this folder; warn if params describe another model than its run's: the weights may fit both."""
         self.require()
-        earlier = self.read_params()
+        earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
             logging.warning('This command has another model than the training run in %s. Give it the same '
                             '--model_params_override, which are in control/params.txt.', self.path)

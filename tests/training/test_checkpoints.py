@@ -86,7 +86,7 @@ def test_a_record_reads_back_and_only_better_values_replace_it(best):
     first.write(first.improved(7, {'accuracy': 0.9876543210987654}))
     assert best().improved(8, {'accuracy': 0.9876543210987654}) is None
     assert best().improved(8, {'accuracy': float('nan')}) is None and best().improved(8, {}) is None
-    assert best().improved(8, {'accuracy': 0.9876543210987655}).step == 8
+    assert best().improved(8, {'accuracy': 0.9876543210987655})['step'] == 8
     assert best(metric=None).improved(8, {'accuracy': 1.0}) is None
 
 
@@ -95,6 +95,6 @@ def test_a_record_reads_back_and_only_better_values_replace_it(best):
 def test_a_record_that_does_not_count_is_replaced(best, caplog, step, other):
     first = best()
     first.write(first.improved(step, {'accuracy': 0.5}))
-    assert best(**other).improved(8, {'accuracy': 0.25, 'loss': 3.0}).step == 8
+    assert best(**other).improved(8, {'accuracy': 0.25, 'loss': 3.0})['step'] == 8
     assert 'the next evaluation replaces it' in caplog.text
-    assert best().improved(8, {'accuracy': 0.125}).value == 0.125  # the record is gone until its checkpoint is there
+    assert best().improved(8, {'accuracy': 0.125})['value'] == 0.125  # the record is gone until its checkpoint is there

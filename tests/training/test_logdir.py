@@ -40,7 +40,7 @@ def test_what_is_recorded_is_read_again(tmp_path):
     run.write_control('a : 1', 'analysis')
     run.write_left_out(['worker:1'], 4)
     assert run.read_left_out() == (['worker:1'], 4) and run.read_versions()['python'] == platform.python_version()
-    assert run.read_params() == 'a : 1'
+    assert run.read('control', 'params.txt') == 'a : 1'
 
 
 def test_a_second_holder_is_refused_and_the_first_is_named(tmp_path):
