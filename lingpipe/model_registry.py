@@ -36,12 +36,8 @@ def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
     """
     if not _is_experiment(cls):
         raise TypeError(f'RegisterSingleTaskModel takes a subclass of SingleTaskModelParams, not {cls!r}.')
-    _registered[_key(cls)] = cls
+    _registered[f'{cls.__module__}.{cls.__qualname__}'] = cls
     return cls
-
-
-def _key(cls):
-    return f'{cls.__module__}.{cls.__qualname__}'
 
 
 def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
@@ -57,13 +53,16 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
     if name in _registered:
         return _registered[name]
     module, rest = _import_longest_prefix(name)
-    if name in _registered:
-        return _registered[name]
     if module is None:
         raise _unknown_error(name)
     if not rest:
         return _default_of(module)
-    return _attribute_of(module, rest, name)
+    cls = module
+    for part in rest.split('.'):
+        cls = getattr(cls, part, None)
+    if not _is_experiment(cls):
+        raise _unknown_error(name)
+    return cls
 
 
 def _import_longest_prefix(name):
@@ -96,17 +95,6 @@ def _join_models_packages(package):
     package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
 
 
-def _attribute_of(module, rest, name):
-    cls = module
-    for part in rest.split('.'):
-        cls = getattr(cls, part, None)
-    if cls in _registered.values():
-        return cls
-    if not _is_experiment(cls):
-        raise _unknown_error(name)
-    raise LookupError(f'{name} is not registered; put @model_registry.RegisterSingleTaskModel above the class.')
-
-
 def _is_experiment(cls):
     return isinstance(cls, type) and issubclass(cls, base_model_params.SingleTaskModelParams)
 
@@ -121,8 +109,6 @@ def _default_of(module):
     if own:
         raise LookupError(f'{module.__name__} has no DEFAULT that is one of its experiments. Set it, or name one of '
                           f'{", ".join(sorted(own))}.')
-    if module.__name__ == _MODELS_PACKAGE:
-        raise _unknown_error(module.__name__)
     raise LookupError(f'{module.__name__} ({getattr(module, "__file__", None)}) has no model: a class of '
                       'base_model_params.SingleTaskModelParams under @model_registry.RegisterSingleTaskModel. '
                       '`lingpipe new` writes one to start from.')
