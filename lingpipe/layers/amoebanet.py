@@ -128,14 +128,16 @@ def amoebanet_layers(
         genotype: 'B' or 'D'.
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
-        drop_path_final_keep_prob: see DropPath.final_keep_prob.
-        drop_path_num_steps: see DropPath.num_training_steps.
+        drop_path_final_keep_prob: see AmoebaNetCell.
+        drop_path_num_steps: see AmoebaNetCell.
 
     Raises:
         ValueError: num_cells or reduction_size is too small.
     """
-    _check_at_least('num_cells', num_cells, _MIN_NUM_CELLS)
-    _check_at_least('reduction_size', reduction_size, _MIN_REDUCTION_SIZE)
+    for name, value, minimum in (
+            ('num_cells', num_cells, _MIN_NUM_CELLS), ('reduction_size', reduction_size, _MIN_REDUCTION_SIZE)):
+        if value < minimum:
+            raise ValueError(f'amoebanet_layers: {name} is {value}; it must be at least {minimum}. Set a larger one.')
     cell = amoebanet_cell.AmoebaNetCell.Params().Set(
         genotype=genotype, drop_path_final_keep_prob=drop_path_final_keep_prob,
         drop_path_num_steps=drop_path_num_steps, batch_norm_momentum=batch_norm_momentum)
@@ -161,8 +163,3 @@ def _cells(cell, num_cells, reduction_size):
                 name=f'reduction_{reductions.index(index)}', reduction=True, filters=filters))
         cells.append(cell.Copy().Set(name=f'cell_{index}', filters=filters))
     return cells
-
-
-def _check_at_least(name, value, minimum):
-    if value < minimum:
-        raise ValueError(f'amoebanet_layers: {name} is {value}; it must be at least {minimum}. Set a larger one.')

@@ -81,8 +81,8 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         p.Define('genotype', 'D', f'Which AmoebaNet: one of {", ".join(GENOTYPES)}.')
         p.Define('reduction', False, 'Whether the cell halves height and width.')
         p.Define('filters', None, 'Number of channels of each state.')
-        p.Define('drop_path_final_keep_prob', 0.7, 'See DropPath.final_keep_prob.')
-        p.Define('drop_path_num_steps', None, 'See DropPath.num_training_steps.')
+        p.Define('drop_path_final_keep_prob', 0.7, 'Probability, in (0, 1], of keeping an operation; see DropPath.')
+        p.Define('drop_path_num_steps', None, 'Steps until that probability is reached; None: it is constant.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -91,12 +91,14 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         if params.genotype not in GENOTYPES:
             raise ValueError(f'AmoebaNetCell.genotype is {params.genotype!r}; '
                              f'set it to one of {", ".join(GENOTYPES)}.')
+        if not 0 < params.drop_path_final_keep_prob <= 1:
+            raise ValueError(f'AmoebaNetCell.drop_path_final_keep_prob is {params.drop_path_final_keep_prob}, which is '
+                             'not in (0, 1]; set it to 1 to keep every path.')
         self._genotype = GENOTYPES[params.genotype]['reduction' if params.reduction else 'normal']
         self._edges = [edge for combination in self._genotype.combinations for edge in combination]
         self._strides = 2 if params.reduction else 1
-        self.drop_path = amoebanet_operations.DropPath.Params().Set(
-            name='drop_path', dtype_policy=self.dtype_policy.name, final_keep_prob=params.drop_path_final_keep_prob,
-            num_training_steps=params.drop_path_num_steps).Instantiate()
+        self.drop_path = amoebanet_operations.DropPath(
+            params.drop_path_final_keep_prob, params.drop_path_num_steps, name='drop_path', dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         out_shape, prev_shape = _out_and_prev(input_shape)[:2]

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 
 _POOLINGS = {
@@ -16,35 +15,30 @@ _POOLINGS = {
 _SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5}
 
 
-class DropPath(base_layer.BaseLayer):
+class DropPath(keras.layers.Layer):
     """Drops a whole path of a branching network for some examples, so that the other paths learn to work without it.
 
     Each example of the batch is kept with probability `keep_prob` and then divided by it, which leaves the expected
     value unchanged; the others become zero (FractalNet, arXiv 1605.07648, 'Regularization via drop-path'). It does
     nothing outside training.
+
+    Args:
+        final_keep_prob: probability, in (0, 1], of keeping a path once the schedule has ended.
+        num_training_steps: steps over which keep_prob falls from 1 to final_keep_prob; None or 0: it is constant.
     """
 
-    @classmethod
-    def Params(cls) -> base_layer.LayerParams:
-        p = super().Params()
-        p.Define('final_keep_prob', 0.7, 'Probability, in (0, 1], of keeping a path once the schedule has ended.')
-        p.Define('num_training_steps', None,
-                 'Steps T over which keep_prob falls from 1 to final_keep_prob; None or 0: it is constant.')
-        return p
-
-    def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
-        super().__init__(params, **kwargs)
-        if not 0 < params.final_keep_prob <= 1:
-            raise ValueError(f'DropPath.final_keep_prob is {params.final_keep_prob}, which is not in (0, 1]; '
-                             'set it to 1 to keep every path.')
+    def __init__(self, final_keep_prob: float, num_training_steps: int | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._final_keep_prob = final_keep_prob
+        self._num_training_steps = num_training_steps
 
     def build(self, input_shape: Any) -> None:
-        if self.params.final_keep_prob < 1:
+        if self._final_keep_prob < 1:
             self.seed_generator = keras.random.SeedGenerator(name='seed_generator')
 
     def is_active(self, training: bool | None) -> bool:
         """Return whether paths are dropped at all, given the `training` argument of a call."""
-        return bool(training) and self.params.final_keep_prob < 1
+        return bool(training) and self._final_keep_prob < 1
 
     def keep_prob(self) -> float | tf.Tensor:
         """Return the probability, a float or a scalar tensor, of keeping a path at the current training step.
@@ -52,11 +46,11 @@ class DropPath(base_layer.BaseLayer):
         keep(t) = 1 - min(1, t / num_training_steps) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012,
         appendix A.5); the final value if no step t is known (see `base_layer.training_step`).
         """
-        final, num_steps = self.params.final_keep_prob, self.params.num_training_steps
         step = base_layer.current_training_step()
-        if not num_steps or step is None:
-            return final
-        return 1.0 - keras.ops.minimum(1.0, keras.ops.cast(step, 'float32') / num_steps) * (1.0 - final)
+        if not self._num_training_steps or step is None:
+            return self._final_keep_prob
+        progress = keras.ops.minimum(1.0, keras.ops.cast(step, 'float32') / self._num_training_steps)
+        return 1.0 - progress * (1.0 - self._final_keep_prob)
 
     def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
         """Draw the factors of several independent paths at once, which keeps the graph of a cell small.

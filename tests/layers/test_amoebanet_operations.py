@@ -124,8 +124,8 @@ def fixed_seed():
     keras.utils.set_random_seed(0)
 
 
-def make_drop_path(**fields):
-    layer = amoebanet_operations.DropPath.Params().Set(name='drop_path', **fields).Instantiate()
+def make_drop_path(final_keep_prob, num_training_steps=None):
+    layer = amoebanet_operations.DropPath(final_keep_prob, num_training_steps)
     layer.build((None, 2, 2, 3))
     return layer
 

@@ -93,8 +93,8 @@ class DropsPath(amoebanet_operations.DropPath):
 def stack_with_drop_out():
     return [
         KerasParams(layers.Dense, units=16, activation='tanh'), drop_out(0.3), KerasParams(layers.BatchNormalization),
-        DropsPath.Params().Set(final_keep_prob=0.6), KerasParams(layers.GaussianNoise, stddev=0.5),
-        KerasParams(layers.Dense, units=8), drop_out(0.5), KerasParams(layers.Dense, units=4)]
+        KerasParams(DropsPath, final_keep_prob=0.6, num_training_steps=None),
+        KerasParams(layers.GaussianNoise, stddev=0.5), KerasParams(layers.Dense, units=8), drop_out(0.5), KerasParams(layers.Dense, units=4)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_drop_out_does_not_depend_on_partitions_or_recomputation(num_micro_batch
 
 def test_layers_with_a_schedule_see_the_step():
     pipe = make_pipe(
-        [DropsPath.Params().Set(final_keep_prob=0.5, num_training_steps=100)], num_partitions=1,
+        [KerasParams(DropsPath, final_keep_prob=0.5, num_training_steps=100)], num_partitions=1,
         num_micro_batches=2)
     x = np.ones((400, 2), np.float32)
     kept = [masks(pipe, step, x)[..., 0].mean() for step in (0, 50, 100, 1000)]
