@@ -39,7 +39,7 @@ def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0
     """Return a dense layer for `layer`: kernel variance scale^2 / fan_in, so it multiplies magnitudes by `scale`."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
-        units, use_bias=layer.params.use_bias, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
+        units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
@@ -61,7 +61,6 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('dim_per_head', None, 'Size of a head; None: that of the vectors, divided by the number of heads.')
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
-        p.Define('use_bias', True, 'Whether the dense layers have biases.')
         p.Define('atten_dropout_prob', 0.0,
                  "Dropout of the attention weights; with it Keras's fused kernel is not used.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')

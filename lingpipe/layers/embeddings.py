@@ -175,7 +175,7 @@ class TiedTable(base_layer.BaseLayer):
 
 
 class SoftmaxHead(TiedTable):
-    """A layer norm and a product with one vector for each token; the softmax itself is part of the loss.
+    """A layer norm, a product with one vector for each token, and a bias; the softmax itself is part of the loss.
 
     With `tied_to` these vectors are the table of an embedding of the same stack; see `TiedTable`.
     """
@@ -184,7 +184,6 @@ class SoftmaxHead(TiedTable):
     def Params(cls) -> base_layer.LayerParams:
         p = super().Params()
         p.Define('vocab_size', None, 'Number of different tokens.')
-        p.Define('use_bias', True, 'Whether a bias for each token is added.')
         return p
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
@@ -198,12 +197,9 @@ class SoftmaxHead(TiedTable):
         vocab_size, model_dim = self.params.vocab_size, input_shape[-1]
         self.norm.build(input_shape)
         self.table = self.find_table(vocab_size, model_dim)
-        if self.params.use_bias:
-            self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
+        self.bias = self.add_weight(name='bias', shape=(vocab_size,), initializer='zeros')
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Map `[batch, length, model_dim]` to logits `[batch, length, vocab_size]` of at least float32."""
         logits = keras.ops.einsum('btd,vd->btv', self.norm(inputs), self.table)
-        if self.params.use_bias:
-            logits += self.bias
-        return base_layer.as_logits(logits)
+        return base_layer.as_logits(logits + self.bias)

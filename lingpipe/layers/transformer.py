@@ -19,7 +19,6 @@ class FeedForward(base_layer.BaseLayer):
         p = super().Params()
         p.Define('hidden_dim', None, 'Size of the hidden layer.')
         p.Define('activation', 'gelu', "Name of a Keras activation, such as 'gelu', 'relu' or 'silu'.")
-        p.Define('use_bias', True, 'Whether the dense layers have biases.')
         p.Define('relu_dropout_prob', 0.0, 'Dropout of the hidden layer.')
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
@@ -108,8 +107,7 @@ class TransformerBlock(base_layer.BaseLayer):
 def transformer_lm_layers(
         num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
         positions: str = 'sinusoidal', max_length: int | None = None, is_tied: bool = False, activation: str = 'gelu',
-        use_bias: bool = True, input_dropout_prob: float = 0.0,
-        residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
+        input_dropout_prob: float = 0.0, residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
     """Return a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
 
@@ -124,7 +122,6 @@ def transformer_lm_layers(
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
         activation: see FeedForward.activation.
-        use_bias: whether dense layers and the softmax have biases.
         input_dropout_prob: dropout of the sum of embedding and positions.
         residual_dropout_prob: dropout of every branch.
         atten_dropout_prob: dropout of the attention weights.
@@ -136,17 +133,16 @@ def transformer_lm_layers(
     branch_scale = (2 * num_layers) ** -0.5  # the sum of all branches starts as large as the input (GPT-2, section 2.3)
     block = TransformerBlock.Params().Set(residual_dropout_prob=residual_dropout_prob)
     block.attention.Set(
-        num_heads=num_heads, use_rotary_positions=positions == 'rotary', use_bias=use_bias,
-        atten_dropout_prob=atten_dropout_prob, output_scale=branch_scale)
+        num_heads=num_heads, use_rotary_positions=positions == 'rotary', atten_dropout_prob=atten_dropout_prob,
+        output_scale=branch_scale)
     block.feed_forward.Set(
-        hidden_dim=hidden_dim, activation=activation, use_bias=use_bias,
-        relu_dropout_prob=relu_dropout_prob, output_scale=branch_scale)
+        hidden_dim=hidden_dim, activation=activation, relu_dropout_prob=relu_dropout_prob, output_scale=branch_scale)
     return [
         embeddings.TokenEmbedding.Params().Set(name='embedding', vocab_size=vocab_size, model_dim=model_dim),
         _positions_params(positions, max_length).Set(name='positions', input_dropout_prob=input_dropout_prob),
         *[block.Copy().Set(name=f'block_{index}') for index in range(num_layers)],
         embeddings.SoftmaxHead.Params().Set(
-            name='softmax', vocab_size=vocab_size, tied_to='embedding' if is_tied else None, use_bias=use_bias)]
+            name='softmax', vocab_size=vocab_size, tied_to='embedding' if is_tied else None)]
 
 
 def _positions_params(kind, max_length):

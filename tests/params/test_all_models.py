@@ -70,5 +70,5 @@ def _has(params, path):
 def test_every_line_of_a_recorded_text_is_read_as_it_was_written(name):
     params = model_registry.GetParams(name, 'Test')  # so that some lines change a value
     lines = [line for line in RECORDED[name].splitlines() if _has(params, line.partition(' : ')[0])]
-    assert len(lines) > 0.85 * len(RECORDED[name].splitlines())  # the other fields are gone
+    assert len(lines) > 0.8 * len(RECORDED[name].splitlines())  # the other fields are gone
     assert set(lines) <= set(params.FromText('\n'.join(lines)).ToText().splitlines())

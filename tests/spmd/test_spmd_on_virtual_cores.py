@@ -26,8 +26,7 @@ SPEC = tf.TensorSpec([BATCH_SIZE, LENGTH], tf.int32)
 def make_pipe(num_rounds=1, **fields):
     """Few weights and no more random numbers than needed: compiling these takes longest."""
     layers = transformer.transformer_lm_layers(
-        num_rounds * NUM_STAGES, VOCAB_SIZE, MODEL_DIM, 2 * MODEL_DIM, num_heads=2, use_bias=False, **fields)
-    layers[-1].use_bias = True
+        num_rounds * NUM_STAGES, VOCAB_SIZE, MODEL_DIM, 2 * MODEL_DIM, num_heads=2, **fields)
     keras.utils.set_random_seed(0)
     made = gpipe_layer.GPipeLayer.Params().Set(name='body', layers=layers).Instantiate()
     made.build_from_specs(SPEC)
