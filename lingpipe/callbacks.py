@@ -1,4 +1,4 @@
-"""A Keras callback for `PipelineModel.fit`: a page about the run, as `lingpipe report` writes it."""
+"""Keras callbacks for `PipelineModel.fit`: a step's trace and a page about the run, as `lingpipe` writes them."""
 
 import datetime
 import os
@@ -17,6 +17,28 @@ from lingpipe.training import logdir as logdirs
 from lingpipe.training import planning
 
 _VALIDATION, _MEMORY = 'val_', 'Memory of each device'
+
+
+class Trace(keras.callbacks.Callback):
+    """Measures some steps before training begins, prints where their time went, and writes the picture to a folder.
+
+    Args:
+        folder: folder of timeline.png, and of trace.json for ui.perfetto.dev.
+        x: nest of tensors `[batch, ...]`, one batch.
+        y: nest of tensors `[batch, ...]`, its targets.
+        sample_weight: tensor `[batch, ...]`, or None.
+        num_steps: how many steps to measure.
+    """
+
+    def __init__(self, folder: str, x: Any, y: Any = None, sample_weight: Any = None, num_steps: int = 3) -> None:
+        super().__init__()
+        self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Trace the model without changing it; refuse, before the first step, a model that cannot be traced."""
+        traced = trace.trace(self.model, *self._batch, num_steps=self._num_steps)
+        traced.write(self._folder)
+        print(traced, flush=True)
 
 
 class Report(keras.callbacks.Callback):

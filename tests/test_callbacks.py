@@ -23,6 +23,13 @@ def fit(trained, *callbacks, epochs=3):
                        validation_data=(X, Y)).history['loss']
 
 
+def test_a_trace_is_written(tmp_path, capsys):
+    fit(model(), lingpipe.callbacks.Trace(str(tmp_path / 'trace'), X[:8], Y[:8]))
+    assert '2 partitions on 2 devices, 2 micro-batches' in capsys.readouterr().out
+    assert (tmp_path / 'trace/timeline.png').read_bytes().startswith(b'\x89PNG')
+    assert (tmp_path / 'trace/trace.json').exists()
+
+
 @pytest.mark.parametrize('batch', [(X[:8], Y[:8]), ()])
 def test_a_page_shows_the_run(tmp_path, batch):
     fit(model(), lingpipe.callbacks.Report(str(tmp_path / 'report.html'), *batch))
@@ -34,6 +41,15 @@ def test_a_page_shows_the_run(tmp_path, batch):
 
 def whole_batch(y_true, outputs):
     return keras.ops.max(keras.ops.abs(outputs))
+
+
+def test_what_cannot_be_traced_is_refused_before_training(tmp_path):
+    trained = model()
+    trained.compile('adam', whole_batch)
+    before = trained.get_weights()
+    with pytest.raises(ValueError, match='computed on the whole batch'):
+        fit(trained, lingpipe.callbacks.Trace(str(tmp_path), X[:8], Y[:8]))
+    assert all(np.array_equal(*pair) for pair in zip(trained.get_weights(), before))
 
 
 def test_what_a_page_cannot_show_is_refused_before_training(tmp_path):
