@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from lingpipe.private_api import eager_context
 
 LOGICAL_CORE = 'TPU_REPLICATED_CORE'
 
-_process = ''  # prefix of the names of other processes' devices, if stages use these
+_process = ''  # prefix of the names of the devices to choose from, if a program sees those of other processes
 _ACCELERATORS = ('TPU', 'GPU')
 
 
@@ -135,21 +135,19 @@ def has(*kinds: str) -> bool:
     return any(tf.config.list_physical_devices(kind) for kind in kinds)
 
 
-def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -> list[str]:
+def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
     """Choose a device for each stage: accelerators if there are any, else virtual CPUs.
 
     With fewer devices than stages, some stages share one, and a warning says so.
 
     Args:
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
-        process: prefix of the names of devices to choose from, for a process that also sees other processes' devices.
     """
-    process = process or _process
-    devices = _devices([kind] if kind else [*_ACCELERATORS, 'CPU'], process)
+    devices = _devices(kind)
     if not devices:
-        others = {device.device_type for device in tf.config.list_logical_devices() if device.name.startswith(process)}
+        others = {device.device_type for device in tf.config.list_logical_devices() if device.name.startswith(_process)}
         raise ValueError(
-            f'No device of kind {kind!r} was found on {"the workers" if process else "this machine"}. Choose one of '
+            f'No device of kind {kind!r} was found on {"the workers" if _process else "this machine"}. Choose one of '
             f'{sorted(others)}.')
     if len(devices) < num_stages:
         logging.warning(
@@ -159,20 +157,20 @@ def stage_devices(num_stages: int, kind: str | None = None, process: str = '') -
     return [devices[stage % len(devices)] for stage in range(num_stages)]
 
 
-def _devices(kinds: Sequence[str], process: str) -> list[str]:
-    """Return the names of all devices of the first kind that has any."""
-    found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(process)]
-             for kind in kinds]
-    return next((names for names in found if names), [])
+def _devices(kind: str | None = None) -> list[str]:
+    """Return the names of all devices of a kind; None: of the first kind that has any."""
+    found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(_process)]
+             for kind in ([kind] if kind else [*_ACCELERATORS, 'CPU'])]
+    return next(filter(None, found), [])
 
 
-def num_devices(process: str = '') -> int:
+def num_devices() -> int:
     """Return how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
-    return len(_devices([*_ACCELERATORS, 'CPU'], process or _process))
+    return len(_devices())
 
 
 def use_processes(prefix: str) -> None:
-    """Make `stage_devices` choose among the devices of other processes: those whose names begin with a prefix."""
+    """Choose stages' devices from now on among those whose names begin with a prefix, such as the workers'."""
     global _process
     _process = prefix
 

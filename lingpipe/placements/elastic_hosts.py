@@ -167,7 +167,7 @@ class ElasticHosts:
 
     def _record_connection(self):
         with self._waiting_for_files():
-            self._roster.has_connected(pipeline_hosts.count())
+            self._roster.has_connected(device_kinds.num_devices())
 
     def _can_continue(self, error):
         with self._waiting_for_files():
@@ -181,8 +181,7 @@ class ElasticHosts:
         """Return params and `Placement`, in which devices of available workers replace the devices of lost ones."""
         params = params.Copy()
         body = params.task.body
-        found = device_kinds.stage_devices(
-            body.num_replicas * body.num_partitions, self._kind, pipeline_hosts.PROCESSES)
+        found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)
         if body.devices:
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
         return params, placement.Placement(body.devices or found)

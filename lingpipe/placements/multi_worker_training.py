@@ -88,10 +88,10 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
     num_devices, on_cpu = pipeline_hosts.set_up_here(body, kind)
     _meet(config)
     joined = multi_worker.Workers(config, dog)
+    device_kinds.use_processes(f'/job:worker/replica:0/task:{joined.index}/')
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
-    joined.devices = body.devices or device_kinds.stage_devices(
-        body.num_replicas * body.num_partitions, kind, f'/job:worker/replica:0/task:{joined.index}')
+    joined.devices = body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind)
     return params, joined
 
 

@@ -61,8 +61,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     device_kinds.use_virtual_devices(1)
     pipeline_hosts.connect(config)
     _end_workers_at_exit(config, _watch_workers(config, worker_timeout_seconds))
-    device_kinds.use_processes(pipeline_hosts.PROCESSES)
-    return device_kinds.stage_devices(pipeline_hosts.count())
+    return device_kinds.stage_devices(device_kinds.num_devices())
 
 
 def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Callable[[], Any]:

@@ -14,7 +14,6 @@ from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
 from lingpipe.training import placement, planning
 
-PROCESSES = '/job:worker/'
 _SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual
 
 
@@ -39,17 +38,17 @@ def place_here(params: Any, kind: Any = None) -> tuple[Any, placement.Placement]
     return _placed(params, *set_up_here(params.task.body, kind), kind)
 
 
-def _placed(params, num_devices, on_cpu, kind, processes=''):
+def _placed(params, num_devices, on_cpu, kind):
     params = planning.resolved(params, num_devices, on_cpu)
     body = params.task.body
     if body.devices is not None:
         validation.require_device_names(body.devices)
     return params, placement.Placement(
-        body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind, processes))
+        body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind))
 
 
 def connect(config: cluster_config.ClusterConfig) -> None:
-    """Make the devices of all workers available to this program, the chief.
+    """Make the devices of all workers available to this program, the chief, whose stages then use these only.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
 
@@ -76,6 +75,7 @@ def connect(config: cluster_config.ClusterConfig) -> None:
             f'The workers {config.in_words(config.tasks("worker"))} answer, but no cluster came of it '
             f'({str(error).splitlines()[0]}). Check that each runs this version of TensorFlow and LingPipe with the '
             'same addresses, and start them again.') from error
+    device_kinds.use_processes('/job:worker/')
 
 
 def wait_for_all(config: cluster_config.ClusterConfig) -> None:
@@ -104,11 +104,6 @@ def _cluster_of(config):
     return tf.train.ClusterSpec({'chief': config.jobs['chief'], 'worker': workers})
 
 
-def count() -> int:
-    """Return the number of the workers' devices: of their accelerators, or of CPUs if there are none."""
-    return device_kinds.num_devices(PROCESSES)
-
-
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
     """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
 
@@ -122,4 +117,4 @@ def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Pl
     device_kinds.configure_graph_optimizer()
     device_kinds.use_virtual_devices(1)
     connect(config)
-    return _placed(params, count(), True, kind, PROCESSES)
+    return _placed(params, device_kinds.num_devices(), True, kind)
