@@ -22,26 +22,17 @@ _PIPELINE_INPUT = -1  # the producer of what the first stage reads
 
 
 class PassOptions(NamedTuple):
-    """How a batch passes through the stages of all replicas.
+    """How a batch passes through the stages of all replicas."""
 
-    Attributes:
-        schedule: the schedule of a full batch of one replica.
-        seed_and_step: int64 tensor `[2]`, on which all random numbers depend.
-        training: whether layers train; None: the default of each.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        input_gradients_needed: whether gradients of the pipeline's inputs are needed.
-        observer: object that builds the calls instead of the execution, such as `action_times.ActionTimes`, or None.
-            Its `around(replica, action, build, *arguments)` returns the `ActionResult` of `build(*arguments)`.
-        loss_scale: scalar tensor by which all gradients of the mean loss are multiplied, or None.
-    """
-
-    schedule: schedules.Schedule
-    seed_and_step: tf.Tensor
-    training: bool | None
-    loss: Callable | None = None
-    input_gradients_needed: bool = False
+    schedule: schedules.Schedule  # of a full batch of one replica
+    seed_and_step: tf.Tensor  # int64 `[2]`, on which all random numbers depend
+    training: bool | None  # None: the default of each layer
+    loss: Callable | None = None  # function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage
+    input_gradients_needed: bool = False  # whether gradients of the pipeline's inputs are needed
+    # builds the calls, as `action_times.ActionTimes` does: `around(replica, action, build, *arguments)` returns the
+    # `ActionResult` of `build(*arguments)`
     observer: Any = None
-    loss_scale: tf.Tensor | None = None
+    loss_scale: tf.Tensor | None = None  # scalar by which all gradients of the mean loss are multiplied
 
 
 class ReplicaShare(NamedTuple):
@@ -76,13 +67,9 @@ class Execution:
     frees residuals after their last use only within one program. A split backward pass has two programs, so it
     recomputes ahead of them. Removing a tensor from a dictionary here only shows that nothing reads it twice: a tensor
     is freed at run time, after the last operation that reads it.
-
-    Attributes:
-        state: the `step_state.StepState`, which the forward actions change.
-        loss_factors: factors of the gradients of the batch's losses; given after all replicas have executions.
     """
 
-    loss_factors: gradient_flow.LossFactors
+    loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
 
     def __init__(self, stages: list[Stage], options: PassOptions, recompute: str, share: ReplicaShare,
                  values: list[stage_layers.Variables]) -> None:
@@ -95,7 +82,7 @@ class Execution:
         inputs = [boundary.unpack(nest) for nest in share.parts]
         self._wiring = self._trace(inputs[0])
         self.programs = self._wiring.programs
-        self.state = step_state.StepState(stages, self.programs, values)
+        self.state = step_state.StepState(stages, self.programs, values)  # which the forward actions change
         self.needed = self._needed_gradients()
         self._previous: dict[str, list[tf.Operation]] = {}  # of each device
         self._outputs = {(_PIPELINE_INPUT, m): each for m, each in enumerate(inputs)}

@@ -18,16 +18,10 @@ from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, st
 
 
 class _Layers:
-    """Base of all sources of layers; its methods are for a sequence of layers.
+    """Base of all sources of layers; its methods are for a sequence of layers."""
 
-    Attributes:
-        model: the Keras model, or None.
-        input_specs: nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it.
-        layers: list of the Keras layers.
-    """
-
-    model: Any = None
-    input_specs: Any = None
+    model: Any = None  # the Keras model
+    input_specs: Any = None  # nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it
     layers: list[keras.layers.Layer]
 
     def specs_of_shapes(self, shapes: Any) -> Any:
@@ -132,11 +126,7 @@ class LayersOfParams(_Layers):
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
     def refuse_micro_batches(self, specs: list) -> None:
-        """Raise ValueError if micro-batches would change what layers compute; the message names the layer.
-
-        Args:
-            specs: as in `runs`, which has built the layers.
-        """
+        """Raise ValueError if micro-batches would change what layers compute; `specs` are as in `runs`."""
         model_checks.refuse_mixed_layers(self.layers, specs)
 
 
@@ -180,7 +170,6 @@ class LayersOfModel(_Layers):
         self._graph.refuse_micro_batches()
 
     def load_weights(self) -> None:
-        """Load the weights that come with the model, each to its device."""
         if self._origin is not None:
             with lora.able_to_learn(self.model):
                 self._origin.load_weights(self.model)

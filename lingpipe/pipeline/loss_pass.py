@@ -13,26 +13,17 @@ from lingpipe.stages import losses
 
 
 class ValueAndGrad(NamedTuple):
-    """Result of `GPipeLayer.value_and_grad`.
+    """Result of `GPipeLayer.value_and_grad`."""
 
-    Attributes:
-        loss: scalar, the mean over the batch plus weight regularisers and the losses that layers add.
-        gradients: list of tensors in the order of `trainable_variables`; None for one that the loss does not depend on.
-        metrics: dictionary from name to the mean over the batch, for loss functions that return several metrics.
-        sums: dictionary from name, also 'loss', to the values that the mean was computed from: (sum, weight), or the
-            sums of a state of `losses.LossAndStates`.
-        squared_norm: scalar, the sum of squares of all gradients.
-        state_updates: list of pairs (variable, new value) that are still to be assigned; empty if they were assigned.
-        outputs: outputs of the stack `[batch, ...]`, or None.
-    """
-
-    loss: tf.Tensor
-    gradients: list
-    metrics: dict
+    loss: tf.Tensor  # scalar, the mean over the batch plus weight regularisers and the losses that layers add
+    gradients: list  # in the order of `trainable_variables`; None for one that the loss does not depend on
+    metrics: dict  # from name to the mean over the batch, for loss functions that return several metrics
+    # from name, also 'loss', to what the mean was computed from: (sum, weight), or the sums of a state of
+    # `losses.LossAndStates`
     sums: dict
-    squared_norm: tf.Tensor
-    state_updates: list
-    outputs: Any
+    squared_norm: tf.Tensor  # scalar, the sum of squares of all gradients
+    state_updates: list  # pairs (variable, new value) that are still to be assigned; empty if they were assigned
+    outputs: Any  # outputs of the stack `[batch, ...]`, or None
 
 
 class StageLoss:

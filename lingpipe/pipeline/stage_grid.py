@@ -141,16 +141,9 @@ class StageGrid:
                      stage 0   stage 1   stage 2
         replica 0     GPU:0     GPU:1     GPU:2      replicas share layers, variables and programs
         replica 1     GPU:3     GPU:4     GPU:5
-
-    Args:
-        schedule: the `Schedule` of a full training batch of a replica.
-
-    Attributes:
-        replicas: for each replica the list of its `Stage`s.
-        observer: builds the actions of training steps, or None; see `executor.PassOptions`.
     """
 
-    observer: Any = None
+    observer: Any = None  # builds the actions of training steps; see `executor.PassOptions`
 
     def __init__(self, replicas: list[list[Stage]], schedule: schedules.Schedule, seeds: random_seeds.StepSeeds,
                  params: hyperparams.Params) -> None:

@@ -10,19 +10,13 @@ from lingpipe.stages.stage import Stage
 
 
 class Wiring:
-    """The traced stages of a pipeline and the tensors that pass between them.
-
-    Attributes:
-        programs: list of `StageProgram`s, one per stage.
-        are_sums: for each stage and each loss that its layers add: True for a sum over rows, False for a mean, None if
-            neither is certain.
-        differentiable_sources: for each stage, the list of pairs (producer, position) that its differentiable inputs
-            come from; producer -1 is the pipeline's input.
-    """
+    """The traced stages of a pipeline and the tensors that pass between them, each list with an entry per stage."""
 
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
+        # pairs (producer, position) that the differentiable inputs come from; producer -1 is the pipeline's input
         self.differentiable_sources: list[list[tuple[int, int]]] = []
+        # of each loss that layers add: True for a sum over rows, False for a mean, None if neither is certain
         self.are_sums: list[list[bool | None]] = []
         self._sources: list[list[tuple[int, int]]] = []
 

@@ -155,17 +155,11 @@ def _shared_cores(steps, num_cores):
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Some measured steps; `print` shows where their time went, and advice.
-
-    Attributes:
-        steps: list of `StepTimes`.
-        row_names: name of each device.
-        num_cores: processor cores that the devices share; None: they are accelerators.
-    """
+    """Some measured steps; `print` shows where their time went, and advice."""
 
     steps: list[timeline.StepTimes]
-    row_names: list[str]
-    num_cores: int | None
+    row_names: list[str]  # of the devices
+    num_cores: int | None  # processor cores that the devices share; None: they are accelerators
 
     @classmethod
     def of(cls, body: gpipe_layer.GPipeLayer, steps: list[timeline.StepTimes]) -> Self:
