@@ -173,12 +173,12 @@ class ModelGraph:
         self._leave_out({number for number, (spec, _) in values.items() if spec is None})
         if not self._logits:
             self.units, self._logits = _hand_out_logits(self.units, self._outputs, values)
-        sizes = [[*map(_num_values, self.own_weights(index)), _num_values(self._own_frozen_weights(index))]
+        sizes = [[_num_values(self.own_weights(index)[0]), _num_values(self._own_frozen_weights(index))]
                  for index in range(len(self.units))]
         return [
-            LayerAnalysis(unit.name, type(unit.layer).__name__, num_parameters, num_state, found,
+            LayerAnalysis(unit.name, type(unit.layer).__name__, num_parameters, found,
                           [values[number][0] for number in unit.outputs], has_backward, num_frozen)
-            for unit, (num_parameters, num_state, num_frozen), found, has_backward in zip(
+            for unit, (num_parameters, num_frozen), found, has_backward in zip(
                 self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:

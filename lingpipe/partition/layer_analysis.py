@@ -177,21 +177,16 @@ class LayerAnalysis(NamedTuple):
     name: str
     kind: str
     num_parameters: int
-    num_state: int  # number of other values that the layer keeps, such as moving averages
     flops: Flops  # `Flops` of the forward pass of one example
     outputs: Any  # nest of `tf.TensorSpec` with a batch of one example
     # in a Keras model, whether it has a trained weight, or its inputs depend on one; True if Params describe the layer
     has_backward: bool = True
-    num_frozen: int = 0  # how many of `num_state` are weights that would be trained if they were not frozen
+    num_frozen: int = 0  # number of the values of weights that would be trained if they were not frozen
 
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    layers: list[keras.layers.Layer] | None = None) -> list[LayerAnalysis]:
-    """Analyse a stack of layers for one example without allocating any weight; equal layers are analysed once.
-
-    Args:
-        layers: see `look_at_each`.
-    """
+    """Analyse a stack of layers for one example without allocating any weight; see `look_at_each`."""
     specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
     analyses = look_at_each(layer_params, specs, _analyse, layers)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
@@ -285,12 +280,10 @@ def _analyse(layer, specs):
     traced = trace(layer, specs, has_backward=False)
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     own = [variable for variable in layer.weights if id(variable) not in borrowed]
-    sizes = [(variable.trainable, math.prod(variable.shape)) for variable in own]
     frozen = base_layer.frozen_weights([layer])
     analysis = LayerAnalysis(
         name=layer.name, kind=type(layer).__name__,
-        num_parameters=sum(size for is_trainable, size in sizes if is_trainable),
-        num_state=sum(size for is_trainable, size in sizes if not is_trainable),
+        num_parameters=sum(math.prod(variable.shape) for variable in own if variable.trainable),
         flops=count_flops(traced.graph), outputs=traced.output_specs,
         num_frozen=sum(math.prod(weight.shape) for weight in frozen if id(weight) not in borrowed))
     return analysis, traced.output_specs

@@ -8,7 +8,7 @@ from tests.partition.sums import memory_of
 
 
 def stack(contractions, num_parameters):
-    return [layer_analysis.LayerAnalysis(f'layer_{index}', 'Dense', size, 0, layer_analysis.Flops(count, 0), None)
+    return [layer_analysis.LayerAnalysis(f'layer_{index}', 'Dense', size, layer_analysis.Flops(count, 0), None)
             for index, (count, size) in enumerate(zip(contractions, num_parameters))]
 
 

@@ -112,12 +112,12 @@ def test_multiply_adds_of_each_unit_of_amoebanet(amoebanet_analyses):
     assert sum(billions.values()) == pytest.approx(14.194, abs=6e-4)
 
 
-def test_analysis_knows_parameters_state_and_shapes_without_allocating(amoebanet_analyses):
+def test_analysis_knows_parameters_and_shapes_without_allocating(amoebanet_analyses):
     assert sum(unit.num_parameters for unit in amoebanet_analyses) == 121_915_113
     assert amoebanet_analyses[2].outputs[0].shape == (1, 28, 28, 384)
     assert amoebanet_analyses[-1].outputs.shape == (1, 1001)
     stem = amoebanet_analyses[0]
-    assert (stem.kind, stem.num_parameters, stem.num_state) == ('AmoebaNetStem', 27 * 32 + 2 * 32, 2 * 32)
+    assert (stem.kind, stem.num_parameters) == ('AmoebaNetStem', 27 * 32 + 2 * 32)
 
 
 def test_a_layer_in_place_of_its_params_is_named():
