@@ -45,7 +45,8 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
             as possible are kept, while recomputation takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's
             time.
     """
-    return _Selection(list(forward), residuals, given, _ratio(device)).kept(most_bytes)
+    ratio = _OPERATIONS_A_BYTE.get(device_kinds.kind_of(device), _OPERATIONS_A_BYTE_ELSEWHERE)
+    return _Selection(list(forward), residuals, given, ratio).kept(most_bytes)
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
@@ -102,10 +103,6 @@ class _Selection:
         written = size(operation.outputs)
         read = written if operation.type in _LOOKUPS else size(operation.inputs)
         return max(flops / self._ratio, read + written) + 1  # no operation is free
-
-
-def _ratio(device):
-    return _OPERATIONS_A_BYTE.get(device_kinds.kind_of(device), _OPERATIONS_A_BYTE_ELSEWHERE)
 
 
 class Choice(NamedTuple):

@@ -196,7 +196,7 @@ class Execution:
         stage, m = self.stages[action.stage], action.micro_batch
         # 2. The inputs come from the stages that made them, and variables as earlier micro-batches left them.
         inputs = self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m])
-        targets = self.share.targets[m] if self._is_last(stage) else ()
+        targets = self.share.targets[m] if stage is self.stages[-1] else ()
         values, borrowed, statistics = self.state.before(stage)
         arguments = stage_program.Arguments(inputs, targets, values, self.share.ids.of(m), borrowed,
                                             self._factors_of_added_losses(stage, m), statistics)
@@ -274,7 +274,7 @@ class Execution:
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """Return the gradients of the stage's outputs or the loss, then the gradient of the losses its layers add."""
         program = self.programs[stage.index]
-        if self._is_last(stage) and self._options.loss is not None:
+        if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
             gradients = [self.loss_factors.scaled(one)]
         else:
@@ -323,9 +323,6 @@ class Execution:
             zeros = stage.zeros(self.share.ids.zero, [program.trace.weights[position] for position in added_up])
         found = dict(zip(added_up, zeros))
         return [found.get(position, ()) for position in positions]
-
-    def _is_last(self, stage: Stage) -> bool:
-        return stage is self.stages[-1]
 
 
 def _with_rows(before: list, after: list) -> list:

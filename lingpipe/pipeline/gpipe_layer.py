@@ -153,8 +153,7 @@ class GPipeLayer(construction.Constructors):
     @property
     def partitions(self) -> list[balancing.Partition]:
         """List of `Partition`: the layers of each partition, its device and its costs."""
-        devices = [part.device for part in self.stages]
-        return self.cut.describe(self.analyses, devices)
+        return self.cut.describe(self.analyses, [part.device for part in self.stages])
 
     @property
     def source(self) -> layer_sources.LayerSource:
@@ -236,16 +235,12 @@ class GPipeLayer(construction.Constructors):
         stages = [stage.Stage(run, own_devices[0], sources, self.jit_compile, p.num_replicas)
                   for (run, sources), own_devices in zip(runs, of_stages)]
         if p.recompute == 'selective':
-            self._choose_what_is_kept(stages)
+            for each, most_bytes in zip(stages, self.cut.most_kept_bytes(self.schedule)):
+                each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
         others = [[each.on(device) for each, device in zip(stages, replica)]
                   for replica in itertools.islice(zip(*of_stages), 1, None)]
         seeds = random_seeds.StepSeeds(self._seed_generator, self._num_inferences)
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
-
-    def _choose_what_is_kept(self, stages: list[stage.Stage]) -> None:
-        kept = self.cut.most_kept_bytes(self.schedule)
-        for each, most_bytes in zip(stages, kept):
-            each.selection = functools.partial(selection.kept_tensors, device=each.device, most_bytes=most_bytes)
 
     def place_new_weights(self) -> None:
         """Move weights that layers got since the last call, as by `enable_lora` and `quantize`, and trace again.

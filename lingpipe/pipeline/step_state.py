@@ -28,10 +28,7 @@ class StepState:
     """Gives every forward action the values that layers would find if plain Keras ran micro-batch after micro-batch.
 
     Statistics of batch norm are applied at the end of the batch. The next action of a stage reads what its layers
-    assigned.
-
-    Args:
-        values: for each stage its `Variables`, as tensors on its device.
+    assigned. `values` are tensors on the devices of their stages.
     """
 
     def __init__(self, stages: list[Stage], programs: list[stage_program.StageProgram],
@@ -54,7 +51,8 @@ class StepState:
     def before(self, stage: Stage) -> tuple[stage_layers.Variables, list[tf.Tensor], tf.Tensor]:
         """Return what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
-        borrowed = [self._borrow(stage, variable) for variable, _ in self._programs[stage.index].trace.borrowed]
+        borrowed = [self._present(variable, self._initial_value(stage, variable))
+                    for variable, _ in self._programs[stage.index].trace.borrowed]
         return self._with_assigned(variables, values), borrowed, self._statistics[stage.index]
 
     def record(self, stage: Stage, results: stage_trace.Results) -> None:
@@ -121,9 +119,6 @@ class StepState:
 
     def _present(self, variable: keras.Variable, value: Any) -> tf.Tensor:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
-
-    def _borrow(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        return self._present(variable, self._initial_value(stage, variable))
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
         """Return the value of any variable on the device of a stage; it is copied there once."""

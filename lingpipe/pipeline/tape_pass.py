@@ -99,9 +99,6 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
         def gradient(upstream: Any) -> list:
             if save_context.in_save_context():
                 return _not_saved(variables)
-            if 'sums' not in results:
-                raise ValueError('A pipeline has no forward-mode derivatives, as of tf.autodiff.ForwardAccumulator. '
-                                 'Take gradients by a tf.GradientTape.')
             with tf.device(device_kinds.for_single_operations(stage.device)):
                 return [_total(results['sums'], variable) for variable in variables]
 

@@ -40,7 +40,6 @@ class Report:
 
     Args:
         program: the command `lingpipe` as it was typed, from which the page makes other commands.
-        model: name of the model.
 
     Raises:
         TrainingError: there is no such log directory.
@@ -148,7 +147,10 @@ class Report:
         advice = page.missing('No step was traced.', self._command('trace'))
         if isinstance(self._plan, str):
             return [page.missing(f'No step can be simulated: {self._plan}'), advice]
-        return [page.figure(_simulated_step(self._plan.plan), 'A simulated step'), advice]
+        step = self._plan.plan.timeline
+        drawn = trace_picture.figure({'A simulated step, from the operations and bytes of layers': step},
+                                     [f'device {device}' for device in range(step.num_devices)])
+        return [page.figure(drawn, 'A simulated step'), advice]
 
     def _samples(self):
         samples = self._training.texts.get('sample', [])[-_NUM_SAMPLES:]
@@ -196,8 +198,3 @@ def _values(events):
 def _without_margin(text):
     """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))
-
-
-def _simulated_step(plan):
-    return trace_picture.figure({'A simulated step, from the operations and bytes of layers': plan.timeline},
-                                [f'device {device}' for device in range(plan.timeline.num_devices)])

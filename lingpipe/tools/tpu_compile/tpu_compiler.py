@@ -64,8 +64,7 @@ class CompiledProgram(NamedTuple):
 class TpuCompiler:
     """Compiles programs in a separate process, which starts with the first program and ends with the `with` block.
 
-    Args:
-        cache_dir: folder in which results are cached between runs, or None.
+    With `cache_dir`, a folder, results are cached between runs.
     """
 
     def __init__(self, cache_dir: str | None = None, timeout_seconds: int = 600) -> None:
@@ -105,9 +104,10 @@ class TpuCompiler:
         if found:
             raise OutOfTpuMemory(topology, _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:]))
         if 'error' in answer:
+            remedy = (" Set recompute='stage', with which what backward passes read is no parameter, or raise "
+                      'num_partitions.' if _TOO_MANY_PARAMETERS in answer['error'] else '')
             raise TpuCompileError(
-                f'The TPU compiler for {topology} refused the program: '
-                f'{answer["error"][:1000]}{_remedy(answer["error"])}')
+                f'The TPU compiler for {topology} refused the program: {answer["error"][:1000]}{remedy}')
         return CompiledProgram(**answer)
 
     def _answer(self, request):
@@ -176,11 +176,6 @@ def _require_packages():
             'would break that.')
 
 
-def _remedy(error):
-    return (" Set recompute='stage', with which what backward passes read is no parameter, or raise num_partitions."
-            if _TOO_MANY_PARAMETERS in error else '')
-
-
 def _key(request):
     versions = [importlib.metadata.version(name) for name in _PACKAGES]
     return hashlib.sha256(json.dumps([versions, CompiledProgram._fields, request], sort_keys=True).encode()).hexdigest()
@@ -209,17 +204,13 @@ def mesh(topology: str) -> list[int]:
 def check(topology: str) -> None:
     """Raise ValueError if a topology is not known."""
     if topology not in _TOPOLOGIES:
-        raise ValueError(
-            f'tpu_topology={topology!r} is unknown'
-            f'{spelling.did_you_mean(str(topology), _TOPOLOGIES, see_all="lingpipe/tools/tpu_compile/topologies.py")}')
+        here = 'lingpipe/tools/tpu_compile/tpu_compiler.py'
+        nearest = spelling.did_you_mean(str(topology), _TOPOLOGIES, see_all=here)
+        raise ValueError(f'tpu_topology={topology!r} is unknown{nearest}')
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is not known, or has no room for a pipeline.
-
-    Args:
-        num_partitions: K, each on a device of TensorFlow: a chip, or half a chip of v2 and v3.
-    """
+    """Raise ValueError if a topology is not known, or has no room for a pipeline: a TensorFlow device a partition."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:
