@@ -24,10 +24,6 @@ _TASKS = {
     'image_classifier': 'ImageClassifier'}
 _BACKBONE = 'backbone'
 HEADS = [*_TASKS, _BACKBONE]
-_INPUTS = {
-    'causal_lm': 'TextInput with has_padding_mask=True, or InstructionInput',
-    'seq_2_seq_lm': 'SequenceToSequenceInput', 'text_classifier': 'TextClassificationInput',
-    'image_classifier': 'ImageInput'}
 _TASK_WEIGHTS, _TASK_CONFIG = 'task.weights.h5', 'task.json'
 _LENGTH = 'sequence_length'  # ends the names of a preprocessor's row lengths, such as 'encoder_sequence_length'
 _PREPROCESSOR_CONFIGS = 'tokenizer.json', 'image_converter.json'
@@ -60,10 +56,6 @@ class KerasHubModel(model_source.KerasModelSource):
         if p.preset and p.load_weights:
             self._awaited = AwaitedWeights(model.weights)
         return model
-
-    def suitable_input(self) -> str:
-        head = self.params.head
-        return f'Use {_INPUTS[head]}, which goes with head={head!r}.' if head in _INPUTS else super().suitable_input()
 
     def load_weights(self, model: keras.Model) -> None:
         presets, p = keras_hub_presets(), self.params

@@ -48,10 +48,6 @@ class KerasModelSource:
         """Make a built Sequential or Functional model; variables without a value are allocated later."""
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
-    def suitable_input(self) -> str:
-        """Return a sentence that names an input class that yields what the model takes, with labels for its outputs."""
-        return 'Use an input that makes what the model takes.'
-
     def load_weights(self, model: keras.Model) -> None:
         """Load the initial weights of training, unless `make` created them; all variables are already allocated."""
         del model

@@ -77,16 +77,11 @@ class BaseTask:
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
         if num_targets not in (None, len(targets)):
             raise ValueError(f'{kind} gives {len(targets)} tensors beside its inputs, but {type(self).__name__} takes '
-                             f'{num_targets}. {self.suitable_input()}')
+                             f'{num_targets}. Use another input.')
         if targets[0].shape[1:] not in (logits[:-1], [*logits[:-1], 1]):
             raise ValueError(f'{kind} gives labels of shape {list(targets[0].shape[1:])} for an example, but the body '
                              f'returns logits of shape {list(logits)}, which need {list(logits[:-1])}. '
-                             f'{self.suitable_input()}')
-
-    def suitable_input(self) -> str:
-        """Return a sentence that names the input for the body."""
-        source = self.params.body.model
-        return source.Instantiate().suitable_input() if source else 'Use another input.'
+                             'Use another input.')
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
         """Return the arguments of the Keras metrics of `params.metrics`: tensors (y_true, y_pred, sample_weight).

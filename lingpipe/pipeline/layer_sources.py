@@ -204,9 +204,8 @@ class LayersOfModel(_Layers):
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
         if not (set(wanted) <= set(given) if isinstance(specs, dict) else given == len(wanted)):
-            advice = self._origin.suitable_input() if self._origin else 'Give it these.'
-            raise ValueError(f'Model {self.model.name!r} takes the tensors {wanted}, but the input gives {given}. '
-                             f'{advice}')
+            raise ValueError(f'Model {self.model.name!r} takes the tensors {wanted}, but the input gives {given}. Use '
+                             'an input that makes these.')
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:

@@ -53,8 +53,8 @@ TOKENS = {'token_ids': spec(2, 8), 'padding_mask': spec(2, 8, dtype=tf.bool)}
 @needs.keras_hub
 @pytest.mark.parametrize('fields, specs, words', [
     ({'backbone': 'BertBackbone', 'head': 'text_classifier', 'head_arguments': {'num_classes': 2}}, TOKENS,
-     "Use TextClassificationInput, which goes with head='text_classifier'"),
-    ({'backbone': 'GPT2Backbone'}, TOKENS['token_ids'], 'gives 1. Use TextInput with has_padding_mask=True, or'),
+     "'segment_ids', 'token_ids'], but the input gives"),
+    ({'backbone': 'GPT2Backbone'}, TOKENS['token_ids'], 'gives 1. Use'),
     ({'backbone': 'GPT2Backbone'}, {'token_ids': spec(2, 9), 'padding_mask': spec(2, 9, dtype=tf.bool)},
      'sequence_length=9 .* which knows 8 positions. Set it to 8 at most')])
 def test_inputs_that_a_task_does_not_take_are_refused(fields, specs, words):

@@ -163,8 +163,7 @@ def test_sources_are_translated_from_a_checkpoint(bart, capsys):
 def test_an_input_that_does_not_go_with_a_head_is_refused(tmp_path):
     params = tiny_params(1)
     params.task.body.model.Set(head='seq_2_seq_lm', backbone='BartBackbone')
-    with pytest.raises(ValueError, match="the input gives .'padding_mask', 'token_ids'.. Use SequenceToSequenceInput, "
-                                         "which goes with head='seq_2_seq_lm'"):
+    with pytest.raises(ValueError, match="the input gives .'padding_mask', 'token_ids'.. Use"):
         trainer.Trainer(params, {}, str(tmp_path))
 
 
