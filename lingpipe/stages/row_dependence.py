@@ -18,13 +18,10 @@ _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """An argument or a result of a function.
-
-    Attributes:
-        specs: its `tf.TensorSpec` for each of two batches, which have `row_rules.NUM_ROWS` rows.
-    """
+    """An argument or a result of a function."""
 
     dependence: row_rules.Dependence
+    # its `tf.TensorSpec` for each of two batches, which have `row_rules.NUM_ROWS` rows
     specs: tuple[tf.TensorSpec, tf.TensorSpec]
 
     @property

@@ -34,15 +34,12 @@ class Dependence(NamedTuple):
         ROWS        row i is a function of row i of the inputs, * n ** power   square(x); x / shape(x)[0]: power -1
         SUM         the sum of a function of each row, * n ** power            reduce_sum(x); reduce_mean(x): power -1
         MIXED       anything else                                              x - reduce_mean(x); max(x)
-
-    Attributes:
-        power: exponent of the number of rows.
-        axis: for ROWS, the dimension that counts the rows. Each row may have several places there, one after the other,
-            as in the result of `reshape(x, [-1, 3])`.
     """
 
     form: Form
-    power: int = 0
+    power: int = 0  # exponent of the number of rows
+    # for ROWS, the dimension that counts the rows. Each row may have several places there, one after the other, as in
+    # the result of `reshape(x, [-1, 3])`.
     axis: int = 0
 
 

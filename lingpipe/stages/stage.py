@@ -37,12 +37,10 @@ class Stage:
             -1 for the pipeline's inputs. None: all outputs of the previous stage, in their own structure.
         jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
         num_replicas: number of devices that have the stage, including this one.
-
-    Attributes:
-        selection: function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; set
-            before the first step.
     """
 
+    # function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; set before the
+    # first step
     selection: Callable
 
     def __init__(self, run: stage_layers.StageLayers, device: str, sources: list[tuple[int, int]] | None = None,

@@ -18,24 +18,17 @@ MOST_TPU_PARAMETERS = 3294
 
 
 class Arguments(NamedTuple):
-    """What the forward action of a stage is given.
-
-    Attributes:
-        targets: nest that the loss compares the outputs with; () if there is no loss.
-        micro_batch_id: int64 `[6]`, from `micro_batches.MicroBatchIds`.
-        borrowed: list, the values of variables that layers of this stage read, but do not have (`Trace.borrowed`); a
-            tied weight is a weight of each stage that uses it, and is not among them.
-        factors: list, the factors of the losses that layers add, `Trace.given_factors`.
-        statistics: tensor `[3, channels]`, batch norm's statistics over the micro-batches so far.
-    """
+    """What the forward action of a stage is given."""
 
     inputs: boundary.Boundary
-    targets: Any
+    targets: Any  # nest that the loss compares the outputs with; () if there is no loss
     values: stage_layers.Variables
-    micro_batch_id: tf.Tensor
+    micro_batch_id: tf.Tensor  # int64 `[6]`, from `micro_batches.MicroBatchIds`
+    # list, the values of variables that layers of this stage read, but do not have (`Trace.borrowed`); a tied weight is
+    # a weight of each stage that uses it, and is not among them
     borrowed: list[tf.Tensor]
-    factors: list[tf.Tensor]
-    statistics: tf.Tensor
+    factors: list[tf.Tensor]  # list, the factors of the losses that layers add, `Trace.given_factors`
+    statistics: tf.Tensor  # tensor `[3, channels]`, batch norm's statistics over the micro-batches so far
 
 
 class NeededGradients(NamedTuple):
@@ -53,23 +46,18 @@ NOTHING_NEEDED = NeededGradients((), ())
 
 
 class ActionResult(NamedTuple):
-    """What an action of a stage returns; each kind of action fills in its own fields.
+    """What an action of a stage returns; each kind of action fills in its own fields."""
 
-    Attributes:
-        operation: the call, which the next action on its device waits for; None: nothing had to be computed.
-        in_flight: what later actions on the micro-batch can read. First the arguments of the forward action and what it
-            retains; then what a recomputation computes; last the gradients that the first half of a split backward
-            action is given, and what it computes from them for the second half.
-        results: of a forward action.
-        input_gradients: those of the needed inputs.
-        sums: the new sums of the gradients of the needed weights; where gradients are `micro_batches.Rows`, only the
-            gradients of this micro-batch.
-    """
-
+    # the call, which the next action on its device waits for; None: nothing had to be computed
     operation: tf.Operation | None
+    # what later actions on the micro-batch can read. First the arguments of the forward action and what it retains;
+    # then what a recomputation computes; last the gradients that the first half of a split backward action is given,
+    # and what it computes from them for the second half.
     in_flight: Values = {}
-    results: Any = None
-    input_gradients: list[tf.Tensor] = []
+    results: Any = None  # of a forward action
+    input_gradients: list[tf.Tensor] = []  # those of the needed inputs
+    # the new sums of the gradients of the needed weights; where gradients are `micro_batches.Rows`, only the gradients
+    # of this micro-batch
     sums: list[Any] = []
 
 

@@ -12,20 +12,14 @@ from lingpipe.stages import batch_statistics, boundary, graph_pieces, losses, mi
 
 
 class Results(NamedTuple):
-    """The results of a stage's forward pass on a micro-batch.
-
-    Attributes:
-        statistics: tensor `[3, channels]`, batch norm's statistics over the micro-batches so far.
-        assigned: list of the new values of `Trace.assigned`.
-        metrics: dictionary from name to (sum, weight), of the loss; empty if there is none.
-        added: two scalars: the sum of the losses that layers added, each times its factor, and the number of rows;
-            empty if layers added none.
-    """
+    """The results of a stage's forward pass on a micro-batch."""
 
     outputs: boundary.Boundary
-    statistics: tf.Tensor
-    assigned: list[tf.Tensor]
-    metrics: dict
+    statistics: tf.Tensor  # tensor `[3, channels]`, batch norm's statistics over the micro-batches so far
+    assigned: list[tf.Tensor]  # list of the new values of `Trace.assigned`
+    metrics: dict  # dictionary from name to (sum, weight), of the loss; empty if there is none
+    # two scalars: the sum of the losses that layers added, each times its factor, and the number of rows; empty if
+    # layers added none
     added: list[tf.Tensor]
 
 
@@ -37,44 +31,32 @@ class Trace(NamedTuple):
         inputs ─> segment 0 ─> between[0] ─> segment 1 ─> outputs ─> loss          forward
            │                      │                          │
         input gradients  <─ gradients between[0]  <─  given gradients              backward, and sums + weight gradients
-
-    Attributes:
-        added_losses: list of scalars.
-        given_factors: list with the placeholder for the factors of `added_losses`; empty if there are none.
-        norm_calls: list of the `stage_scope.NormCall`s, whose moments `statistics` combines.
-        given_statistics: placeholder for the statistics of the micro-batches so far.
-        borrowed: list of pairs (Keras variable, placeholder) of variables of other stages that layers read.
-        assigned: list of Keras variables that layers assign.
-        between: list of `Boundary`s, the tensors between each segment and the next.
-        given_gradients: list of placeholders for the gradients of the differentiable outputs, or of the loss, and one
-            for the added losses if there are any.
-        weights: the Keras variables that have a gradient.
-        given_sums: list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so
-            far; None for a weight whose gradients are `micro_batches.Rows`, which are not summed.
-        input_gradients: list of the gradients of the differentiable inputs; None for an input without one.
-        between_gradients: for each entry of `between`, the gradients of its differentiable values.
-        sums: list with one entry per weight: its given sum plus its gradient for this micro-batch, or only the gradient
-            if it is `micro_batches.Rows`.
-        segment_sums: for each segment, the dictionary from position in `weights` to the given sum plus the gradient of
-            this segment only; empty unless the backward pass is cut at every segment.
     """
 
     output_structure: boundary.Structure
     results: Results
-    added_losses: list
-    given_factors: list
-    norm_calls: list
+    added_losses: list  # list of scalars
+    given_factors: list  # list with the placeholder for the factors of `added_losses`; empty if there are none
+    norm_calls: list  # list of the `stage_scope.NormCall`s, whose moments `statistics` combines
     statistics: batch_statistics.BatchStatistics
-    given_statistics: tf.Tensor
-    borrowed: list
-    assigned: list
-    between: list
+    given_statistics: tf.Tensor  # placeholder for the statistics of the micro-batches so far
+    borrowed: list  # list of pairs (Keras variable, placeholder) of variables of other stages that layers read
+    assigned: list  # list of Keras variables that layers assign
+    between: list  # list of `Boundary`s, the tensors between each segment and the next
+    # list of placeholders for the gradients of the differentiable outputs, or of the loss, and one for the added losses
+    # if there are any
     given_gradients: list
-    weights: list
+    weights: list  # the Keras variables that have a gradient
+    # list of placeholders, one per weight, for the sums of weight gradients over the micro-batches so far; None for a
+    # weight whose gradients are `micro_batches.Rows`, which are not summed
     given_sums: list
-    input_gradients: list
-    between_gradients: list
+    input_gradients: list  # list of the gradients of the differentiable inputs; None for an input without one
+    between_gradients: list  # for each entry of `between`, the gradients of its differentiable values
+    # list with one entry per weight: its given sum plus its gradient for this micro-batch, or only the gradient if it
+    # is `micro_batches.Rows`
     sums: list
+    # for each segment, the dictionary from position in `weights` to the given sum plus the gradient of this segment
+    # only; empty unless the backward pass is cut at every segment
     segment_sums: list
 
 
