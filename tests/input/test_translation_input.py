@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from lingpipe.input import spoken_numbers_dataset, text_input, translation_input
+from lingpipe.input import offline_texts_dataset, text_input, translation_input
 from tests.input import exact_order, published, small_datasets
 
 NUM_PAIRS = 100
@@ -115,4 +115,4 @@ def test_lengths_that_fit_no_pair_and_a_negative_position_are_refused(data_dir):
     (407_012, 'four hundred and seven thousand and twelve'),
     (999_100, 'nine hundred and ninety-nine thousand one hundred')])
 def test_numbers_are_spoken(number, words):
-    assert spoken_numbers_dataset.spoken(number) == words
+    assert offline_texts_dataset.spoken(number) == words
