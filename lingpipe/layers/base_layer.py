@@ -77,20 +77,16 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
     if policy is None or isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         yield
         return
-    policy, before = _policy(policy), keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy(keras.dtype_policies.get(policy))
+    except (TypeError, ValueError) as error:
+        nearest = spelling.did_you_mean(str(policy), DTYPE_POLICIES)
+        raise ValueError(f'dtype_policy={policy!r} is unknown{nearest}') from error
     try:
         yield
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _policy(policy):
-    try:
-        return keras.dtype_policies.get(policy)
-    except (TypeError, ValueError) as error:
-        nearest = spelling.did_you_mean(str(policy), DTYPE_POLICIES)
-        raise ValueError(f'dtype_policy={policy!r} is unknown{nearest}') from error
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams
 from lingpipe.layers import attention, base_layer, embeddings, transformer
 
 
@@ -176,12 +176,9 @@ class TranslationHead(embeddings.SoftmaxHead):
 
 
 
-SHARED_TABLES = ('none', 'embeddings', 'all')
-
-
 def transformer_nmt_layers(
         num_layers: int, vocab_size: int, model_dim: int, hidden_dim: int, num_heads: int,
-        dim_per_head: int | None = None, shared_tables: str = 'embeddings', logits_abs_max: float | None = None,
+        dim_per_head: int | None = None, is_tied: bool = False, logits_abs_max: float | None = None,
         activation: str = 'relu', padding_id: int = 0, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
@@ -193,7 +190,7 @@ def transformer_nmt_layers(
     each position the target holds the token before the one to predict.
 
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
-    together, by default d, and T is the number of tables, from 1 to 3. This is the family T(L, f, A) of GPipe (arXiv
+    together, by default d, and T is the number of tables, 1 or 2. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
     section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in their second
     layer), and logits may be clipped. For d, f and the four kinds of dropout see `transformer.transformer_lm_layers`; A
@@ -203,18 +200,11 @@ def transformer_nmt_layers(
         num_layers: number of blocks of the encoder, and of the decoder, L.
         vocab_size: number of different tokens, of both languages together, V.
         dim_per_head: size of a head; None: d / A.
-        shared_tables: 'none': three tables of vectors; 'embeddings': one for source and target, one for the softmax;
-            'all': one for everything.
+        is_tied: whether the softmax shares the table of source and target.
         logits_abs_max: largest magnitude of a logit; None: any.
         activation: see FeedForward.activation.
         padding_id: token that pads sources.
-
-    Raises:
-        ValueError: `shared_tables` is none of SHARED_TABLES.
     """
-    if shared_tables not in SHARED_TABLES:
-        nearest = spelling.did_you_mean(str(shared_tables), SHARED_TABLES)
-        raise ValueError(f'transformer_nmt_layers: shared_tables is {shared_tables!r}{nearest}')
     encoder = EncoderBlock.Params()
     decoder = DecoderBlock.Params()
     heads = {'num_heads': num_heads, 'dim_per_head': dim_per_head, 'atten_dropout_prob': atten_dropout_prob}
@@ -229,9 +219,8 @@ def transformer_nmt_layers(
     return [
         SourceEmbedding.Params().Set(name='source_embedding', padding_id=padding_id, **tables),
         *[encoder.Copy().Set(name=f'encoder_{index}') for index in range(num_layers)],
-        TargetEmbedding.Params().Set(
-            name='target_embedding', tied_to=None if shared_tables == 'none' else 'source_embedding', **tables),
+        TargetEmbedding.Params().Set(name='target_embedding', tied_to='source_embedding', **tables),
         *[decoder.Copy().Set(name=f'decoder_{index}') for index in range(num_layers)],
         TranslationHead.Params().Set(
-            name='softmax', vocab_size=vocab_size, tied_to='source_embedding' if shared_tables == 'all' else None,
+            name='softmax', vocab_size=vocab_size, tied_to='source_embedding' if is_tied else None,
             logits_abs_max=logits_abs_max)]

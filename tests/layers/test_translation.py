@@ -62,13 +62,13 @@ def test_padding_of_source_and_target_changes_nothing(pipe):
     np.testing.assert_allclose(stacks.run(pipe.stack, padded)[:, :5], pipe(BATCH), atol=1e-5)
 
 
-@pytest.mark.parametrize('shared_tables', translation.SHARED_TABLES)
-def test_shared_tables_are_one_variable(shared_tables):
-    pipe = make_pipe(small_layers(shared_tables=shared_tables))
+@pytest.mark.parametrize('is_tied', [True, False])
+def test_shared_tables_are_one_variable(is_tied):
+    pipe = make_pipe(small_layers(is_tied=is_tied))
     count = sum(np.prod(variable.shape) for variable in pipe.trainable_variables)
     assert sum(part.num_parameters for part in pipe.partitions) == count
     tables = [variable.name for variable in pipe.trainable_variables].count('table')
-    assert tables == {'none': 3, 'embeddings': 2, 'all': 1}[shared_tables]
+    assert tables == (1 if is_tied else 2)
     d, f = 8, 16
     assert count == (12 * d * d + 4 * d * f + 2 * f + 24 * d) + 4 * d + tables * 11 * d + 11
 
@@ -104,8 +104,6 @@ def test_mixed_bfloat16_passes_bfloat16_vectors_and_boolean_masks():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="shared_tables is 'al'; did you mean all"):
-        small_layers(shared_tables='al')
     with pytest.raises(ValueError, match='CrossAttention.num_heads is 3, but vectors have 8'):
         attention.CrossAttention.Params().Set(num_heads=3).Instantiate().build((None, 5, 8))
     layer = translation.TargetEmbedding.Params().Set(vocab_size=3, model_dim=4, tied_to='decoder').Instantiate()

@@ -27,7 +27,7 @@ def make_params(data_dir, num_partitions=2):
         def Task(self):
             p = translation_model.TranslationModel.Params().Set(name='tiny_translation', sample_source='b')
             p.body.Set(num_partitions=num_partitions, num_micro_batches=2, layers=translation.transformer_nmt_layers(
-                num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, shared_tables='all'))
+                num_layers=1, vocab_size=128, model_dim=16, hidden_dim=32, num_heads=2, is_tied=True))
             p.train.Set(
                 max_steps=200, ema_decay=0.8, optimizer=layers.KerasParams(keras.optimizers.Adam), learning_rate=0.01)
             return p
