@@ -1,11 +1,7 @@
 """What this machine has, what LingPipe would use of it, and what is wrong: `lingpipe doctor`.
 
-TensorFlow is queried in its own process, since importing a build that does not suit the machine can hang or abort::
-
-    this machine's files, packages ───────────┬─> Machine ─> table, sentences about what is wrong
-    child: imports TensorFlow, lists devices ─┘
-
-The exit code is 0 if nothing is wrong, else 1.
+A child process imports TensorFlow, since importing a build that does not suit the machine can hang or abort. The exit
+code is 0 if nothing is wrong, else 1.
 """
 
 import glob
@@ -23,8 +19,6 @@ from lingpipe import host_processor, text_tables
 # The releases that the test suite passes on; `.ci/test_versions` runs it on the first and on the last.
 TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
 KERAS_VERSIONS = ((3, 15), (3, 15))
-# tensorflow-tpu 2.20.0 was imported with all releases in this range; newer ones make it abort.
-LIBTPU_FOR_TENSORFLOW = ((0, 0, 17), (0, 0, 30))
 _PACKAGES = ('lingpipe', 'tensorflow', 'tensorflow-cpu', 'tensorflow-tpu', 'keras', 'libtpu')
 _BUILDS = ('tensorflow', 'tensorflow-cpu', 'tensorflow-tpu')
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
@@ -71,12 +65,10 @@ def report(machine: Machine) -> str:
         ['GPUs', '; '.join(said.get('gpus', [])) or 'none'],
         ['TPU devices', ', '.join(said.get('tpus', [])) or 'none']])
     wrong = '\n'.join(f'* {problem}' for problem in problems(machine))
-    return f'{found}\n\nLingPipe would use: {would_use(machine)}\n\n{wrong or "Nothing is wrong."}'
+    return f'{found}\n\nLingPipe would use: {_would_use(said)}\n\n{wrong or "Nothing is wrong."}'
 
 
-def would_use(machine: Machine) -> str:
-    """Describe which devices `run.py --device=auto` takes."""
-    said = machine.tensorflow
+def _would_use(said: dict[str, Any]) -> str:
     if 'version' not in said:
         return 'nothing, before TensorFlow can be imported.'
     if said['tpus']:
@@ -88,24 +80,20 @@ def would_use(machine: Machine) -> str:
 
 def problems(machine: Machine) -> list[str]:
     """Return a sentence for each thing that is wrong, with what to do; an empty list if nothing is."""
-    return [*_problems_of_packages(machine), *machine.tensorflow['problems'], *_problems_of_accelerators(machine)]
+    return [*machine.tensorflow['problems'], *_problems_of_packages(machine), *_problems_of_accelerators(machine)]
 
 
 def _problems_of_packages(machine: Machine) -> Iterator[str]:
-    packages, said = machine.packages, machine.tensorflow
-    builds = [name for name in _BUILDS if name in packages]
+    said = machine.tensorflow
+    builds = [name for name in _BUILDS if name in machine.packages]
     if len(builds) != 1:
         yield (f'Installed builds of TensorFlow: {", ".join(builds) or "none"}. Make a fresh virtual environment with '
                'one of them: `pip install -e .` for CPUs, or see requirements/gpu.txt and requirements/tpu.txt.')
-    lowest, highest = LIBTPU_FOR_TENSORFLOW
-    if 'tensorflow-tpu' in builds and not lowest <= _numbers(packages.get('libtpu', '')) <= highest:
-        yield (f'tensorflow-tpu is installed with libtpu {packages.get("libtpu")}; it works with libtpu '
-               f'{_dotted(lowest)} to {_dotted(highest)}. Run `pip install -r requirements/tpu.txt`.')
     for name, version, (first, last) in (('TensorFlow', said.get('version'), TENSORFLOW_VERSIONS),
                                          ('Keras', said.get('keras'), KERAS_VERSIONS)):
-        if version and not first <= _numbers(version)[:2] <= last:
-            yield (f'{name} {version} was not tested; {_dotted(first)} to {_dotted(last)} were. Install what was, or '
-                   'run the tests first.')
+        if version and not first <= tuple(map(int, version.split('.')[:2])) <= last:
+            yield (f'{name} {version} was not tested; {".".join(map(str, first))} to {".".join(map(str, last))} were. '
+                   'Install what was, or run the tests first.')
 
 
 def _problems_of_accelerators(machine: Machine) -> Iterator[str]:
@@ -138,8 +126,8 @@ def _ask_tensorflow() -> dict[str, Any]:
     if answer := re.search(f'^{_ANSWER}(.*)', child.stdout, re.MULTILINE):
         return json.loads(answer.group(1))
     last_line = (child.stderr.strip().splitlines() or ['it said nothing'])[-1]
-    return {'problems': [f'Importing TensorFlow failed (exit code {child.returncode}): {last_line}. Install it anew in '
-                         'a fresh virtual environment.']}
+    return {'problems': [f'Importing TensorFlow failed (exit code {child.returncode}): {last_line}. Install it anew, '
+                         'from a file in requirements/, in a fresh virtual environment.']}
 
 
 def _asked() -> dict[str, Any]:
@@ -168,14 +156,6 @@ def refuse_keras_settings() -> None:
             raise ValueError(f'{name}={value!r} in the settings of Keras (keras.json in ~/.keras or KERAS_HOME) is not '
                              f'possible: params and checkpoints mean {usual!r}. Set it to that; types of numbers are '
                              'chosen by task.dtype_policy.')
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r'\d+', version)[:3])
-
-
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return '.'.join(map(str, numbers))
 
 
 if __name__ == '__main__':

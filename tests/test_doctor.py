@@ -18,9 +18,6 @@ WRONG = {
     'two builds': (
         {'packages': {'tensorflow': '2.21.0', **TPU_PACKAGES}, 'tpu_files': ['/dev/accel0']},
         ['builds of TensorFlow: tensorflow, tensorflow-tpu.', 'fresh virtual environment']),
-    'a libtpu that is too new': (
-        {'packages': {**TPU_PACKAGES, 'libtpu': '0.0.51'}, 'tpu_files': ['/dev/accel0']}, ['libtpu 0.0.51', '0.0.17 to 0.0.30', 'requirements/tpu']),
-    'no libtpu': ({'packages': {'tensorflow-tpu': '2.20.0'}, 'tpu_files': ['/dev/accel0']}, ['libtpu None']),
     'an import that fails': ({'tensorflow': {'problems': ['Importing TensorFlow failed.']}}, ['Importing TensorFlow failed']),
     'an old TensorFlow': ({'tensorflow': {**SAID, 'version': '2.15.1'}}, ['TensorFlow 2.15.1', '2.18 to 2.21']),
     'a new Keras': ({'tensorflow': {**SAID, 'keras': '3.99.0'}}, ['Keras 3.99.0', '3.15 were']),

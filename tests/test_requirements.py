@@ -60,11 +60,6 @@ def test_the_ends_of_the_range_are_pinned():
     assert (oldest, newest) == doctor.TENSORFLOW_VERSIONS
 
 
-def test_doctor_knows_the_libtpu_that_is_pinned():
-    lowest, highest = doctor.LIBTPU_FOR_TENSORFLOW
-    assert lowest <= pins('tpu')['libtpu'].release[:3] <= highest
-
-
 def test_pages_name_the_pinned_versions():
     page, found = (_ROOT / 'docs/cloud_tpu.md').read_text('utf-8'), pins('tpu')
     assert (f'`tensorflow-tpu` {found["tensorflow-tpu"]}, the newest on PyPI (November 2026); libtpu {found["libtpu"]}; '
