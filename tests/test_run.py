@@ -41,7 +41,7 @@ USAGE_ERRORS = {
                                                                      '--device=tpu.'),
     'prompts that are not there': (
         [TINY, '--logdir=x', '--mode=generate', '--prompt_file=missing.txt'],
-        '--prompt_file=missing.txt cannot be read ([Errno 2] No such file or directory'),
+        "[Errno 2] No such file or directory: 'missing.txt'"),
     'temperature of a translation': (
         ['--model=params.transformer_nmt', '--logdir=x', '--mode=generate', '--prompt=Once', '--temperature=2'],
         '--temperature is for language models, and this model translates. Leave it out.'),

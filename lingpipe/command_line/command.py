@@ -137,7 +137,7 @@ def _run(params, datasets):
 def _main(arguments):
     try:
         return _checked_main(arguments)
-    except (app.UsageError, ValueError) as error:
+    except (app.UsageError, ValueError, OSError) as error:
         sys.exit(_usage_error(error))
     except KeyboardInterrupt:
         interruption.end_by(signal.SIGINT)

@@ -35,40 +35,30 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     'checkpoint', None, 'Checkpoint to evaluate, export, generate or predict with; the newest of --logdir otherwise.')
 flags.DEFINE_bool(
-    'follow', False, 'With --mode=eval: evaluate new checkpoints of a training run as they come. Of several that are '
-    'written during an evaluation, only the newest is evaluated.')
-flags.DEFINE_string('accelerator', None, "With --mode=plan: accelerator to plan for, such as 'v3', 'v5e' or 'a100'.")
-flags.DEFINE_string(
-    'device_memory', None, "With --mode=plan: memory of a device, such as '16GiB'; by default the accelerator's.")
+    'follow', False, 'Evaluate new checkpoints of a training run as they come. Of several that are written during an '
+    'evaluation, only the newest is evaluated.')
+flags.DEFINE_string('accelerator', None, "Accelerator to plan for, such as 'v3', 'v5e' or 'a100'.")
+flags.DEFINE_string('device_memory', None, "Memory of a device, such as '16GiB'; by default the accelerator's.")
 flags.DEFINE_integer(
-    'num_devices', None, "With --mode=plan: how many devices 'auto' may use; by default as many as the "
-    'model needs.', lower_bound=1)
+    'num_devices', None, "How many devices 'auto' may use; by default as many as the model needs.", lower_bound=1)
+flags.DEFINE_bool('compile', False, 'Also compile the programs of each device for a TPU; no TPU is needed.')
+flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --compile: the TPUs to compile for, such as 'v3:2x2'.")
 flags.DEFINE_bool(
-    'compile', False, 'With --mode=plan: also compile the programs of each device for a TPU; no TPU is needed.')
-flags.DEFINE_string('tpu_topology', 'v5e:2x2', "With --mode=plan --compile: the TPUs to compile for, such as 'v3:2x2'.")
-flags.DEFINE_bool(
-    'dry_run', False, 'With --mode=train: build the model, read a batch of every input, show the plan, and end without '
-    'a step. --logdir is not needed.')
-flags.DEFINE_integer('steps', 3, 'With --mode=trace: how many training steps to record.', lower_bound=1)
+    'dry_run', False, 'Build the model, read a batch of every input, show the plan, and end without a step. --logdir '
+    'is not needed.')
+flags.DEFINE_integer('steps', 3, 'How many training steps to record.', lower_bound=1)
 flags.DEFINE_string(
-    'input', None, "With --mode=predict: a file or a folder of images or of records of texts, or a pattern such as "
-    "'images/*.png'.")
+    'input', None, "A file or a folder of images or of records of texts, or a pattern such as 'images/*.png'.")
+flags.DEFINE_string('output', None, 'File of the lines of JSON; by default they are printed.')
+flags.DEFINE_string('prompt', '', 'Start of the text, or the source to translate.')
 flags.DEFINE_string(
-    'output', None, 'With --mode=predict: file of the lines of JSON; by default they are printed.')
-flags.DEFINE_string('prompt', '', 'With --mode=generate: start of the text, or the source to translate.')
-flags.DEFINE_string(
-    'prompt_file', None, 'With --mode=generate: file of prompts, one per line, instead of --prompt; all partitions '
-    'compute at the same time.')
-flags.DEFINE_integer(
-    'num_tokens', 200, 'With --mode=generate, language models: largest number of tokens to generate.', lower_bound=1)
+    'prompt_file', None, 'File of prompts, one per line, instead of --prompt; all partitions compute at the same time.')
+flags.DEFINE_integer('num_tokens', 200, 'Language models: largest number of tokens to generate.', lower_bound=1)
+flags.DEFINE_float('temperature', 0.8, 'Language models: sampling temperature; 0: always the likeliest token.')
+flags.DEFINE_integer('top_k', 40, 'Language models: choose among this number of likeliest tokens; 0: all.')
 flags.DEFINE_float(
-    'temperature', 0.8, 'With --mode=generate, language models: sampling temperature; 0: always the likeliest token.')
-flags.DEFINE_integer(
-    'top_k', 40, 'With --mode=generate, language models: choose among this number of likeliest tokens; 0: all.')
-flags.DEFINE_float(
-    'top_p', 1., 'With --mode=generate, language models: choose among the likeliest tokens whose probabilities reach '
-    'this sum; 1: all.')
-flags.DEFINE_integer('seed', 0, 'With --mode=generate, language models: random seed of the text.')
+    'top_p', 1., 'Language models: choose among the likeliest tokens whose probabilities reach this sum; 1: all.')
+flags.DEFINE_integer('seed', 0, 'Language models: random seed of the text.')
 flags.DEFINE_enum(
     'cluster', 'none', ['none', 'pipeline', 'multi_worker', 'parameter_server'],
     'Train on many machines, each of which runs this command. pipeline: stages on the workers. multi_worker: a '
@@ -90,8 +80,8 @@ flags.DEFINE_enum(
     'update', 'async', ['async', 'sync'],
     'With --cluster=parameter_server: whether workers wait for each other in every step.')
 flags.DEFINE_float(
-    'step_timeout_seconds', 600., 'With --mode=train: limit of a step; the first one may take ten times as long. After '
-    'it a worker of a cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
+    'step_timeout_seconds', 600., 'Limit of a step; the first one may take ten times as long. After it a worker of a '
+    'cluster counts as lost, and the process ends so that it can be restarted; 0: none.',
     lower_bound=0., upper_bound=1e9)
 flags.DEFINE_float(
     'replace_after_seconds', 0., 'With --cluster=pipeline: training continues without a worker that has not answered '
@@ -100,16 +90,12 @@ flags.DEFINE_float(
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Return the prompts of --prompt or --prompt_file; raise UsageError if that is not possible."""
+    """Return the prompts of --prompt or --prompt_file; raise UsageError if both were given."""
     if given.prompt_file is None:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
-    try:
-        text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8')
-    except OSError as error:
-        raise app.UsageError(f'--prompt_file={given.prompt_file} cannot be read ({error}). Give a text with one prompt '
-                             'per line.') from error
+    text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8')
     return text.removesuffix('\n').split('\n')  # U+2028 and the like may occur in a prompt
 
 

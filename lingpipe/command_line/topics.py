@@ -88,7 +88,8 @@ def _usage(mode):
 
 def _text_of(topic):
     rows = [_row(f'--{name}', _help_of(flags.FLAGS[name])) for name in topic.names]
-    return '\n'.join([f'{topic.title}:', *rows])
+    modes = f' (--mode={", ".join(topic.modes)})' if topic.modes else ''
+    return '\n'.join([f'{topic.title}{modes}:', *rows])
 
 
 def _help_of(flag):

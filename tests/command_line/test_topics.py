@@ -17,7 +17,7 @@ def test_help_names_all_modes_and_flags():
     for mode in [*topics.MODES, *topics.TOOLS]:
         assert any(line.startswith(f'  {mode} ') for line in lines), mode
     for topic in topics.TOPICS:
-        assert f'\n\n{topic.title}:\n' in text
+        assert f'\n\n{topic.title}' in text
         assert all(f'\n  --{name} ' in text + ' ' or f'\n  --{name}\n' in text for name in topic.names)
     assert max(map(len, lines)) <= 110
 
