@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe import hyperparams
 from lingpipe.layers import base_layer
-from lingpipe.stages import stage_layers
+from lingpipe.stages import micro_batches, stage_layers
 
 # Operations that count as free: they move, reshape or convert numbers.
 _FREE = frozenset([
@@ -85,7 +85,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
     outputs = tf.nest.flatten(results['outputs'])
     return LayerTrace(
         graph, graph.inputs[:len(tf.nest.flatten(specs))], outputs, given, results.get('gradients', outputs),
-        tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results['outputs']))
+        micro_batches.specs_of_tensors(results['outputs']))
 
 
 class Flops(NamedTuple):
@@ -187,8 +187,7 @@ class LayerAnalysis(NamedTuple):
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    layers: list[keras.layers.Layer] | None = None) -> list[LayerAnalysis]:
     """Analyse a stack of layers for one example without allocating any weight; see `look_at_each`."""
-    specs = tf.nest.map_structure(lambda spec: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), input_specs)
-    analyses = look_at_each(layer_params, specs, _analyse, layers)
+    analyses = look_at_each(layer_params, micro_batches.specs_of(input_specs, 1), _analyse, layers)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
 
 

@@ -20,6 +20,7 @@ from lingpipe import hyperparams
 from lingpipe.partition import layer_analysis
 from lingpipe.partition.layer_analysis import LayerAnalysis
 from lingpipe.schedules import Schedule, StageCosts
+from lingpipe.stages import micro_batches
 
 _FILE_NAME = 'layer_times.json'
 _LEAST_RUNS = 5
@@ -95,7 +96,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
-    specs = [input_specs, *[_with_rows(layer.outputs, rows) for layer in analyses]]
+    specs = [input_specs, *[micro_batches.specs_of(layer.outputs, rows) for layer in analyses]]
     return measure([
         Job(layer_analysis.identity(params), functools.partial(_make_layer, params, inputs), inputs, outputs)
         for params, inputs, outputs in zip(layer_params, specs, specs[1:])], device, cache_dir)
@@ -116,10 +117,6 @@ def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[
         _write_times(path, known)
     return [known[key] if job.has_backward else LayerTime(known[key].forward_seconds, 0.0, 0.0)
             for key, job in zip(keys, jobs)]
-
-
-def _with_rows(specs, rows):
-    return tf.nest.map_structure(lambda spec: tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype), specs)
 
 
 def _device_kind(device):
