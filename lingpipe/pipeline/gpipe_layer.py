@@ -209,20 +209,16 @@ class GPipeLayer(construction.Constructors):
         self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)
         self.cut = balancing.cut(self.params, self.schedule, self.source, self.analyses, input_specs, devices[0])
-        self._put_recompute(self.cut)
+        if self.params.recompute == construction.AUTO:
+            params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
+            self.params = params.Set(recompute=self.cut.recompute, memory_limit=self.cut.memory_limit)
+            self.params.Freeze()
         self.schedule = schedules.for_costs(self.schedule, self.cut.costs.stages(self.cut.ends))
         self._untracked.grid = self._make_grid(input_specs, devices)
         self.place_new_weights()
         self.built = True
         if load_weights:
             self.source.load_weights()
-
-    def _put_recompute(self, chosen: balancing.Cut) -> None:
-        """Replace recompute='auto' by a value."""
-        if self.params.recompute == construction.AUTO:
-            params = hyperparams.CopyFieldsTo(self.params, self.Params())  # a layer's Params are frozen
-            self.params = params.Set(recompute=chosen.recompute, memory_limit=chosen.memory_limit)
-            self.params.Freeze()
 
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
         """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
