@@ -92,7 +92,7 @@ class Trace:
     def run(self, num_steps: int) -> list:
         """Record some steps after a few for warm-up, write the files, and print the table and the advice."""
         measured = traced.Traced.of(self._task.body, self._record(num_steps))
-        paths = self._logdir.write_files('trace', measured.files(NUM_STEPS_TO_WARM_UP + 1))
+        paths = self._logdir.write_files('trace', measured.files())
         print(measured)
         print('\n' + '\n'.join(paths), flush=True)
         return measured.steps

@@ -40,7 +40,7 @@ def _rows(title, step, row_names):
     return drawing.Rows(f'{title}: {1000 * (end - asked):.4g} ms', [*row_names, 'input'], blocks)
 
 
-def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1) -> str:
+def trace_text(steps: list[StepTimes], row_names: list[str]) -> str:
     """Return the text of a trace file.
 
     Each action is a complete event ('X'), whose `args` hold `step`, `replica`, `partition` and `micro_batch`, the
@@ -48,13 +48,13 @@ def trace_text(steps: list[StepTimes], row_names: list[str], first_step: int = 1
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     events += [_metadata('thread_name', device, name) for device, name in enumerate(row_names)]
-    for number, step in enumerate(steps, first_step):
+    for number, step in enumerate(steps, 1):
         events += _events(step, number, steps[0].asked)
     if any(step.input_wait for step in steps):
         events.append(_metadata('thread_name', len(row_names), 'input'))
         events += [
             {**_complete('wait for input', len(row_names), *step.input_wait, steps[0].asked), 'cat': 'input',
-             'args': {'step': number}} for number, step in enumerate(steps, first_step)]
+             'args': {'step': number}} for number, step in enumerate(steps, 1)]
     lines = ',\n'.join(json.dumps(event) for event in events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 

@@ -192,10 +192,9 @@ class Traced:
         panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
         return drawing.png(trace_picture.figure(panels, self.row_names))
 
-    def files(self, first_step: int = 1) -> dict[str, str | bytes]:
+    def files(self) -> dict[str, str | bytes]:
         """Return {name: contents} of the picture, and of a file for ui.perfetto.dev."""
-        return {'timeline.png': self.png(),
-                'trace.json': trace_picture.trace_text(self.steps, self.row_names, first_step)}
+        return {'timeline.png': self.png(), 'trace.json': trace_picture.trace_text(self.steps, self.row_names)}
 
     def write(self, folder: str) -> None:
         """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is created if needed."""
