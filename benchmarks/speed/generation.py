@@ -41,7 +41,7 @@ def _task():
         vocabulary_size=_VOCAB_SIZE.value, num_layers=_NUM_LAYERS.value, num_heads=4, hidden_dim=_WIDTH.value,
         intermediate_dim=4 * _WIDTH.value)
     task = getattr(keras_hub.models, f'{_BACKBONE.value}CausalLM')(backbone=backbone, preprocessor=None)
-    task.sampler = pipelined_generation.find_sampler(_SAMPLER.value)
+    task.sampler = keras_hub.samplers.get(_SAMPLER.value)
     return task
 
 

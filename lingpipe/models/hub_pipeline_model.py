@@ -75,13 +75,12 @@ class HubPipelineModel(pipeline_model.PipelineModel):
             sampler: KerasHub's sampler or its name, as for the task's `compile`; None: the task's, or 'top_k'.
 
         Raises:
-            AttributeError: the task does not generate text.
             NotImplementedError: a pipeline does not support the sampler or the task.
         """
-        if not hasattr(self.source, 'generate_step'):
-            raise AttributeError(f'{type(self.source).__name__} does not generate text. Use a task such as a CausalLM.')
+        from keras_hub import samplers  # pylint: disable=import-outside-toplevel
+
         if sampler is not None or not hasattr(self.source, 'sampler'):
-            self.source.sampler = pipelined_generation.find_sampler(sampler or _DEFAULT_SAMPLER)
+            self.source.sampler = samplers.get(sampler or _DEFAULT_SAMPLER)
         with pipelined_generation.replaced(self.source, {'generate_function': self._generate_tokens}):
             return self.source.generate(inputs, max_length, stop_token_ids, strip_prompt)
 

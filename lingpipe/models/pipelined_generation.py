@@ -11,12 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import spelling
 from lingpipe.devices import variable_placement
 from lingpipe.keras_graph import cached_calls
 from lingpipe.models.sampling import LoopSampler
 
-_SAMPLERS = ['greedy', 'top_k', 'top_p', 'random']
 _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
@@ -52,7 +50,7 @@ class PipelinedGeneration:
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
-            stop_token_ids: list of the tokens that end a text; None: every text is as long as the arrays.
+            stop_token_ids: None: every text is as long as the arrays.
         """
         tensors = _map_tensors(tf.convert_to_tensor, inputs)
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
@@ -68,11 +66,6 @@ class PipelinedGeneration:
                 found.append(self._task.generate_step(_map_tensors(operator.itemgetter(rows), inputs), stop_token_ids))
         draws.finish()
         return _map_tensors(lambda *parts: tf.concat(parts, 0), *found)
-
-
-def states_of(sampler: Any) -> list[tuple[keras.Variable, np.ndarray]]:
-    """Return pairs of a variable of a sampler and its value, with which the same draws can be made again."""
-    return [(variable, np.asarray(variable)) for variable in sampler.variables]
 
 
 def _map_tensors(function, *nests):
@@ -171,31 +164,15 @@ class _GroupSampler:
             return draws.sampler.get_next_token(everyone)[rows]
 
 
-def find_sampler(sampler: Any) -> Any:
-    """Return KerasHub's sampler of a name; a sampler is returned as it is.
-
-    Raises:
-        ValueError: there is no sampler of this name.
-    """
-    from keras_hub import samplers  # pylint: disable=import-outside-toplevel
-
-    is_wrong = isinstance(sampler, str) and not sampler.islower()  # for KerasHub would raise a KeyError
-    found = sampler if is_wrong else samplers.get(sampler)
-    if isinstance(found, str):
-        raise ValueError(f'sampler={sampler!r} is unknown{spelling.did_you_mean(sampler, _SAMPLERS)} Give one of '
-                         f'{_SAMPLERS}, or a sampler of keras_hub.samplers.')
-    return found
-
-
 def _require_known(sampler):
     if isinstance(sampler, LoopSampler):
         return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
-    if type(sampler).__call__ is not samplers.Sampler.__call__:
+    if not isinstance(sampler, samplers.Sampler) or type(sampler).__call__ is not samplers.Sampler.__call__:
         raise NotImplementedError(
-            f'{type(sampler).__name__} does more than to draw the next token, which no pipeline supports. Give one of '
-            f'{_SAMPLERS}, or save the model, and generate with the plain one.')
+            f'sampler={sampler!r} is not one of those that only draw the next token, which a pipeline supports. Give '
+            "'greedy', 'top_k', 'top_p' or 'random', or save the model, and generate with the plain one.")
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class _Texts:
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
-        self._states = pipelined_generation.states_of(sampler)
+        self._states = [(variable, np.asarray(variable)) for variable in sampler.variables]
         num_groups = len({stage.device for stage in body.stages})
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 

@@ -136,21 +136,7 @@ def test_trained_weights_generate_the_next_text(hub):
     assert_same_text(model.generate(prompts(), stop_token_ids=None), expected)
 
 
-@pytest.mark.parametrize('name', ['contrastive', 'beam'])
-def test_samplers_that_do_more_than_to_draw_are_refused(hub, name):
-    with pytest.raises(NotImplementedError, match="Sampler does more than to draw the next token.*'greedy'"):
+@pytest.mark.parametrize('name', ['contrastive', 'beam', 'greddy'])
+def test_samplers_that_do_not_only_draw_are_refused(hub, name):
+    with pytest.raises(NotImplementedError, match="is not one of those that only draw the next token.*'greedy'"):
         pipelined(make_task(hub)).generate(prompts(), stop_token_ids=None, sampler=name)
-
-
-@pytest.mark.parametrize('name, words', [
-    ('greddy', 'did you mean greedy'), ('Greedy', 'did you mean greedy'), ('mean', "Give one of .*'random'")])
-def test_unknown_samplers_are_refused(hub, name, words):
-    with pytest.raises(ValueError, match=f"sampler='{name}' is unknown.*{words}"):
-        pipelined(make_task(hub)).generate(prompts(), stop_token_ids=None, sampler=name)
-
-
-def test_tasks_that_write_nothing_are_refused(hub):
-    backbone = hub.models.BertBackbone(**HEADS, max_sequence_length=LENGTH)
-    model = pipelined(hub.models.BertTextClassifier(backbone, num_classes=2))
-    with pytest.raises(AttributeError, match='BertTextClassifier does not generate text'):
-        model.generate(['a'])
