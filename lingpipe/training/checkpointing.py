@@ -71,10 +71,7 @@ class Checkpointer:
     optimizer's slots and the moving averages. All random numbers follow from the step. A constant learning rate is not
     stored, so that training can resume with another one.
 
-    If all machines see the folder, each writes and reads its shard of a checkpoint; else this one does it all::
-
-        all see it      chief    ──> ckpt-7.data-00000-of-00002          else     chief <── worker 0
-                        worker 0 ──> ckpt-7.data-00001-of-00002                     └─────> ckpt-7.data-00000-of-00001
+    If all machines see the folder, each writes and reads its shard of a checkpoint; else this one does it all.
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.

@@ -24,14 +24,7 @@ _NOT_FINITE = b'the model returns numbers that are not finite'
 class Exporter(evaluation.TrainedTask):
     """Builds a task's layers as one plain Keras model on one device, with the weights of a checkpoint.
 
-    ::
-
-        logdir/train/ckpt-* ─> keras.Model(layers of the body) ─┬─> logdir/export/model.keras    for Keras; needs no
-                                                                │                                LingPipe if all layers
-                                                                │                                are Keras's own
-                                                                ├─> logdir/export/saved_model/   for TensorFlow Serving
-                                                                └─> logdir/export/preset/        for KerasHub, if the
-                                                                                                 model is one of its
+    The Keras file needs no LingPipe if all layers are Keras's own; the SavedModel is for TensorFlow Serving.
     """
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:

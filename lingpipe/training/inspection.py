@@ -77,7 +77,9 @@ def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan 
     limit = plan.setting.memory_limit
 
     def devices(count: int) -> str:
-        return _devices(count, device_name, limit)
+        if device_name:
+            return f'{count} × {device_name}'
+        return f'{count} device{"s" * (count > 1)}' + (f' of {plans.to_text(limit)}' if limit else '')
 
     count = plan.setting.num_replicas
     where = (f'{count} replicas of ' if count > 1 else '') + devices(plan.schedule.num_devices)
@@ -97,12 +99,6 @@ def _how_full(part: float) -> str:
         return ''
     return (f' The fullest is {part:.0%} full: what the runtime needs beside the tensors may not fit. Plan with less '
             'device_memory, or recompute more.')
-
-
-def _devices(count: int, name: str | None, limit: int | None) -> str:
-    if name:
-        return f'{count} × {name}'
-    return f'{count} device{"s" * (count > 1)}' + (f' of {plans.to_text(limit)}' if limit else '')
 
 
 def _numbers(plan: plans.Plan) -> str:

@@ -24,10 +24,8 @@ class Planned:
     """A plan with its params; `print` shows the table.
 
     Attributes:
-        plan: `Plan`.
         compared: list of the best `Plan`s among those that 'auto' allows, best first.
         params: the given params, with numbers instead of 'auto'.
-        device_name: name of an accelerator, or None.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 

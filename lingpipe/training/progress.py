@@ -65,10 +65,10 @@ class TimeSpent:
         finally:
             self.seconds[kind] += time.monotonic() - begin
 
-    @property
-    def total(self) -> float:
-        """Seconds of all kinds."""
-        return sum(self.seconds.values())
+    def __str__(self) -> str:
+        total = sum(self.seconds.values())
+        shares = ', '.join(f'{kind} {100 * seconds / total:.0f} %' for kind, seconds in self.seconds.items())
+        return f'Time {_CLOCK(total)} after the first step: {shares}'
 
 
 class Progress:
@@ -129,11 +129,3 @@ def metrics_text(metrics: dict[str, Any]) -> str:
     """Return a text such as 'loss 0.1234, accuracy 98.40 %'."""
     return ', '.join(f'{name} {100 * value:.2f} %' if name.startswith(('accuracy', 'exact_match'))
                      else f'{name} {value:.4f}' for name, value in metrics.items())
-
-
-def time_text(spent: TimeSpent) -> str:
-    """Return the line that says where the time of a run went; '' if no step was counted."""
-    if not spent.seconds[STEPS]:
-        return ''
-    shares = ', '.join(f'{kind} {100 * seconds / spent.total:.0f} %' for kind, seconds in spent.seconds.items())
-    return f'Time {_CLOCK(spent.total)} after the first step: {shares}'

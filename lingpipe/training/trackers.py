@@ -1,12 +1,7 @@
 """Experiment trackers: services that keep the params and curves of many runs, each with its own library.
 
-::
-
-    train.trackers=['mlflow']       start(config) ── log(step, values) ── log(step, values) ── ... ── end()
-                                        │ control/mlflow_run.txt has the id of the run,
-                                        └ so that a training run that resumes continues it
-
-A tracker gets the curves that TensorBoard gets. If it fails during training, it is left out with a warning.
+A tracker gets the curves that TensorBoard gets. A training run that resumes continues the run of the tracker, whose id
+is in control/mlflow_run.txt, for instance. A tracker that fails during training is left out with a warning.
 """
 
 import re

@@ -267,9 +267,8 @@ class Trainer(prepared_run.PreparedRun):
     def _finish(self, path: str) -> dict[str, dict[str, float]]:
         results = self._evaluate(self._evaluation_inputs, decode=True)
         self._writer.wait()
-        told = progress.time_text(self._time)
-        if told:
-            self._progress.write(told)
+        if self._time.seconds[progress.STEPS]:
+            self._progress.write(str(self._time))
         if self.interrupted and len(results) < len(self._evaluation_inputs):
             print(self._stopped(self._step, path), flush=True)
             return {}
