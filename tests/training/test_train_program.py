@@ -128,7 +128,7 @@ def test_clipping_scales_all_gradients_by_their_common_norm(limit):
         weight - 0.1 * scale * gradient for weight, gradient in zip(by_hand.weights, gradients)])
 
 
-def test_l2_regularisation_is_of_kernels_and_refused_for_layers_with_their_own():
+def test_l2_is_of_kernels_and_refused_for_layers_with_regularizers():
     own = KerasParams(layers.Dense, units=4, kernel_regularizer=KerasParams(keras.regularizers.L1, l1=0.05))
     with pytest.raises(ValueError, match='^train.l2_regularizer_weight=0.6 is not possible: .*kernel has a regularizer'):
         make_program([own, dense(2)], l2_regularizer_weight=0.6)

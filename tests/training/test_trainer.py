@@ -236,7 +236,7 @@ def test_a_better_value_at_the_step_of_the_best_brings_its_weights(tiny, tmp_pat
 def test_the_best_value_belongs_to_its_weights_when_a_run_is_killed(tiny, tmp_path, monkeypatch):
     write = checkpoints.BestCheckpoint.write
     monkeypatch.setattr(checkpoints.BestCheckpoint, 'write',
-                        lambda self, record: write(self, record) if record.step == 4 else 1 / 0)
+                        lambda self, record: write(self, record) if record['step'] == 4 else 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny.train(tmp_path, eval__interval_steps=4)
     assert json.loads((tmp_path / 'best/best.json').read_text())['step'] == 4
