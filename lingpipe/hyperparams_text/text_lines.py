@@ -7,9 +7,9 @@ from typing import Any
 from lingpipe.hyperparams_text import param_tree, registry, value_text
 
 _IN_BRACKETS = rf'(?=[\[({{]|dict\[|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
-_ENTRY = re.compile(
-    rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*({value_text.INLINE_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$)')
-_BETWEEN = re.compile(r'(?:[\s;]|#[^\n]*)*')
+_BETWEEN = r'(?:[\s;]|#[^\n]*)*'
+_ENTRY = re.compile(rf'({param_tree.PATH_PATTERN})[ \t]*[:=][ \t]*'
+                    rf'({value_text.INLINE_STRING}|{_IN_BRACKETS}|[^\n;]*)[ \t]*(?=[\n;]|$){_BETWEEN}')
 _SHAPE = re.compile(r'(list|tuple)\[([0-9]+)\]|dict(\[.*\])', re.DOTALL)
 _CLASS_CHANGE, _SHAPE_CHANGE, _VALUE_CHANGE = range(3)  # the order of changes of equal depth
 _NUM_SHOWN = 80
@@ -21,22 +21,16 @@ def split(text: str) -> list[tuple[str, str]]:
     Raises:
         ValueError: an entry is not a path, `:` or `=`, and a value.
     """
-    entries = []
-    position = _skip_between(text, 0)
+    text = re.sub(_BETWEEN, '', text, count=1)  # what stands before the first entry
+    entries, position = [], 0
     while position < len(text):
         match = _ENTRY.match(text, position)
         if not match:
             line = re.split('[\n;]', text[position:position + _NUM_SHOWN], maxsplit=1)[0]
             raise ValueError(f'{line!r} is not of the form <key> = <value> or <key> : <value>.')
         entries.append((match[1], match[2].strip()))
-        position = _skip_between(text, match.end())
+        position = match.end()
     return entries
-
-
-def _skip_between(text: str, position: int) -> int:
-    """Return where the next entry begins."""
-    match = _BETWEEN.match(text, position)
-    return match.end() if match else position
 
 
 def join(texts: Mapping[str, str]) -> str:

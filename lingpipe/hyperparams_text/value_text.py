@@ -32,8 +32,7 @@ def _literal(value):
         return f'type/{registry.reference_key(value)}'
     if _is_instance(value, 'tensorflow', 'DType'):
         return value.name
-    is_numpy_scalar = any(_is_instance(value, 'numpy', name) for name in ('bool_', 'integer', 'floating'))
-    return _literal(value.item()) if is_numpy_scalar else type(value).__name__
+    return _literal(value.item()) if _is_instance(value, 'numpy', 'generic') else type(value).__name__
 
 
 def _literal_of_container(value):
