@@ -13,11 +13,12 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds
 from lingpipe.private_api import distributed_values
 
-MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**10  # with more, different sums would share keys
+_MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**14  # with more, different sums would share keys
 
 _active: list['Group'] = []
 _local = threading.local()
-_calls, _stages = itertools.count(1), itertools.count(1)
+_calls = itertools.count(1)
+stage_numbers = itertools.count(1)  # one for each stage of each pipeline in this process
 _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that group keys are made of
 
 
@@ -124,12 +125,6 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
     return sums
 
 
-def grid_shape(num_replicas: int) -> tuple[int, int]:
-    """Return the rows and columns of the most nearly square grid of replicas; a prime number gives one row."""
-    num_rows = next(rows for rows in range(math.isqrt(num_replicas), 0, -1) if num_replicas % rows == 0)
-    return num_rows, num_replicas // num_rows
-
-
 def _best(devices: Sequence[str]) -> str:
     specs = [tf.DeviceSpec.from_string(device) for device in devices]
     one_host = len({(spec.job, spec.replica, spec.task) for spec in specs}) == 1
@@ -146,7 +141,9 @@ def _ring(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
 
 
 def _two_dimensional(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
-    _, num_columns = grid_shape(len(devices))
+    # The grid is as square as can be; a prime number of replicas gives one row.
+    num_rows = next(rows for rows in range(math.isqrt(len(devices)), 0, -1) if len(devices) % rows == 0)
+    num_columns = len(devices) // num_rows
     halves = [_call(device, _halves, tensors) for device, tensors in zip(devices, bucket)]
     row, column = divmod(_position(devices, owner), num_columns)
     first, second = ([(device, half[index]) for device, half in zip(devices, halves)] for index in range(2))
@@ -214,15 +211,10 @@ class Replica(NamedTuple):
     """The replica for which a layer computes."""
 
     num_replicas: int
-    stage: int  # `new_stage`'s number for the stage whose devices in all replicas compute the sums
+    stage: int  # of `stage_numbers`: the stage whose devices in all replicas compute the sums
     index: tf.Tensor  # int64 scalar, the number of the replica
     micro_batch: tf.Tensor  # int64 scalar, the number of the micro-batch in the replica
     is_compiled: bool  # whether XLA compiles the stage; its programs cannot contain such sums
-
-
-def new_stage() -> int:
-    """Return a number for a pipeline's stage, unique in this process."""
-    return next(_stages)
 
 
 @contextlib.contextmanager
@@ -259,7 +251,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
         group_size: number of replicas in a group; with fewer replicas, all form one group.
 
     Raises:
-        ValueError: the groups are not equal, there are too many of them, or XLA compiles each replica separately.
+        ValueError: the groups are not equal, or XLA compiles each replica separately.
     """
     replica = _replica()
     if replica is None or group_size == 1:
@@ -272,14 +264,8 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
 def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
     """Sum over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
-    num_groups = replica.num_replicas // group_size
-    if num_groups > _MOST_GROUPS:
-        raise ValueError(
-            f'group_size={group_size} with num_replicas={replica.num_replicas} makes {num_groups} groups, and '
-            f'at most {_MOST_GROUPS} are supported. Set group_size to '
-            f'{-(-replica.num_replicas // _MOST_GROUPS)} or more.')
     # A key is unique in a step, and the same in all replicas.
-    keys = [tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
+    keys = [tf.cast(next(_calls) * _MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
 

@@ -49,7 +49,7 @@ class Stage:
         self.device = device
         self.sources = sources
         self.jit_compile = jit_compile or device_kinds.must_compile(device)
-        self._num_replicas, self._number = num_replicas, collectives.new_stage()
+        self._num_replicas, self._number = num_replicas, next(collectives.stage_numbers)
         self._programs: dict[tuple, stage_program.StageProgram] = {}
         self._changing: set[tuple[int, str]] = set()  # attributes that layers change themselves, such as call counters
         self._zeros: dict[tuple, Callable] = {}

@@ -38,12 +38,6 @@ def test_the_last_addition_is_on_the_owner(method):
     assert [call.device[-1] for call in calls] == ['4', '1', '1', '5']
 
 
-@pytest.mark.parametrize(
-    'num_replicas, shape', [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (9, (3, 3)), (1024, (32, 32))])
-def test_the_grid_is_as_square_as_can_be(num_replicas, shape):
-    assert collectives.grid_shape(num_replicas) == shape
-
-
 def test_two_dimensional_chains_are_short():
     """On a grid of 3 x 3 no sum takes more than 2 + 2 steps; on a ring of 9 it takes 8."""
     parts, _ = parts_and_sums(9)
@@ -77,7 +71,7 @@ def test_on_gpus_of_one_host_nccl_sums_on_every_device():
 
 
 def test_sums_have_no_timeout_which_would_leave_sleeping_threads_behind():
-    stage = collectives.new_stage()
+    stage = next(collectives.stage_numbers)
 
     def share(index):
         with collectives.working_for(collectives.Replica(2, stage, index, tf.constant(0, tf.int64), False)):
@@ -86,9 +80,3 @@ def test_sums_have_no_timeout_which_would_leave_sleeping_threads_behind():
     graph = tf.function(share, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
     (operation,) = [each for each in graph.get_operations() if each.type == 'CollectiveReduceV2']
     assert operation.get_attr('timeout_seconds') == 0
-
-
-def test_too_many_groups_are_refused():
-    with collectives.working_for(collectives.Replica(2050, 1, tf.constant(0, tf.int64), tf.constant(0, tf.int64), False)):
-        with pytest.raises(ValueError, match='makes 1025 groups, and at most 1024 are supported. Set group_size to 3 or more'):
-            collectives.sum_over_group(tf.ones([1]), 2)
