@@ -74,11 +74,7 @@ class Follower:
 def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind: Any = None, dog: Any = None) -> Any:
     """Join the other workers; return params with numbers instead of 'auto', and the `Workers`.
 
-    Args:
-        kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
-
-    Raises:
-        RuntimeError: the port of this worker stays taken.
+    See `pipeline_hosts.set_up_here` for `kind`.
     """
     body = params.task.body
     if body.partition_by == 'time':

@@ -108,9 +108,6 @@ def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
-
-    Raises:
-        RuntimeError: the port of this chief stays taken.
     """
     body = params.task.body
     resolution.validate(body)

@@ -107,11 +107,7 @@ def _cluster_of(config):
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
     """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
 
-    Args:
-        kind: 'CPU' or 'GPU'; None takes the best kind that the workers have.
-
-    Raises:
-        ConnectionError: workers cannot be reached.
+    See `set_up_here` for `kind`, and `connect` for errors.
     """
     resolution.validate(params.task.body)
     device_kinds.configure_graph_optimizer()
