@@ -1,7 +1,6 @@
 """Synchronous updates: all workers compute on their shares of a batch, and the servers apply the mean once."""
 
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,47 +10,6 @@ from lingpipe.optimizers import device_placement
 from lingpipe.pipeline import loss_pass
 from lingpipe.placements import server_program
 from lingpipe.stages import batch_statistics, losses
-
-
-class ShareSlots:
-    """Buffers for the shares of a mean, on the server of the variable that the mean updates.
-
-    ::
-
-        share 0 ─> [0]
-        share 1 ─> [1]   on the variable's server ─> mean by weight
-        share 2 ─> [2]
-
-    A share may arrive twice: from a lost worker, and from the worker that replaced it. The second one
-    overwrites the first in its slot, so the mean stays the same.
-
-    Args:
-        variables: iterable of Keras variables, which outlive the slots.
-        count: number of shares.
-    """
-
-    def __init__(self, variables: Iterable, count: int) -> None:
-        self._slots = {id(variable): _zeros(variable, count) for variable in variables}
-
-    def put(self, share: tf.Tensor, variable: Any, value: tf.Tensor) -> None:
-        """Build the operation that stores a variable's value for the share whose number is `share`, an int32 scalar."""
-        slot = self._slots[id(variable)]
-        with tf.device(slot.device):
-            tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=share, updates=tf.cast(value, slot.dtype))
-
-    def shares(self, variables: Any) -> Any:
-        """Return the shares of some of the variables, each a tensor `[count, ...]` on the device of the variable."""
-        values = []
-        for variable in variables:
-            slot = self._slots[id(variable)]
-            with tf.device(slot.device):
-                values.append(slot.read_value())
-        return values
-
-
-def _zeros(variable, count):
-    with variable_placement.creating_on(variable_placement.device_of(variable)):
-        return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 
 
 class SynchronousProgram(server_program.ServerProgram):
@@ -66,7 +24,7 @@ class SynchronousProgram(server_program.ServerProgram):
     Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
     batch. So a step of W workers equals that of one machine with W times as many micro-batches, except for random
     numbers: these depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
-    computes its share again, with the same result.
+    computes its share again: the second arrival overwrites the first in its slot, with the same values.
 
     Raises:
         ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
@@ -92,9 +50,8 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._apply_function(tf.stack([row[1:] for row in shares])).numpy()
 
     def _traced(self, batch_spec):
-        floating = [variable for variable in self.named_variables.values()
-                    if tf.as_dtype(variable.dtype).is_floating]
-        self._slots = ShareSlots(floating, self._servers.num_workers)
+        self._slots = {id(variable): _slots_beside(variable, self._servers.num_workers)
+                       for variable in self.named_variables.values() if tf.as_dtype(variable.dtype).is_floating}
         share_spec = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([self._rows_of_share, *spec.shape[1:]], spec.dtype), batch_spec)
         return tf.function(self._share, autograph=False).get_concrete_function(
@@ -108,15 +65,26 @@ class SynchronousProgram(server_program.ServerProgram):
             (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
         self._reached = {id(variable) for variable, _ in reached}
         for variable, gradient in reached:
-            self._slots.put(share, variable, gradient)
+            self._put(share, variable, gradient)
         _refuse_what_has_no_mean(self._task.body, out.state_updates)
         _refuse_added_losses(self._task.body)
         self._updated = [variable for variable, _ in out.state_updates]
         for variable, value in out.state_updates:
-            self._slots.put(share, variable, value)
+            self._put(share, variable, value)
         self._sum_shapes = tf.nest.map_structure(lambda part: part.shape, out.sums)
         numbers = [tf.cast(share, tf.float32), out.loss, *tf.nest.flatten(out.sums)]
         return tf.concat([tf.reshape(tf.cast(number, tf.float32), [-1]) for number in numbers], 0)
+
+    def _put(self, share, variable, value):
+        slots = self._slots[id(variable)]
+        with tf.device(slots.device):
+            tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
+
+    def _shares_of(self, variable):
+        """Return a tensor `[shares, ...]` on the server of the variable."""
+        slots = self._slots[id(variable)]
+        with tf.device(slots.device):
+            return slots.read_value()
 
     def _apply_shares(self, rows):
         """Build the update from all shares; `rows` is `[shares, 1 + sums]`, the loss first."""
@@ -140,8 +108,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
     def _mean_gradients(self, weights):
         """Return the gradients, None for weights without one, and half the sum of squares of each other gradient."""
-        shares = [share if id(variable) in self._reached else None
-                  for variable, share in zip(self._trainable, self._slots.shares(self._trainable))]
+        shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
@@ -149,7 +116,7 @@ class SynchronousProgram(server_program.ServerProgram):
     def _new_state(self):
         """Return pairs (variable, new value): state is averaged over rows; all shares have equally many rows."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
-        shares = {id(variable): share for variable, share in zip(self._updated, self._slots.shares(self._updated))}
+        shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
         for norm in batch_statistics.batch_norms(self._task.body.stack):
@@ -158,6 +125,12 @@ class SynchronousProgram(server_program.ServerProgram):
                 with tf.device(norm.moving_variance.value.device):
                     means.update(zip(pair, _of_whole_batch(*map(shares.get, pair), norm.momentum)))
         return [(variable, means[id(variable)]) for variable in self._updated]
+
+
+def _slots_beside(variable, count):
+    """Return a buffer for the shares of a variable's gradient or new value, on its server."""
+    with variable_placement.creating_on(variable_placement.device_of(variable)):
+        return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 
 
 def _refuse_what_has_no_mean(body, updates):
