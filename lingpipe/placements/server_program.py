@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.optimizers import device_placement
+from lingpipe.partition import balancing
 from lingpipe.training import errors, train_program
 
 _POLL_SECONDS = 0.5
@@ -51,9 +52,7 @@ class ServerProgram(train_program.TrainProgram):
 
     @property
     def partitions(self) -> Any:
-        return [part._replace(device=f'{tf.DeviceSpec.from_string(part.device).device_type}:'
-                              f'{tf.DeviceSpec.from_string(part.device).device_index} of {self._servers.num_workers} '
-                              'workers')
+        return [part._replace(device=f'{balancing.short_device(part.device)} of {self._servers.num_workers} workers')
                 for part in super().partitions]
 
     def before_save(self) -> None:
