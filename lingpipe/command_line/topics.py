@@ -41,10 +41,9 @@ TOPICS = (
     Topic('Where to run', (), ('device', 'tpu')),
     Topic('Checkpoints', ('eval', 'export', 'generate', 'predict'), ('checkpoint',)),
     Topic('Evaluating', ('eval',), ('follow',)),
-    Topic('Faults', ('train',), ('step_timeout_seconds',)),
+    Topic('Training', ('train',), ('dry_run', 'step_timeout_seconds')),
     Topic('Many machines', ('train', 'trace'), (
         'cluster', 'cluster_spec', 'trusted_network', 'task', 'ps', 'update', 'replace_after_seconds')),
-    Topic('Before training', ('train',), ('dry_run',)),
     Topic('Tracing', ('trace',), ('steps',)),
     Topic('Planning', ('plan',), ('accelerator', 'device_memory', 'num_devices', 'compile', 'tpu_topology')),
     Topic('Predicting', ('predict',), ('input', 'output')),
