@@ -153,7 +153,8 @@ class GPipeLayer(construction.Constructors):
     @property
     def partitions(self) -> list[balancing.Partition]:
         """List of `Partition`: the layers of each partition, its device and its costs."""
-        return self.cut.describe(self.analyses, [part.device for part in self.stages])
+        devices = [part.device for part in self.stages]  # which says if there are no weights yet
+        return self.cut.describe(self.analyses, devices)
 
     @property
     def source(self) -> layer_sources.LayerSource:
