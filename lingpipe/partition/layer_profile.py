@@ -214,7 +214,6 @@ class StageCostModel:
     part of its weight-gradient action (W).
 
     Args:
-        times: the times of each layer for one micro-batch.
         recompute: 'selective' counts as if it used all the time that it may.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.

@@ -138,9 +138,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 class LossFactors:
     """The factors of the gradients of a batch's losses: stages sum losses, but their mean is differentiated.
 
-    Args:
-        program: the program of the last stage.
-        shares: the `executor.ReplicaShare` of each replica.
+    `program` is that of the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str, shares: list[Any],
@@ -210,7 +208,6 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
 
     Args:
         total_weight: scalar by which the loss is divided: the weight of all replicas' examples.
-        group: the pipelines that train together, in other processes or on other cores.
 
     Returns:
         List of `StageGradients`: for every stage, one for each device that has weights of it. Variables that neither

@@ -108,7 +108,6 @@ class LayersOfParams(_Layers):
         """Allocate every weight on the device of its stage.
 
         Args:
-            ends: list of ascending end indices, one per stage.
             columns: for each stage, the list of the names of its devices in all replicas.
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 

@@ -46,17 +46,12 @@ def targets_of(y_true: Any, sample_weight: Any) -> tuple:
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 
-def value_and_grad(grid: stage_grid.StageGrid, loss: Any, x: Any, targets: Any, step: tf.Tensor | None,
+def value_and_grad(grid: stage_grid.StageGrid, loss: StageLoss, x: Any, targets: tuple, step: tf.Tensor | None,
                    return_outputs: bool, assign_state: bool, loss_scale: tf.Tensor | None,
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
     """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
-    Args:
-        loss: a `StageLoss`.
-        targets: what `targets_of` returned.
-
-    Returns:
-        `ValueAndGrad`, with gradients in the order of `grid.trainable_variables` and the outputs of the last stage.
+    The gradients are in the order of `grid.trainable_variables`, and the outputs are those of the last stage.
     """
     stages = grid.stages
     options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, loss,
@@ -87,7 +82,7 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
     return mean_loss, metrics, losses.add_up(squared_norms)
 
 
-def evaluate(grid: stage_grid.StageGrid, loss: Callable, x: Any, targets: Any,
+def evaluate(grid: stage_grid.StageGrid, loss: StageLoss, x: Any, targets: tuple,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
     """Build an evaluation step; return the dictionary from name to (sum, weight). See `GPipeLayer.evaluate`."""
     options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, loss)

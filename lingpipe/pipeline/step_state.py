@@ -75,7 +75,6 @@ class StepState:
 
         Args:
             replicas: states of all replicas after their shares of the batch, this one's first.
-            group: the pipelines that train together with these replicas.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 

@@ -29,8 +29,7 @@ _LAYERS_WITH_NOISE_SHAPE = keras.layers.Dropout, keras.layers.AlphaDropout
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
     """Raise ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
 
-    Args:
-        num_layers: number of layers to cut; None if it is not known yet.
+    `num_layers` is None if it is not known yet.
     """
     if num_layers == 0:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params, or model to the '
@@ -88,11 +87,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if a batch needs programs of several shapes on devices that compile for one shape.
-
-    Args:
-        count: number of micro-batches that the batch gives, in all replicas.
-    """
+    """Raise ValueError if a batch of `count` micro-batches has several shapes on devices that compile for one."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return

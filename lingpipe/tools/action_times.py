@@ -71,9 +71,11 @@ class Clocks:
 
     def offset(self, device: str) -> float:
         """Return what to subtract from a device's time to get this machine's time; 0 for devices of this machine."""
-        host = _host(device)
+        if tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief'):
+            return 0.0
+        host = device_kinds.host_of(device)
         if host not in self._offsets:
-            self._offsets[host] = 0.0 if host is None else min(self._try(host) for _ in range(_NUM_TRIES))[1]
+            self._offsets[host] = min(self._try(host) for _ in range(_NUM_TRIES))[1]
         return self._offsets[host]
 
     def _try(self, host):
@@ -81,12 +83,6 @@ class Clocks:
         told = _time_of(host)
         answered = time.time()
         return answered - asked, told - (asked + answered) / 2
-
-
-def _host(device):
-    """Return the CPU whose clock is that of a device; None for devices of this machine."""
-    is_here = tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief')
-    return None if is_here else device_kinds.host_of(device)
 
 
 def _time_of(host):

@@ -152,7 +152,6 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
     Args:
         topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
-        cache_dir: folder in which compiled programs are cached, or None.
 
     Returns:
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.

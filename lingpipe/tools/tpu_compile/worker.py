@@ -96,7 +96,7 @@ def _erase_copies(module, ir):
         copy.erase()
 
 
-def _options(module, devices, spmd, fast, num_replicas=1):
+def _options(module, devices, spmd, fast, num_replicas):
     import numpy as np
     from jaxlib import xla_client
     options = xla_client.CompileOptions()
