@@ -23,8 +23,7 @@ from lingpipe.partition import layer_analysis, layer_memory, layer_profile
 from lingpipe.stages import graph_pieces
 
 # Floating-point operations of a processor core, and of an accelerator, in the time that moving a byte takes.
-_OPERATIONS_A_BYTE = {'CPU': 5}
-_OPERATIONS_A_BYTE_ELSEWHERE = 200
+_OPERATIONS_A_BYTE_ON_CPUS, _OPERATIONS_A_BYTE = 5, 200
 # Operations that read no more of their first input than they return.
 _LOOKUPS = frozenset(('GatherV2', 'Slice', 'StridedSlice'))
 _LOOPS = frozenset(('While', 'StatelessWhile'))
@@ -45,7 +44,7 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
             as possible are kept, while recomputation takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's
             time.
     """
-    ratio = _OPERATIONS_A_BYTE.get(device_kinds.kind_of(device), _OPERATIONS_A_BYTE_ELSEWHERE)
+    ratio = _OPERATIONS_A_BYTE_ON_CPUS if device_kinds.kind_of(device) == 'CPU' else _OPERATIONS_A_BYTE
     return _Selection(list(forward), residuals, given, ratio).kept(most_bytes)
 
 
