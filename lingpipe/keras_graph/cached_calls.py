@@ -49,7 +49,11 @@ class Split(NamedTuple):
         A model first makes a cache of zeros. Each part is created on its device, so that no device holds the zeros of
         all layers.
         """
-        return self._on_devices(lambda index: self._part(tensor, index))
+        parts = []
+        for index, device in enumerate(self.devices):
+            with tf.device(device):
+                parts.append(self._part(tensor, index))
+        return parts
 
     def whole_spec(self, parts: list[tf.Tensor]) -> tf.TensorSpec:
         """Return the `tf.TensorSpec` of the whole cache."""
@@ -57,13 +61,6 @@ class Split(NamedTuple):
         if self.axis is not None:
             shape.insert(self.axis, len(parts))
         return tf.TensorSpec(shape, parts[0].dtype)
-
-    def _on_devices(self, make):
-        parts = []
-        for index, device in enumerate(self.devices):
-            with tf.device(device):
-                parts.append(make(index))
-        return parts
 
     def _part(self, tensor, index):
         if self.axis is None:

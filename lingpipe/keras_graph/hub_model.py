@@ -51,7 +51,10 @@ class KerasHubModel(model_source.KerasModelSource):
         _check(p)
         hub = hub_tokenizer.import_keras_hub()
         with base_layer.unallocated_variables():
-            backbone = self._preset_backbone(hub) if p.preset else self._new_backbone(hub)
+            if p.preset:
+                backbone = hub.models.Backbone.from_preset(p.preset, load_weights=False, **p.backbone_arguments)
+            else:
+                backbone = self._new_backbone(hub)
             model = _with_head(hub, backbone, p)
         if p.preset and p.load_weights:
             self._awaited = AwaitedWeights(model.weights)
@@ -64,7 +67,7 @@ class KerasHubModel(model_source.KerasModelSource):
         loader = presets.get_preset_loader(p.preset)
         with self._awaited.loading():
             _load_backbone_weights(loader, getattr(model, 'backbone', model))
-            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(presets, p.preset, model):
+            if p.head in _TASKS and 'num_classes' not in p.head_arguments and _has_weights_of(p.preset, model):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
@@ -102,10 +105,6 @@ class KerasHubModel(model_source.KerasModelSource):
             return preprocessor_class(tokenizer.keras_hub_tokenizer(), **arguments)
         return preset_preprocessor(preset or self.params.preset, model)
 
-    def _preset_backbone(self, hub):
-        p = self.params
-        return hub.models.Backbone.from_preset(p.preset, load_weights=False, **p.backbone_arguments)
-
     def _new_backbone(self, hub):
         p = self.params
         cls = getattr(hub.models, p.backbone, None)
@@ -137,20 +136,18 @@ def _with_head(hub, backbone, p):
         return backbone
     cls = keras_hub_presets().find_subclass(
         p.preset or p.backbone, getattr(hub.models, _TASKS[p.head]), type(backbone))
-    stored = _stored_arguments(p.preset, cls) if p.preset else {}
+    known = set(inspect.signature(cls).parameters) - {'backbone', 'preprocessor'}
+    stored = {name: value for name, value in _stored_config(p.preset, cls).items() if name in known}
     return cls(backbone=backbone, preprocessor=None, compile=False, **{**stored, **p.head_arguments})
 
 
-def _stored_arguments(preset, task_class):
-    """Return the arguments of the head in a preset, if that head is of the same class."""
+def _stored_config(preset, task_class):
+    """Return the config of the head in a preset; {} if there is no head of this class."""
     presets = keras_hub_presets()
-    if not presets.check_file_exists(preset, _TASK_CONFIG):
+    if not (preset and presets.check_file_exists(preset, _TASK_CONFIG)):
         return {}
     stored = presets.load_json(preset, _TASK_CONFIG)
-    if presets.check_config_class(stored) is not task_class:
-        return {}
-    return {name: value for name, value in stored['config'].items() if name in inspect.signature(task_class).parameters
-            and name not in ('backbone', 'preprocessor')}
+    return stored['config'] if presets.check_config_class(stored) is task_class else {}
 
 
 def _tokenizer_class(model):
@@ -175,10 +172,8 @@ def _load_backbone_weights(loader, backbone):
     loader.load_backbone(Existing, load_weights=True)
 
 
-def _has_weights_of(presets, preset, model):
-    if not presets.check_file_exists(preset, _TASK_WEIGHTS):
-        return False
-    return presets.check_config_class(presets.load_json(preset, _TASK_CONFIG)) is type(model)
+def _has_weights_of(preset, model):
+    return keras_hub_presets().check_file_exists(preset, _TASK_WEIGHTS) and bool(_stored_config(preset, type(model)))
 
 
 class AwaitedWeights:

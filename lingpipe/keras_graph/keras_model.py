@@ -239,10 +239,7 @@ def _spec_of(tensor):
 
 
 def _trace_once(known, unit, inputs):
-    description = describe(unit)
-    if description is None:
-        return _trace_or_guess(unit, inputs)
-    key = (description, str(inputs))
+    key = (describe(unit) or id(unit), str(inputs))
     if key not in known:
         known[key] = _trace_or_guess(unit, inputs)
     return known[key]

@@ -79,7 +79,7 @@ def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -
     if not is_checked:
         _refuse_other_axis(unit, given)
     is_open = any(None in (spec.shape[1:] if spec.shape.rank else ()) for spec in unit.specs)
-    if not (is_checked or is_open and traces_sizes or _loses_batch(unit) or _is_of_a_user(unit.layer)):
+    if not (is_checked or is_open and traces_sizes or any(map(_is_lost, unit.specs)) or _is_of_a_user(unit.layer)):
         return _assumed(unit, given)
     try:
         found = row_dependence.of_function(_function_of(unit), given).values
@@ -95,8 +95,9 @@ def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -
         elif not value.grows_only_in_rows:
             raise ValueError(f'Layer {unit.name!r} returns a tensor of shape {_shapes(value)}, so it compares the rows '
                              f'of a batch, but would get only the rows of one micro-batch. {_BATCH_ONLY}')
-    return found if is_checked else [value if _is_lost(spec) else _with_rows(value)
-                                     for value, spec in zip(found, unit.specs)]
+    return found if is_checked else [
+        value if _is_lost(spec) else row_dependence.Value(row_rules.ROWS, value.specs)
+        for value, spec in zip(found, unit.specs)]
 
 
 def _shapes(value: row_dependence.Value) -> str:
@@ -132,10 +133,6 @@ def _is_lost(spec: tf.TensorSpec) -> bool:
     return spec.shape.is_fully_defined()
 
 
-def _loses_batch(unit: Any) -> bool:
-    return any(map(_is_lost, unit.specs))
-
-
 def _refuse_other_axis(unit: Any, given: list[row_dependence.Value]) -> None:
     """Refuse a layer whose input has the batch in another dimension than the first."""
     for value in given:
@@ -165,10 +162,6 @@ def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependenc
                   if value.dependence == row_rules.ROWS), default=1)
     return [row_dependence.Value(row_rules.CONSTANT, (spec, spec)) if _is_lost(spec)
             else row_dependence.rows(spec, places) for spec in unit.specs]
-
-
-def _with_rows(value: row_dependence.Value) -> row_dependence.Value:
-    return row_dependence.Value(row_rules.ROWS, value.specs)
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:

@@ -10,7 +10,6 @@ import tensorflow as tf
 from lingpipe.keras_graph import lora
 from lingpipe.pipeline import gpipe_layer, validation
 from lingpipe.private_api import Functional, tracking
-from lingpipe.stages import losses
 
 
 def _of_source(name, words):
@@ -35,9 +34,6 @@ class ModelSurface(keras.Model):
                                   ├─> the same layers, with the same names, order and places in a file
         pipelined model   layers ─┘
                           pipe   ───> how they are run; Keras does not track it, so nothing is tracked twice
-
-    Args:
-        **kwargs: arguments of `keras.Model`; `name` defaults to the name of the source model.
     """
 
     def __init__(self, pipe: gpipe_layer.GPipeLayer, **kwargs: Any) -> None:
@@ -111,13 +107,7 @@ class ModelSurface(keras.Model):
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Print the layers and how they are connected; see `keras.Model.summary`."""
-        if self.source is None:
-            super().summary(*args, **kwargs)
-            return
-        shown = losses.shallow_copy(self.source)
-        vars(shown).pop('optimizer', None)
-        vars(shown).update((name, vars(self)[name]) for name in ('name', 'optimizer') if name in vars(self))
-        shown.summary(*args, **kwargs)
+        (super() if self.source is None else self.source).summary(*args, **kwargs)
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Return the nest of symbolic outputs `[batch, ...]`, without running the layers."""
