@@ -53,8 +53,8 @@ def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.P
 
 def _outside_of_backbone(model, weights):
     backbone = _backbone_of(model)
-    inside = set(map(id, [] if backbone is None else backbone.variables))
-    return [] if backbone is None else [variable for variable in weights if id(variable) not in inside]
+    inside = set(map(id, weights if backbone is None else backbone.variables))
+    return [variable for variable in weights if id(variable) not in inside]
 
 
 def _backbone_of(model):
@@ -77,14 +77,10 @@ def _add_parts(model, named, p):
 
 def _add_default_parts(model, able, rank):
     backbone = _backbone_of(model)
-    if backbone is None:
-        raise ValueError(f'lora_rank={rank}: {model.name!r} has no KerasHub backbone, which would choose the layers. '
-                         f"Name them by lora_layers, a list of regular expressions of {[*able][:5]}.")
-    chosen = backbone.default_lora_layer_names()
+    chosen = [] if backbone is None else backbone.default_lora_layer_names()
     if not any(layer.name in chosen for layers in able.values() for layer in layers):
-        raise ValueError(f'lora_rank={rank}: KerasHub adds it to layers called {chosen}, of which '
-                         f'{type(backbone).__name__} has none. Name others by lora_layers, a list of regular '
-                         f'expressions of {[*able][:5]}.')
+        raise ValueError(f'lora_rank={rank}: KerasHub would choose the layers, but knows none of {model.name!r}. Name '
+                         f'them by lora_layers, a list of regular expressions of {[*able][:5]}.')
     backbone.enable_lora(rank)
     backbone.trainable = True  # `_freeze_others` decides what is frozen, so that both ways freeze the same
 

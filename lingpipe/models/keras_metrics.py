@@ -53,11 +53,7 @@ class MetricState:
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    Whether this holds is tested on random examples, once the shapes are known.
-
-    Args:
-        params: KerasParams of the metric, with a name.
-        arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`.
+    Whether this holds is tested on random examples, once the shapes are known; see `make_states` for the arguments.
     """
 
     def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:

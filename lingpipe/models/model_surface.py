@@ -107,7 +107,8 @@ class ModelSurface(keras.Model):
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Print the layers and how they are connected; see `keras.Model.summary`."""
-        (super() if self.source is None else self.source).summary(*args, **kwargs)
+        show = super().summary if self.source is None else self.source.summary
+        show(*args, **kwargs)
 
     def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Return the nest of symbolic outputs `[batch, ...]`, without running the layers."""

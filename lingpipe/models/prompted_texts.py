@@ -84,9 +84,6 @@ class PromptedTexts(_Texts):
     Args:
         body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
         context_length: number of tokens of the longest text, with its prompt.
-
-    Raises:
-        ValueError: the body does not generate text, or cannot sample with these settings.
     """
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: Any, context_length: int, sampling: Sampling,

@@ -74,16 +74,12 @@ def _at_least(logits, smallest):
 
 
 class LoopSampler:
-    """Writes tokens into a batch of prompts of different lengths; called like the samplers of KerasHub.
-
-    Attributes:
-        variables: list of the Keras variables that determine the next draw.
-    """
+    """Writes tokens into a batch of prompts of different lengths; called like the samplers of KerasHub."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling.validate()
         self._seed_generator = keras.random.SeedGenerator(sampling.seed)
-        self.variables = [self._seed_generator.state]
+        self.variables = [self._seed_generator.state]  # they determine the next draw
 
     def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
                  mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
