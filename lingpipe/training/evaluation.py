@@ -14,7 +14,7 @@ from lingpipe.devices import device_kinds, variable_placement
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.stages import losses
-from lingpipe.training import batch_waits, checkpoint_contents, checkpoints, errors, experiment, progress
+from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress, watchdog
 from lingpipe.training import logdir as logdirs
 from lingpipe.training.placement import Placement
 
@@ -108,11 +108,11 @@ def _of_one_example(batch: tuple) -> tuple:
 
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
-               wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> Generator[Any, None, None]:
+               wait: Callable[..., waits.Wait] = watchdog.for_batch) -> Generator[Any, None, None]:
     """Yield the batches of an evaluation, each after a wait of its own; the first wait includes opening the input.
 
     Args:
-        wait: function like `batch_waits.for_batch`, whose result ends the process if the input gives no batch in time.
+        wait: function like `watchdog.for_batch`, whose result ends the process if the input gives no batch in time.
     """
     count, is_awaited = 0, True
     with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):

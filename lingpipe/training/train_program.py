@@ -16,7 +16,7 @@ from lingpipe.layers import base_layer
 from lingpipe.models import base_task
 from lingpipe.optimizers import device_placement, training_optimizer
 from lingpipe.pipeline import loss_pass
-from lingpipe.training import batch_waits, checkpoint_contents, interruption
+from lingpipe.training import checkpoint_contents, interruption, watchdog
 
 _NORM = 'gradient_norm'
 NON_FINITE = 'The loss or a gradient is not finite.'
@@ -46,7 +46,7 @@ class TrainProgram:
 
     Attributes:
         input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
-        batch_waits: the `batch_waits.BatchWaits` of the steps.
+        batch_waits: the `watchdog.BatchWaits` of the steps.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
@@ -64,7 +64,7 @@ class TrainProgram:
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
             self.input_position = tf.Variable([0, 0, 0], dtype=tf.int64, trainable=False, name='input_position')
             self.stopping = tf.Variable(False, trainable=False, name='stopping')
-        self.batch_waits = batch_waits.BatchWaits()
+        self.batch_waits = watchdog.BatchWaits()
         self._scale_on_devices = device_placement.DeviceFunctions(device_placement.scaled)
         self._function = tf.function(self._steps, autograph=False)
 
@@ -97,7 +97,7 @@ class TrainProgram:
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
         """Return the result of `iterate` for the batches of an input after a number of steps."""
-        with batch_waits.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
+        with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
@@ -110,7 +110,7 @@ class TrainProgram:
         return seen
 
     def watching_input(self, data: base_input.BaseInput,
-                       wait: Callable[..., waits.Wait] = batch_waits.for_batch) -> waits.Wait:
+                       wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
         """Return the scope in which the process ends with a message if the input gives `run` no batch in time."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 

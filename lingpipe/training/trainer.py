@@ -11,7 +11,6 @@ from lingpipe.cluster import waits
 from lingpipe.devices import device_kinds
 from lingpipe.input import base_input
 from lingpipe.training import (
-    batch_waits,
     checkpointing,
     checkpoints,
     errors,
@@ -21,6 +20,7 @@ from lingpipe.training import (
     progress,
     trackers,
     train_program,
+    watchdog,
 )
 
 # What an input raises; other errors may come from other machines.
@@ -108,9 +108,9 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `batch_waits.for_batch` that saves the run by `Checkpointer.save` before it ends the process."""
+        """Return a `watchdog.for_batch` that saves the run by `Checkpointer.save` before it ends the process."""
         return functools.partial(
-            batch_waits.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
+            watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
