@@ -24,7 +24,7 @@ from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import pipeline_hosts
 from lingpipe.planner import resolution
-from lingpipe.training import checkpoints, errors, logdir, placement, planning
+from lingpipe.training import checkpoints, errors, experiment, logdir, planning
 
 
 class Roster:
@@ -184,7 +184,7 @@ class ElasticHosts:
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)
         if body.devices:
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
-        return params, placement.Placement(body.devices or found)
+        return params, experiment.Placement(body.devices or found)
 
     def _is_left_out(self, device):
         spec = tf.DeviceSpec.from_string(device)

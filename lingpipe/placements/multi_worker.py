@@ -14,7 +14,7 @@ from lingpipe.cluster import answers, waits
 from lingpipe.devices import collectives, device_kinds
 from lingpipe.input import row_order
 from lingpipe.private_api import eager_context
-from lingpipe.training import placement, train_program, watchdog
+from lingpipe.training import experiment, train_program, watchdog
 
 _BYTES_OF_PACK = 2**25
 _FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
@@ -22,7 +22,7 @@ _HOST = 'CPU:0'
 ENDED = 'ended by an error of its own: worker:'  # in the errors that other workers get
 
 
-class Workers(collectives.Group, placement.Placement):
+class Workers(collectives.Group, experiment.Placement):
     """All processes of the job 'worker', each of which builds and runs the same step on its own rows.
 
     ::

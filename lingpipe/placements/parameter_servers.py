@@ -14,12 +14,12 @@ from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
 from lingpipe.placements import asynchronous_program, remote_calls, synchronous_program
 from lingpipe.planner import resolution
-from lingpipe.training import errors, placement, planning, trainer, watchdog
+from lingpipe.training import errors, experiment, planning, trainer, watchdog
 
 _PROGRAMS = {'async': asynchronous_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
 
 
-class ParameterServers(placement.Placement):
+class ParameterServers(experiment.Placement):
     """A cluster of one chief, workers and servers, as the chief sees it.
 
     ::

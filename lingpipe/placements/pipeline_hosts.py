@@ -12,7 +12,7 @@ from lingpipe.devices import device_kinds
 from lingpipe.pipeline import validation
 from lingpipe.planner import resolution
 from lingpipe.private_api import eager_context
-from lingpipe.training import placement, planning
+from lingpipe.training import experiment, planning
 
 _SECONDS_TO_RECONNECT = 60  # some hundred milliseconds are usual
 
@@ -33,7 +33,7 @@ def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
     return num_devices, on_cpu
 
 
-def place_here(params: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
+def place_here(params: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
     """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; see `set_up_here`."""
     return _placed(params, *set_up_here(params.task.body, kind), kind)
 
@@ -43,7 +43,7 @@ def _placed(params, num_devices, on_cpu, kind):
     body = params.task.body
     if body.devices is not None:
         validation.require_device_names(body.devices)
-    return params, placement.Placement(
+    return params, experiment.Placement(
         body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind))
 
 
@@ -104,7 +104,7 @@ def _cluster_of(config):
     return tf.train.ClusterSpec({'chief': config.jobs['chief'], 'worker': workers})
 
 
-def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, placement.Placement]:
+def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
     """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
 
     See `set_up_here` for `kind`, and `connect` for errors.

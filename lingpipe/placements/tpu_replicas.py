@@ -13,7 +13,7 @@ from lingpipe.devices import collectives
 from lingpipe.input import row_order
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
-from lingpipe.training import placement, train_program
+from lingpipe.training import experiment, train_program
 
 _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False)
 
@@ -49,7 +49,7 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     return list(best)
 
 
-class TpuReplicas(placement.Placement, collectives.Group):
+class TpuReplicas(experiment.Placement, collectives.Group):
     """A `tf.distribute.TPUStrategy` of as many replicas as fit, each a box of K cores of an initialised system."""
 
     _is_spmd = False  # whether all cores of a replica run the same program; else each runs its part of a program

@@ -15,7 +15,7 @@ from lingpipe.placements import logical_cores, spmd_cores, tpu_replicas
 from lingpipe.planner import resolution, stage_calls
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.stages import micro_batches
-from lingpipe.training import experiment, placement, planning
+from lingpipe.training import experiment, planning
 
 LOCAL = 'local'
 _JOB = 'chief'
@@ -84,7 +84,7 @@ def _what_to_check(name, error):
             '--tpu=local.')
 
 
-def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Placement:
+def place(body_params: hyperparams.Params, system: TpuSystem) -> experiment.Placement:
     """Return the `Placement` for `tpu_route`, with a core for every partition; refuse a system with too few cores."""
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
@@ -95,7 +95,7 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> placement.Place
         times = f' times num_replicas={num_replicas}' if num_replicas > 1 else ''
         raise ValueError(f'num_partitions={num_partitions}{times} is more than the {len(system.devices)} cores of the '
                          f'TPU system. Set {"their product" if times else "it"} to {len(system.devices)} or less.')
-    return placement.Placement(system.devices[:num_replicas * num_partitions])
+    return experiment.Placement(system.devices[:num_replicas * num_partitions])
 
 
 def validate(body_params: hyperparams.Params, mode: str) -> None:

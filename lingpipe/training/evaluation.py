@@ -16,7 +16,7 @@ from lingpipe.models import base_task
 from lingpipe.stages import losses
 from lingpipe.training import checkpoint_contents, checkpoints, errors, experiment, progress, watchdog
 from lingpipe.training import logdir as logdirs
-from lingpipe.training.placement import Placement
+from lingpipe.training.experiment import Placement
 
 
 class Evaluator:

@@ -1,6 +1,7 @@
-"""Checking the params of an experiment, and building its input and its task."""
+"""An experiment: its params, checked; its input and its task, built; and where it trains."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ from lingpipe import hyperparams, spelling
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
-from lingpipe.training import initial_weights, trackers
+from lingpipe.training import initial_weights, trackers, train_program
 
 _SMALLEST_INTEGERS = {
     'max_steps': 0, 'steps_per_loop': 1, 'save_max_to_keep': 1, 'summary_interval_steps': 0, 'random_seed': 0}
@@ -138,3 +139,39 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
     if body.partition_by == 'time':
         body.partition_by = 'flops'
     return params
+
+
+class Placement:
+    """Placement on the devices of this process; the modules of `lingpipe/placements` have subclasses for others.
+
+    ::
+
+        Trainer ──> creating()      build the task: where variables are created
+                ──> program(...)    the step: where it runs, and how gradients are summed
+                ──> evaluate(...)   build the evaluation of a batch
+
+    Attributes:
+        devices: list of device names, one for each partition of each replica that this process builds, used if params
+            name none; None: devices are chosen.
+    """
+
+    def __init__(self, devices: list[str] | None = None) -> None:
+        self.devices = devices
+
+    def creating(self) -> Any:
+        """Return the context in which a task is built."""
+        return contextlib.nullcontext()
+
+    def program(self, task: base_task.BaseTask, train_params: hyperparams.Params,
+                batch_spec: Any) -> train_program.TrainProgram:
+        """Return the `TrainProgram` of a task.
+
+        Args:
+            task: a `BaseTask` whose body is built on `devices`, in `creating()`.
+            batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch, the input of the body first.
+        """
+        return train_program.TrainProgram(task, train_params)
+
+    def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
+        """Build `function(batch)` for an evaluation batch on the devices of the task, and return its results."""
+        return function(batch)

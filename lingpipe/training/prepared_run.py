@@ -20,7 +20,7 @@ from lingpipe.training import (
     watchdog,
 )
 from lingpipe.training import logdir as logdirs
-from lingpipe.training.placement import Placement
+from lingpipe.training.experiment import Placement
 
 
 class PreparedRun:

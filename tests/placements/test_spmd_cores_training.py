@@ -12,7 +12,7 @@ from lingpipe import base_model_params, layers
 from lingpipe.input import image_input
 from lingpipe.models import image_classifier, keras_metrics
 from lingpipe.training import progress, train_program, trainer
-from lingpipe.training.placement import Placement
+from lingpipe.training.experiment import Placement
 from tests import needs
 from tests.curves import curve
 from tests.programs import local_spmd_cores

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe.placements import tpu_system
-from lingpipe.training import placement, train_program
+from lingpipe.training import experiment, train_program
 from tests import virtual_tpu
 
 NUM_HOSTS = 2
@@ -52,7 +52,7 @@ class Program(train_program.TrainProgram):
         return super()._step(tf.nest.map_structure(whole, batch))
 
 
-class Slice(placement.Placement):
+class Slice(experiment.Placement):
     def program(self, task, train_params, batch_spec):
         return Program(task, train_params)
 

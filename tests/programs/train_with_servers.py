@@ -22,7 +22,7 @@ from lingpipe.input import image_input, row_order
 from lingpipe.layers import keras_params
 from lingpipe.models import keras_metrics
 from lingpipe.placements import parameter_servers
-from lingpipe.training import errors, placement, trainer
+from lingpipe.training import errors, trainer
 from params import linear_regression
 
 
@@ -48,7 +48,7 @@ def train_once(experiment, logdir, servers, **overrides):
                 servers.devices = devices
                 parameter_servers.train(params, {'Test': experiment.Test()}, logdir, servers)
             else:
-                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, placement.Placement(devices)).run()
+                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, experiment.Placement(devices)).run()
         except (errors.TrainingError, ValueError) as error:
             print(f'Error {errors.exit_code(error)}: {error}')
     return printed.getvalue()
