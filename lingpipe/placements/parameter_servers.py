@@ -12,11 +12,11 @@ import tensorflow as tf
 from lingpipe import patches
 from lingpipe.cluster import answers, cluster_config, waits
 from lingpipe.devices import device_kinds
-from lingpipe.placements import asynchronous_program, remote_calls, synchronous_program
+from lingpipe.placements import remote_calls, server_program, synchronous_program
 from lingpipe.planner import resolution
 from lingpipe.training import errors, experiment, planning, trainer, watchdog
 
-_PROGRAMS = {'async': asynchronous_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
+_PROGRAMS = {'async': server_program.AsynchronousProgram, 'sync': synchronous_program.SynchronousProgram}
 
 
 class ParameterServers(experiment.Placement):
