@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import values
 
-from lingpipe.placements import remote_calls
+from lingpipe.placements import parameter_servers
 
 
 class Coordinator:
@@ -33,7 +33,7 @@ class LostOnItsWay(values.RemoteValueImpl):
 
 
 def answer_of(value):
-    calls = remote_calls.RemoteCalls(Coordinator(), lambda: value, limit=1)
+    calls = parameter_servers.RemoteCalls(Coordinator(), lambda: value, limit=1)
     calls.call(())
     return calls.next_answer(seconds=60)
 
