@@ -18,7 +18,7 @@ from absl import app, flags, logging
 
 from lingpipe import __version__, doctor, hyperparams, model_registry, spelling
 from lingpipe.cluster import launchers, local_cluster
-from lingpipe.command_line import modes, new_model, run_flags, startup, topics
+from lingpipe.command_line import modes, run_flags, startup, topics
 from lingpipe.training import interruption
 
 FLAGS = flags.FLAGS
@@ -44,7 +44,7 @@ def run() -> None:
         app.run(_main, [program, *_with_mode(words)], flags_parser=_parsed)
 
 
-_TOOLS = {'doctor': doctor.main, 'new': new_model.main}
+_TOOLS = {'doctor': doctor.main, 'new': modes.main}
 
 
 def _use(tool, words):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lingpipe.command_line import new_model
+from lingpipe.command_line import modes
 from tests import forked_programs
 
 
@@ -27,5 +27,5 @@ def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, words, sentence
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'there.py').write_text('x = 1\n')
     with pytest.raises(ValueError, match=sentence):
-        new_model.main(words)
+        modes.main(words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ['there.py']
