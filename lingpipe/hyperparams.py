@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from lingpipe import spelling
-from lingpipe.hyperparams_text import param_tree, registry, text_lines, value_text
+from lingpipe.hyperparams_text import param_tree, text_lines, value_text
 
-RegisterType = registry.RegisterType
+RegisterType = value_text.RegisterType
 _SEE_ALL = 'print(params)'
 
 

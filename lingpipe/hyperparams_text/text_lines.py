@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lingpipe.hyperparams_text import param_tree, registry, value_text
+from lingpipe.hyperparams_text import param_tree, value_text
 
 _IN_BRACKETS = rf'(?=[\[({{]|dict\[|{value_text.REFERENCE})(?:{value_text.INLINE_STRING}|[^\n;])*'
 _BETWEEN = r'(?:[\s;]|#[^\n]*)*'
@@ -57,7 +57,7 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
         words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
     """
-    reader = _Reader(params, kinds, registry.Names(params, words_are_strings))
+    reader = _Reader(params, kinds, value_text.Names(params, words_are_strings))
     changes = [_change(path, text) for path, text in entries]
     changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in kinds.items()
                 if _SHAPE.fullmatch(kind)]
@@ -111,13 +111,13 @@ class _Reader:
         new_class = self._parse(steps, text, old_class)
         if new_class is old_class:
             return False
-        fresh = registry.fresh_params(new_class)
+        fresh = value_text.fresh_params(new_class)
         if fresh is None:
             if old_class is None:
                 raise ValueError('has no known Params; give hyperparams.RegisterType a function that makes them.')
             return False
         if old_class is not None:
-            _keep_changes(owner, registry.fresh_params(old_class), fresh)
+            _keep_changes(owner, value_text.fresh_params(old_class), fresh)
         param_tree.assign(self._params, steps[:-1], fresh)
         self._names.add_held_by(fresh)
         return True
