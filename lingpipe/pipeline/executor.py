@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from lingpipe import schedules
 from lingpipe.devices import device_kinds
-from lingpipe.pipeline import gradient_flow, stage_wiring, step_state
+from lingpipe.pipeline import gradient_flow, step_state
 from lingpipe.stages import boundary, micro_batches, stage_layers, stage_program
 from lingpipe.stages.stage import Stage
 from lingpipe.stages.stage_program import ActionResult
@@ -93,13 +93,13 @@ class Execution:
         self._weight_gradients: list[Any] = [None] * len(stages)
         self._added_gradients: dict[int, tf.Tensor] = {}  # of a loss outside the pipeline
 
-    def _trace(self, inputs: boundary.Boundary) -> stage_wiring.Wiring:
+    def _trace(self, inputs: boundary.Boundary) -> step_state.Wiring:
         """Trace the stages for the shapes of the first micro-batch."""
         share, options = self.share, self._options
         specs = micro_batches.specs_of_tensors((inputs, share.targets[0]))
         if not share.equal_rows:
             specs = micro_batches.specs_of(specs, None)  # so that one trace fits all
-        return stage_wiring.trace(
+        return step_state.trace(
             self.stages, specs, boundary.structure_of(share.parts[0]), options.loss, options.training, self._by_layer,
             share.is_whole_batch)
 
