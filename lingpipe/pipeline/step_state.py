@@ -1,4 +1,4 @@
-"""Variables of all stages during a batch: what each action reads and assigns, and the final values."""
+"""What stages read during a batch: tensors of other stages, found by tracing all stages, and assigned variables."""
 
 import collections
 import functools
