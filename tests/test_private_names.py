@@ -24,7 +24,7 @@ from lingpipe import hyperparams
 _ROOT = pathlib.Path(__file__).parents[1]
 _PRIVATE_MODULES = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
 # runs in a process of its own, on jaxlib alone
-_WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compile/worker.py')}
+_WITHOUT_TENSORFLOW = {pathlib.Path('lingpipe/tools/tpu_compiler_process.py')}
 _ADDED = {'_device_placement'}  # what LingPipe adds to objects of Keras
 _GIVEN_TOO = {'_learning_rate', '_get_variable_index', '_compile_loss'}  # Keras's, and names of LingPipe's own besides
 

@@ -17,7 +17,7 @@ from absl import app, flags
 from benchmarks.support import common, tpu_plans
 from lingpipe.layers import base_layer
 from lingpipe.planner import stage_calls
-from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, tpu_compiler
+from lingpipe.tools import plan_compilation, stable_hlo, tpu_compiler
 from lingpipe.training import experiment
 
 _FAMILIES = flags.DEFINE_list('families', ['amoebanet', 'transformer_lm'], 'Which halves of the table to make.')

@@ -14,7 +14,7 @@ from absl import app, flags
 
 from benchmarks.support import common, tpu_plans
 from lingpipe.planner import plans
-from lingpipe.tools.tpu_compile import plan_compilation, tpu_compiler
+from lingpipe.tools import plan_compilation, tpu_compiler
 
 _MODELS = flags.DEFINE_list('models', ['params.amoebanet', 'params.transformer_lm', 'params.transformer_nmt',
                                        'params.resnet50'], 'Models, as for run.py.')

@@ -32,7 +32,7 @@ from benchmarks.scaling import reduction_time
 from benchmarks.support import common
 from lingpipe import model_registry
 from lingpipe.layers import base_layer
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 
 _MODEL = flags.DEFINE_string(
     'model', 'params.resnet50.ResNet50MLPerf32768Cores2048', "Model of images, as for run.py's --model.")

@@ -152,7 +152,7 @@ def _inspect_model(params, unused_datasets, placement, given):
 
 def _plan(params, unused_datasets, unused_placement, given):
     from lingpipe.placements import tpu_system
-    from lingpipe.tools.tpu_compile import tpu_compiler
+    from lingpipe.tools import tpu_compiler
     from lingpipe.training import planning
     from lingpipe.training.logdir import LogDir
     body = params.task.body
@@ -167,7 +167,7 @@ def _plan(params, unused_datasets, unused_placement, given):
     text = str(planned)
     print(text)
     if given.compile:
-        from lingpipe.tools.tpu_compile import plan_compilation
+        from lingpipe.tools import plan_compilation
         is_here = folder is not None and '://' not in folder  # as the folder of compiled programs must be
         report = plan_compilation.compiled_report(
             planned, given.tpu_topology, os.path.join(folder, 'compiled') if is_here else None)
@@ -188,7 +188,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 def _accelerator(given):
     """Return the name of the accelerator to plan for; by default that of the topology."""
-    from lingpipe.tools.tpu_compile import tpu_compiler
+    from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator
     tpu_compiler.check(given.tpu_topology)

@@ -47,7 +47,7 @@ def all_params():
     """Return {class: Params} of all classes of LingPipe whose Params take no argument."""
     found = {}
     for info in pkgutil.walk_packages(lingpipe.__path__, 'lingpipe.'):
-        if info.name.endswith('__main__') or 'tpu_compile.worker' in info.name:
+        if info.name.endswith('__main__') or 'tpu_compiler_process' in info.name:
             continue
         for value in vars(importlib.import_module(info.name)).values():
             if isinstance(value, type) and value.__module__ == info.name and hasattr(value, 'Params'):

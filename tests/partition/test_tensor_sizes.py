@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.partition import tensor_sizes
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 from tests import needs
 
 _SHAPES = [(), (3,), (130,), (1000,), (5000,), (16, 8), (60, 100), (4, 1001), (2, 1), (300, 5, 7), (200, 1, 130),

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lingpipe.devices import variable_placement
 from lingpipe.layers import batch_normalization, keras_params
-from lingpipe.tools.tpu_compile import stable_hlo
+from lingpipe.tools import stable_hlo
 from lingpipe.training import train_program
 from tests import compiled_replicas, needs, virtual_tpu
 from tests.off_its_cores import OffItsCores

@@ -6,7 +6,7 @@ import sys
 
 from jaxlib import _jax
 
-from lingpipe.tools.tpu_compile import worker
+from lingpipe.tools import tpu_compiler_process
 from tests.programs import run_replicas
 
 

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from lingpipe.tools.tpu_compile import worker
+from lingpipe.tools import tpu_compiler_process
 from tests.programs import run_partitioned
 
 

@@ -14,7 +14,7 @@ from lingpipe.layers import transformer
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.spmd import spmd_pipeline, spmd_step, stage_map
 from lingpipe.stages import losses
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 from tests import needs, spmd_values
 
 pytestmark = needs.tpu_compiler

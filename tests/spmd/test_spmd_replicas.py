@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import stable_hlo
+from lingpipe.tools import stable_hlo
 from tests import compiled_replicas, needs, plain_stack, spmd_conv_norm, spmd_values, xla_replicas
 
 pytestmark = needs.tpu_compiler

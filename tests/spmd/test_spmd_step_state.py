@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.optimizers import training_optimizer
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 from tests import needs, plain_stack, spmd_conv_norm, spmd_values
 
 pytestmark = needs.xla_on_cpus

@@ -4,7 +4,7 @@ import pytest
 
 from lingpipe import model_registry
 from lingpipe.layers import batch_normalization, keras_params, transformer
-from lingpipe.tools.tpu_compile import plan_compilation
+from lingpipe.tools import plan_compilation
 from lingpipe.training import planning
 from tests import needs
 

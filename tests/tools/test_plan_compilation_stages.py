@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.planner import stage_calls
-from lingpipe.tools.tpu_compile import plan_compilation, stable_hlo, tpu_compiler
+from lingpipe.tools import plan_compilation, stable_hlo, tpu_compiler
 from tests import needs
 from tests.planner import stacks
 

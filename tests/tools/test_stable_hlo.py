@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from lingpipe.tools.tpu_compile import stable_hlo
+from lingpipe.tools import stable_hlo
 from tests import needs
 
 TEXT = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }, entry_computation_layout={(f32[60,100]{1,0:T(8,128)}, /*index=1*/bf16[5,3,33]{2,1,0:T(4,128)(2,1)S(1)}, pred[])->(f32[64]{0:T(256)}, s4[8,128]{1,0:T(8,128)})}, num_partitions=4

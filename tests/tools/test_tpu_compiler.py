@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lingpipe.stages import stage_program
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 from tests import needs
 
 needs_compiler = needs.tpu_compiler

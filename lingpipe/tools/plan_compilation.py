@@ -13,7 +13,7 @@ from lingpipe.placements import tpu_system
 from lingpipe.planner import plans, stage_calls
 from lingpipe.spmd import spmd_pipeline, spmd_step
 from lingpipe.stages import losses, micro_batches
-from lingpipe.tools.tpu_compile import stable_hlo, tpu_compiler
+from lingpipe.tools import stable_hlo, tpu_compiler
 from lingpipe.training import experiment, planning
 
 _MIB = 2**20

@@ -5,7 +5,7 @@ It compiles for TPUs that do not exist on this machine. Private names of jaxlib 
     caller ── request ──> worker: StableHLO ─> libtpu's compile-only client of a topology ─> sizes, operations, HLO text
            <── answer ──
 
-Started by `tpu_compiler.TpuCompiler` as `python -m lingpipe.tools.tpu_compile.worker FILE_DESCRIPTOR`.
+Started by `tpu_compiler.TpuCompiler` as `python -m lingpipe.tools.tpu_compiler_process FILE_DESCRIPTOR`.
 """
 
 import functools

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lingpipe import spelling
 from lingpipe.partition import accelerators
-from lingpipe.tools.tpu_compile import stable_hlo
+from lingpipe.tools import stable_hlo
 
 _PACKAGES = ('jaxlib', 'libtpu')
 _OUT_OF_MEMORY = re.compile(r'\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)')
@@ -146,7 +146,7 @@ class _Worker:
         self._channel, other_end = multiprocessing.Pipe()
         root = str(pathlib.Path(__file__).parents[2])
         self._process = subprocess.Popen(
-            [sys.executable, '-m', 'lingpipe.tools.tpu_compile.worker', str(other_end.fileno())],
+            [sys.executable, '-m', 'lingpipe.tools.tpu_compiler_process', str(other_end.fileno())],
             pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             env={**os.environ, 'PYTHONPATH': os.pathsep.join([root, *filter(None, [os.environ.get('PYTHONPATH')])])})
         other_end.close()
@@ -204,7 +204,7 @@ def mesh(topology: str) -> list[int]:
 def check(topology: str) -> None:
     """Raise ValueError if a topology is not known."""
     if topology not in _TOPOLOGIES:
-        here = 'lingpipe/tools/tpu_compile/tpu_compiler.py'
+        here = 'lingpipe/tools/tpu_compiler.py'
         nearest = spelling.did_you_mean(str(topology), _TOPOLOGIES, see_all=here)
         raise ValueError(f'tpu_topology={topology!r} is unknown{nearest}')
 
