@@ -11,9 +11,9 @@ from tests.programs import run_replicas
 
 
 def main(program_path, topology, num_replicas):
-    os.environ.update(worker._ENVIRONMENT)
-    devices = worker._devices(topology)
-    with open(program_path, encoding='utf-8') as file, worker._context():
+    os.environ.update(tpu_compiler_process._ENVIRONMENT)
+    devices = tpu_compiler_process._devices(topology)
+    with open(program_path, encoding='utf-8') as file, tpu_compiler_process._context():
         module, options = run_replicas.module_and_options(devices, file.read(), int(num_replicas))
         executable = devices[0].client.compile(
             module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options)

@@ -27,12 +27,12 @@ class Abstract:
 def compile_for(devices, program):
     from jaxlib.mlir import ir
 
-    with worker._context():
+    with tpu_compiler_process._context():
         module = ir.Module.parse(program)
-        worker._erase_copies(module, ir)
+        tpu_compiler_process._erase_copies(module, ir)
         return devices[0].client.compile_and_load(
             module, executable_devices=_jax.DeviceList(tuple(devices)),
-            compile_options=worker._options(module, devices, True, False))
+            compile_options=tpu_compiler_process._options(module, devices, True, False))
 
 
 def cut_dimension(sharding, num_devices):

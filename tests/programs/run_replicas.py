@@ -19,12 +19,12 @@ def module_and_options(devices, program, num_replicas):
     from jaxlib.mlir import ir
 
     module = ir.Module.parse(program)
-    worker._erase_copies(module, ir)
-    return module, worker._options(module, devices, True, True, num_replicas)
+    tpu_compiler_process._erase_copies(module, ir)
+    return module, tpu_compiler_process._options(module, devices, True, True, num_replicas)
 
 
 def compile_for(devices, program, num_replicas):
-    with worker._context():
+    with tpu_compiler_process._context():
         module, options = module_and_options(devices, program, num_replicas)
         return devices[0].client.compile_and_load(
             module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options)
