@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # so that editors complete names and show arguments
     from lingpipe.keras_graph.model_source import KerasModelParams
     from lingpipe.models.pipeline_model import PipelineModel
     from lingpipe.pipeline.gpipe_layer import GPipeLayer
-    from lingpipe.placements.own_script import connect
+    from lingpipe.placements.pipeline_hosts import connect
     from lingpipe.tools.trace import trace
     from lingpipe.training.planning import plan
 

@@ -123,7 +123,7 @@ class ElasticHosts:
         # answer, and `reconnect` would wait for it without end (seen in a third of the losses on a busy machine). Steps
         # are single operations and stay as fast; a checkpoint, for which weights are copied one by one, takes longer.
         os.environ['TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE'] = 'false'
-        pipeline_hosts.connect(self._roster.config)
+        pipeline_hosts.connect_hosts(self._roster.config)
         self._record_connection()
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 

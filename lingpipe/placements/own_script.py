@@ -59,7 +59,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     if not config.is_chief:
         server.serve(config, devices_per_worker)
     device_kinds.use_virtual_devices(1)
-    pipeline_hosts.connect(config)
+    pipeline_hosts.connect_hosts(config)
     _end_workers_at_exit(config, _watch_workers(config, worker_timeout_seconds))
     return device_kinds.stage_devices(device_kinds.num_devices())
 

@@ -47,7 +47,7 @@ def _placed(params, num_devices, on_cpu, kind):
         body.devices or device_kinds.stage_devices(body.num_replicas * body.num_partitions, kind))
 
 
-def connect(config: cluster_config.ClusterConfig) -> None:
+def connect_hosts(config: cluster_config.ClusterConfig) -> None:
     """Make the devices of all workers available to this program, the chief, whose stages then use these only.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
@@ -112,5 +112,5 @@ def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.P
     resolution.validate(params.task.body)
     device_kinds.configure_graph_optimizer()
     device_kinds.use_virtual_devices(1)
-    connect(config)
+    connect_hosts(config)
     return _placed(params, device_kinds.num_devices(), True, kind)

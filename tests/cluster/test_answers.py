@@ -34,7 +34,7 @@ def test_workers_that_do_not_answer_are_named(at_once):
         free.close()
         silent = f'127.0.0.1:{server.getsockname()[1]}'
         with pytest.raises(ConnectionError) as caught:
-            pipeline_hosts.connect(cluster_config.ClusterConfig({'chief': [own], 'worker': [silent, closed]}, 'chief', 0))
+            pipeline_hosts.connect_hosts(cluster_config.ClusterConfig({'chief': [own], 'worker': [silent, closed]}, 'chief', 0))
     assert str(caught.value).startswith(f'After 0 s there is no answer from worker:0 ({silent}), worker:1 ({closed}), of '
                                         '2 workers. Check that each is running')
 
@@ -46,7 +46,7 @@ def test_a_chief_whose_port_stays_taken_says_so_and_reaches_no_worker(at_once):
         jobs = {'chief': [f'127.0.0.1:{port}'], 'worker': [f'127.0.0.1:{other}']}
         with pytest.raises(RuntimeError,
                            match=f'^chief:0 cannot serve at port {port} .* or give this task another port'):
-            pipeline_hosts.connect(cluster_config.ClusterConfig(jobs, 'chief', 0))
+            pipeline_hosts.connect_hosts(cluster_config.ClusterConfig(jobs, 'chief', 0))
         with pytest.raises(TimeoutError):
             worker.accept()
 
