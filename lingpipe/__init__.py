@@ -28,7 +28,7 @@ _HOMES = {
     'GPipeLayer': 'lingpipe.pipeline.gpipe_layer',
     'KerasModelParams': 'lingpipe.keras_graph.model_source',
     'PipelineModel': 'lingpipe.models.pipeline_model',
-    'connect': 'lingpipe.placements.own_script',
+    'connect': 'lingpipe.placements.pipeline_hosts',
     'plan': 'lingpipe.training.planning',
     'trace': 'lingpipe.tools.trace',
     'use_virtual_devices': 'lingpipe.devices.device_kinds',
