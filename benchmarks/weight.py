@@ -13,7 +13,7 @@ import statistics
 import tokenize
 from typing import NamedTuple
 
-from lingpipe import text_tables
+from lingpipe import wording
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 AIMS = {'lingpipe': (31_000, 190), 'benchmarks': (6_000, 50), 'tests': (27_000, '')}  # lines, modules
@@ -101,7 +101,7 @@ def docs_line(root):
 
 
 def main():
-    print(f'{text_tables.table(_HEADER, rows(ROOT))}\n\n{docs_line(ROOT)}')
+    print(f'{wording.table(_HEADER, rows(ROOT))}\n\n{docs_line(ROOT)}')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
 """SingleTaskModelParams: the class in which a user defines one experiment, its datasets and its task."""
 
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 
 _DATASETS = ('Train', 'Dev', 'Test')
 
@@ -86,7 +86,7 @@ class SingleTaskModelParams:
             NotImplementedError: this experiment does not define it.
         """
         if name not in _DATASETS:
-            nearest = spelling.did_you_mean(str(name), _DATASETS)
+            nearest = wording.did_you_mean(str(name), _DATASETS)
             raise LookupError(f'{type(self).__name__} has no dataset {name!r}{nearest}')
         return self._Made(name)
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import drawing, text_tables
+from lingpipe import drawing, wording
 from lingpipe.partition import balancing
 from lingpipe.planner import plans
 from lingpipe.tools import page, trace
@@ -75,7 +75,7 @@ class Report(keras.callbacks.Callback):
         """Write the page."""
         sections = {'Curves': self._drawn_curves(), 'Partitions': [page.table(str(self.model.pipe))],
                     'Memory': self._memory(), 'Timeline of a step': self._timeline(),
-                    'Hardware and versions': [page.table(text_tables.table(['what', 'of the run'], [
+                    'Hardware and versions': [page.table(wording.table(['what', 'of the run'], [
                         list(row) for row in logdirs.versions().items()]))]}
         logdirs.replace_text(self._path, page.text(
             f'{self.model.name} · LingPipe', [page.element('p', self._facts())], sections))

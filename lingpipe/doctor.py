@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lingpipe import host_processor, text_tables
+from lingpipe import host_processor, wording
 
 # The releases that the test suite passes on; `.ci/test_versions` runs it on the first and on the last.
 TENSORFLOW_VERSIONS = ((2, 18), (2, 21))
@@ -57,7 +57,7 @@ def report(machine: Machine) -> str:
     """Return the table of what was found, what LingPipe would use, and a sentence for each problem."""
     said = machine.tensorflow
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    found = text_tables.table(['what', 'found'], [
+    found = wording.table(['what', 'found'], [
         ['system', f'{sys.platform} {platform.machine()}, Python {platform.python_version()}'],
         ['processor', f'{host_processor.name()}, {host_processor.num_cores()} cores'],
         ['memory', f'{memory / 2**30:.1f} GiB'],

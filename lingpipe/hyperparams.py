@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Self
 
-from lingpipe import spelling
+from lingpipe import wording
 from lingpipe.hyperparams_text import param_tree, text_lines, value_text
 
 RegisterType = value_text.RegisterType
@@ -82,12 +82,12 @@ class Params:
             return params[name].value
         if name.startswith('_'):  # libraries probe every object for such names, so be quick
             raise AttributeError(f'{name} is not a parameter.')
-        raise AttributeError(f'{name} is not a parameter{spelling.did_you_mean(name, params, see_all=_SEE_ALL)}')
+        raise AttributeError(f'{name} is not a parameter{wording.did_you_mean(name, params, see_all=_SEE_ALL)}')
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._CheckMutable()
         if name not in self._params:
-            nearest = spelling.did_you_mean(name, self._params, see_all=_SEE_ALL)
+            nearest = wording.did_you_mean(name, self._params, see_all=_SEE_ALL)
             raise AttributeError(f'{name} is not a parameter{nearest}')
         self._params[name].value = value
 

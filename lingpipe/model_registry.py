@@ -14,7 +14,7 @@ import pkgutil
 import sys
 from typing import NamedTuple, TypeVar
 
-from lingpipe import base_model_params, hyperparams, spelling
+from lingpipe import base_model_params, hyperparams, wording
 
 _MODELS_PACKAGE = 'params'
 _BUNDLED_MODELS = pathlib.Path(__file__).parents[1] / _MODELS_PACKAGE  # in a clone as in site-packages
@@ -118,7 +118,7 @@ def _unknown_error(name):
     models = ListModels().models
     here = [path.stem for path in pathlib.Path().glob('*.py')]
     names = [*models, *(key.rpartition('.')[0] for key in models), *here]
-    return LookupError(f'There is no model {name!r}{spelling.did_you_mean(name, names)} --mode=list shows the models '
+    return LookupError(f'There is no model {name!r}{wording.did_you_mean(name, names)} --mode=list shows the models '
                        f'of {_MODELS_PACKAGE}; a module of the current folder has its own name.')
 
 

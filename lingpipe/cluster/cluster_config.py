@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from lingpipe import spelling
+from lingpipe import wording
 
 PIPELINE, MULTI_WORKER, PARAMETER_SERVER = MODES = ('pipeline', 'multi_worker', 'parameter_server')
 JOBS = ('chief', 'worker', 'ps')
@@ -146,7 +146,7 @@ def _jobs(config, source):
     seen = {}
     for job, addresses in jobs.items():
         if job not in JOBS:
-            raise ValueError(f'{source} names an unknown job {job!r}{spelling.did_you_mean(job, JOBS)}')
+            raise ValueError(f'{source} names an unknown job {job!r}{wording.did_you_mean(job, JOBS)}')
         if not isinstance(addresses, list) or not addresses:
             raise ValueError(f'{source} gives {addresses!r} for {job}. Give a list of addresses, such as '
                              '["host:2222"].')
@@ -188,7 +188,7 @@ def _task(jobs, source, name):
                          '"worker", "index": 0}.')
     kind, index = match[1], int(match[2])
     if kind not in jobs:
-        raise ValueError(f'{source}: the cluster has no job {kind!r}{spelling.did_you_mean(kind, jobs)}')
+        raise ValueError(f'{source}: the cluster has no job {kind!r}{wording.did_you_mean(kind, jobs)}')
     if index >= len(jobs[kind]):
         raise ValueError(f'{source}: there is no {name}. Give an index from 0 to {len(jobs[kind]) - 1}, one for each '
                          'address.')

@@ -16,7 +16,7 @@ _STARTED = time.monotonic()
 
 from absl import app, flags, logging
 
-from lingpipe import __version__, doctor, hyperparams, model_registry, spelling
+from lingpipe import __version__, doctor, hyperparams, model_registry, wording
 from lingpipe.cluster import launchers, local_cluster
 from lingpipe.command_line import modes, run_flags, startup, topics
 from lingpipe.training import interruption
@@ -145,7 +145,7 @@ def _main(arguments):
 
 def _checked_main(arguments):
     if len(arguments) > 1:
-        likely = spelling.close(arguments[1], [*topics.MODES, *topics.TOOLS])
+        likely = wording.close(arguments[1], [*topics.MODES, *topics.TOOLS])
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
     if FLAGS.mode == 'train' or FLAGS.follow:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lingpipe import spelling
+from lingpipe import wording
 
 _NAME = r'[A-Za-z_][A-Za-z0-9_]*'
 _ITEM = r"""\[(?:-?[0-9]+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]"""
@@ -92,7 +92,7 @@ def descendant(params: Any, steps: Sequence[Step]) -> Any:
             value = _child(value, step.key)
         except (IndexError, KeyError) as error:
             paths = [path for path, _ in walk(params)]
-            nearest = spelling.did_you_mean(steps[-1].path, paths, see_all=_SEE_ALL)
+            nearest = wording.did_you_mean(steps[-1].path, paths, see_all=_SEE_ALL)
             raise AttributeError(f'{steps[-1].path} is not a parameter{nearest}') from error
     return value
 

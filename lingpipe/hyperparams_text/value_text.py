@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lingpipe import spelling
+from lingpipe import wording
 from lingpipe.hyperparams_text import param_tree
 
 INLINE_STRING = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
@@ -95,7 +95,7 @@ class Names:
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
         if not found:
-            nearest = spelling.did_you_mean(key, self._objects, 'type/')
+            nearest = wording.did_you_mean(key, self._objects, 'type/')
             raise ValueError('names nothing that these params hold or that hyperparams.RegisterType has registered'
                              + nearest)
         return found[0]

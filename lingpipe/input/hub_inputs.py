@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import text_input, text_records
 
 _PROMPT = '{prompt}'
@@ -251,7 +251,7 @@ class TextClassificationInput(text_records.RecordInput):
         label = record.label(field)
         if label not in self.class_names:
             raise record.error(f'field {field!r}: {label!r} is not a class'
-                               f'{spelling.did_you_mean(label, self.class_names)}')
+                               f'{wording.did_you_mean(label, self.class_names)}')
         return self.class_names.index(label)
 
     def _batch(self, *columns):

@@ -5,7 +5,7 @@ import re
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import (
     base_input,
     digits,
@@ -178,7 +178,7 @@ def _augmentation(p):
     known = image_augmentation.AUGMENTATIONS
     if p.augmentation not in list(known):
         raise ValueError(f'augmentation: {p.augmentation!r} is not known'
-                         f'{spelling.did_you_mean(str(p.augmentation), known)}')
+                         f'{wording.did_you_mean(str(p.augmentation), known)}')
     return known[p.augmentation]
 
 

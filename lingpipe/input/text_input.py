@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import base_input, row_order, tfds_builders, tokenization
 
 MEMORY_LIMIT_BYTES = 64 * 2**20
@@ -26,7 +26,7 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
     chosen = wanted or (names[0] if len(names) == 1 else 'text')
     if chosen not in names:
         raise ValueError(f'text_feature: {chosen!r} is not a tfds.features.Text of the dataset {dataset!r}; '
-                         f'{spelling.what_there_is(chosen, names or features)}. Set it to one, or choose a dataset of '
+                         f'{wording.what_there_is(chosen, names or features)}. Set it to one, or choose a dataset of '
                          'texts.')
     return chosen
 

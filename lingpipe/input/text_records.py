@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import base_input, hub_tokenizer, tfds_builders
 
 _NUM_SHOWN = 60
@@ -49,7 +49,7 @@ class Record:
 
     def _value(self, field):
         if field not in self.fields:
-            raise self.error(f'field {field!r} is missing{spelling.did_you_mean(str(field), list(self.fields))}')
+            raise self.error(f'field {field!r} is missing{wording.did_you_mean(str(field), list(self.fields))}')
         return self.fields[field]
 
 
@@ -81,7 +81,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
     for name in wanted:
         if name not in features:
             raise ValueError(f'dataset: {dataset!r} has no feature {name!r}'
-                             f'{spelling.did_you_mean(name, list(features))} Name the feature by the field for it, '
+                             f'{wording.did_you_mean(name, list(features))} Name the feature by the field for it, '
                              'such as text_field.')
     # A translation is read as a whole, because TFDS cannot read a part of it.
     parts = None if isinstance(features, tfds.features.Translation) else tfds.decode.PartialDecoding(

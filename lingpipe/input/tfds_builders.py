@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import spelling
+from lingpipe import wording
 
 # A module of this folder whose name ends in '_dataset' registers its own dataset when it is imported.
 for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
@@ -50,7 +50,7 @@ def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder
         names = tfds.list_builders(with_community_datasets=False)  # listing those would use the network
         raise ValueError(
             f'dataset: {dataset!r} is not known to TFDS'
-            f'{spelling.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} For a dataset of your own, '
+            f'{wording.did_you_mean(str(dataset), names, see_all="tfds.list_builders()")} For a dataset of your own, '
             'import the module that defines its tfds.core.GeneratorBasedBuilder in your params file, or set data_dir '
             'to the directory where it is prepared.') from error
 
@@ -110,7 +110,7 @@ def _split_info(builder, split):
     except (KeyError, ValueError) as error:
         raise ValueError(
             f'split: {split!r} is not a split of the dataset {builder.name!r}'
-            f'{spelling.did_you_mean(str(split), list(builder.info.splits), see_all="its info.splits")} '
+            f'{wording.did_you_mean(str(split), list(builder.info.splits), see_all="its info.splits")} '
             "A part of a split is written as 'train[:90%]'.") from error
     if info.num_examples == 0:
         raise ValueError(f'split: {split!r} of the dataset {builder.name!r} holds no example. Choose a larger part.')
@@ -168,4 +168,4 @@ def _image_and_label(builder):
     raise ValueError(
         f'dataset: {builder.name!r} is not an image classification, which needs '
         "'image' (tfds.features.Image of uint8) and 'label' (tfds.features.ClassLabel); as features "
-        f'{spelling.what_there_is("image", features)}. Choose another dataset.')
+        f'{wording.what_there_is("image", features)}. Choose another dataset.')

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import hub_tokenizer, text_input, text_records, tfds_builders
 
 
@@ -120,7 +120,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
                              'one of them. Set one, to the texts that the model is trained on.')
         if params.keras_hub_class not in _KINDS:
             raise ValueError(f'keras_hub_class={params.keras_hub_class!r} is unknown'
-                             f'{spelling.did_you_mean(str(params.keras_hub_class), _KINDS)}')
+                             f'{wording.did_you_mean(str(params.keras_hub_class), _KINDS)}')
         self.params = params
         self.vocab_size = params.vocab_size
         kind = _KINDS[params.keras_hub_class]

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from absl import logging
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import base_input, text_input, tfds_builders
 
 
@@ -20,7 +20,7 @@ def chosen_languages(dataset: str, data_dir: str | None = None, source_language:
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):
         raise ValueError(f'dataset: {dataset!r} has no feature that is a tfds.features.Translation; '
-                         f'{spelling.what_there_is("translation", info.features)}. Choose a dataset of translations.')
+                         f'{wording.what_there_is("translation", info.features)}. Choose a dataset of translations.')
     # TFDS sorts the languages by name, and only the supervised keys give the direction.
     names, keys = list(info.features.languages), info.supervised_keys or ()
     known = [key for key in keys if key in names] + [language for language in names if language not in keys]

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.devices import device_kinds
 from lingpipe.input import hub_tokenizer
 from lingpipe.keras_graph import model_source
@@ -111,7 +111,7 @@ class KerasHubModel(model_source.KerasModelSource):
         if not (inspect.isclass(cls) and issubclass(cls, hub.models.Backbone)):
             known = [name for name in dir(hub.models) if name.endswith('Backbone') and name != 'Backbone']
             raise ValueError(f'backbone={p.backbone!r} is not a backbone of keras_hub.models'
-                             f'{spelling.did_you_mean(p.backbone, known, see_all="dir(keras_hub.models)")}')
+                             f'{wording.did_you_mean(p.backbone, known, see_all="dir(keras_hub.models)")}')
         return cls(**p.backbone_arguments)
 
 
@@ -125,7 +125,7 @@ def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer |
 
 def _check(p):
     if p.head not in HEADS:
-        raise ValueError(f'head={p.head!r} is unknown{spelling.did_you_mean(str(p.head), HEADS)}')
+        raise ValueError(f'head={p.head!r} is unknown{wording.did_you_mean(str(p.head), HEADS)}')
     if bool(p.preset) == bool(p.backbone):
         given = 'both were given' if p.preset else 'neither was given'
         raise ValueError(f'preset or backbone says which KerasHub model to use, and {given}. Set one of them.')

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.layers import base_layer
 
 _KERNELS = 'kernel', 'embeddings'
@@ -102,7 +102,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
     for pattern in patterns:
         if not any(re.match(pattern, name) for name in names):
             raise ValueError(f'{field}: {pattern!r} matches nothing of the model; '
-                             f'{spelling.what_there_is(pattern, names)}. Change it, or leave it out.')
+                             f'{wording.what_there_is(pattern, names)}. Change it, or leave it out.')
     return [name for name in names if any(re.match(pattern, name) for pattern in patterns)]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, patches, spelling
+from lingpipe import hyperparams, patches, wording
 from lingpipe.private_api import global_state
 
 MIXED_FLOAT16 = 'mixed_float16'
@@ -81,7 +81,7 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
     try:
         keras.config.set_dtype_policy(keras.dtype_policies.get(policy))
     except (TypeError, ValueError) as error:
-        nearest = spelling.did_you_mean(str(policy), DTYPE_POLICIES)
+        nearest = wording.did_you_mean(str(policy), DTYPE_POLICIES)
         raise ValueError(f'dtype_policy={policy!r} is unknown{nearest}') from error
     try:
         yield

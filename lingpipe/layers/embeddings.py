@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.layers import attention, base_layer
 
 
@@ -150,7 +150,7 @@ class TiedTable(base_layer.BaseLayer):
         embeddings = [each for each, layer in layers.items() if isinstance(layer, TokenEmbedding)]
         if name not in embeddings:
             raise ValueError(f'{type(self).__name__}.tied_to is {name!r}, which is not a TokenEmbedding of the stack'
-                             f'{spelling.did_you_mean(str(name), embeddings)} Set it to the name of one, or to None.')
+                             f'{wording.did_you_mean(str(name), embeddings)} Set it to the name of one, or to None.')
         self._tied_embedding = lambda: layers[name]
 
     @property

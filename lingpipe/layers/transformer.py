@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.layers import attention, base_layer, embeddings
 
 POSITIONS = ('learned', 'none', 'rotary', 'sinusoidal')
@@ -152,4 +152,4 @@ def _positions_params(kind, max_length):
         return embeddings.SinusoidalPositions.Params()
     if kind in POSITIONS:
         return embeddings.NoPositions.Params()
-    raise ValueError(f'transformer_lm_layers: positions is {kind!r}{spelling.did_you_mean(str(kind), POSITIONS)}')
+    raise ValueError(f'transformer_lm_layers: positions is {kind!r}{wording.did_you_mean(str(kind), POSITIONS)}')

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe import spelling
+from lingpipe import wording
 from lingpipe.partition import tensor_sizes
 from lingpipe.partition.layer_kernels import Kernel, LayerKernels, Product
 from lingpipe.partition.layer_profile import LayerTime
@@ -100,7 +100,7 @@ def find(name: str) -> Accelerator:
     if name not in ACCELERATORS:
         raise ValueError(
             f'accelerator={name!r} is unknown'
-            f'{spelling.did_you_mean(str(name), ACCELERATORS, see_all="lingpipe/partition/accelerators.py")} '
+            f'{wording.did_you_mean(str(name), ACCELERATORS, see_all="lingpipe/partition/accelerators.py")} '
             'For one that is not there, give device_memory alone.')
     return ACCELERATORS[name]
 

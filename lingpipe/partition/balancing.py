@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe import hyperparams, schedules, text_tables
+from lingpipe import hyperparams, schedules, wording
 from lingpipe.devices import device_kinds
 from lingpipe.partition import accelerators, exact_cut, layer_analysis, layer_memory, layer_profile, memory_model
 from lingpipe.stages import micro_batches
@@ -187,7 +187,7 @@ def table(partitions: list) -> str:
     if partitions[0].memory is not None:
         columns.append(('MB by estimate', [part.memory / 1e6 for part in partitions]))
     titles, values = zip(*columns)
-    return text_tables.table(list(titles), list(map(list, zip(*values))))
+    return wording.table(list(titles), list(map(list, zip(*values))))
 
 
 def _cost_columns(title, costs):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lingpipe import hyperparams, schedules, spelling
+from lingpipe import hyperparams, schedules, wording
 from lingpipe.devices import collectives, device_kinds, variable_placement
 from lingpipe.partition import exact_cut
 
@@ -130,14 +130,14 @@ def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -
     for name in devices:
         is_known = any(variable_placement.is_same_device(name, full_name) for full_name in full_names)
         if not is_known and not device_kinds.is_logical_core(name):
-            nearest = spelling.did_you_mean(name, known, see_all='tf.config.list_logical_devices()')
+            nearest = wording.did_you_mean(name, known, see_all='tf.config.list_logical_devices()')
             raise ValueError(f'devices has {name!r}, which this program does not see{nearest} Choose one that it sees.')
 
 
 def _check_choice(field: str, value: Any, choices: list) -> None:
     has_ends = field == 'partition_by'
     if value not in choices and not (has_ends and isinstance(value, (list, tuple))):
-        raise ValueError(f'{field}={value!r} is unknown{spelling.did_you_mean(str(value), choices)} It must be one of '
+        raise ValueError(f'{field}={value!r} is unknown{wording.did_you_mean(str(value), choices)} It must be one of '
                          f'{choices}{" or a list of end indices" if has_ends else ""}.')
 
 

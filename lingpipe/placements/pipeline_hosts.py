@@ -115,7 +115,7 @@ def _cluster_of(config):
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
     """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
 
-    See `set_up_here` for `kind`, and `connect` for errors.
+    See `set_up_here` for `kind`, and `connect_hosts` for errors.
     """
     resolution.validate(params.task.body)
     device_kinds.configure_graph_optimizer()

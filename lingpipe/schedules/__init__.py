@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lingpipe import spelling
+from lingpipe import wording
 from lingpipe.schedules.files import from_csv, from_lists
 from lingpipe.schedules.orders import (
     circular,
@@ -60,7 +60,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     if schedule not in SCHEDULES:
         raise ValueError(
             f'schedule={schedule!r} is unknown: it must be one of {sorted(SCHEDULES)}, the path of a .csv file, or a '
-            f"list of each device's actions{spelling.did_you_mean(schedule, SCHEDULES)}")
+            f"list of each device's actions{wording.did_you_mean(schedule, SCHEDULES)}")
     fixed = NUM_VIRTUAL_STAGES[schedule]
     if fixed is None:
         return SCHEDULES[schedule](*sizes)

@@ -42,7 +42,7 @@ def element(tag: str, text: str, kind: str | None = None) -> str:
 
 
 def table(text: str) -> str:
-    """Return a table that `text_tables.table` formatted."""
+    """Return a table that `wording.table` formatted."""
     return element('pre', text, 'table')
 
 

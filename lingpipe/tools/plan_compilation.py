@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingpipe import hyperparams, text_tables
+from lingpipe import hyperparams, wording
 from lingpipe.layers import base_layer
 from lingpipe.optimizers import training_optimizer
 from lingpipe.partition import layer_memory
@@ -235,7 +235,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
     """Return a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
     # Tensors that the step replaces count once, as when the step runs.
     total, limit = program.arguments + program.temporaries, tpu_compiler.memory(topology)
-    table = text_tables.table(
+    table = wording.table(
         ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',
          *program.collectives],
         [[max(plan.device_bytes) / _MIB, total / _MIB, program.arguments / _MIB, program.temporaries / _MIB,
@@ -251,7 +251,7 @@ def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> st
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),
              device.limit / _MIB, 'yes' if device.fits else 'no', device.moment]
             for index, (planned, device) in enumerate(zip(plan.device_bytes, devices))]
-    return f'{text_tables.table(header, rows)}\n\n{_sentence(devices, topology)}'
+    return f'{wording.table(header, rows)}\n\n{_sentence(devices, topology)}'
 
 
 def _sentence(devices, topology):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from lingpipe import drawing, hyperparams, text_tables
+from lingpipe import drawing, hyperparams, wording
 from lingpipe.planner import plans
 from lingpipe.tools import page, trace_picture
 from lingpipe.training import checkpoints, planning, progress
@@ -88,7 +88,7 @@ class Report:
         rows = [[name, max(step for step, _ in metrics.values()),
                  progress.metrics_text({metric: value for metric, (_, value) in metrics.items()})]
                 for name, metrics in last.items()]
-        table = [page.table(text_tables.table(['evaluation', 'step', 'metrics'], rows))] if rows else []
+        table = [page.table(wording.table(['evaluation', 'step', 'metrics'], rows))] if rows else []
         return [page.element('p', facts), *table]
 
     def _dates(self):
@@ -170,7 +170,7 @@ class Report:
     def _versions(self):
         trained, here = self._logdir.read_versions(), logdirs.versions()
         rows = [[name, trained.get(name, 'not known'), here.get(name, 'not installed')] for name in {**trained, **here}]
-        return [page.table(text_tables.table(['what', 'of the run', 'of this page'], rows))]
+        return [page.table(wording.table(['what', 'of the run', 'of this page'], rows))]
 
 
 def _read(folder):

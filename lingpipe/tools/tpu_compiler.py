@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from lingpipe import spelling
+from lingpipe import wording
 from lingpipe.partition import accelerators
 from lingpipe.tools import stable_hlo
 
@@ -205,7 +205,7 @@ def check(topology: str) -> None:
     """Raise ValueError if a topology is not known."""
     if topology not in _TOPOLOGIES:
         here = 'lingpipe/tools/tpu_compiler.py'
-        nearest = spelling.did_you_mean(str(topology), _TOPOLOGIES, see_all=here)
+        nearest = wording.did_you_mean(str(topology), _TOPOLOGIES, see_all=here)
         raise ValueError(f'tpu_topology={topology!r} is unknown{nearest}')
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 import tensorflow as tf
 
-from lingpipe import drawing, host_processor, schedules, text_tables
+from lingpipe import drawing, host_processor, schedules, wording
 from lingpipe.partition import balancing
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.schedules import simulation, timeline
@@ -182,7 +182,7 @@ class Traced:
         each, schedule = ' each' if replicas else '', first.schedule
         title = (f'{mean}: {schedule.name}, {replicas}{schedule.num_stages} partitions on '
                  f'{first.num_devices} devices, {schedule.num_micro_batches} micro-batches{each}')
-        table = text_tables.table(['part', '% of the step'], list(shares.items()))
+        table = wording.table(['part', '% of the step'], list(shares.items()))
         return '\n\n'.join([
             title, table, '\n'.join(advice(self.steps, self.num_cores))])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.input import base_input
 from lingpipe.models import base_task
 from lingpipe.optimizers import training_optimizer
@@ -64,7 +64,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
         return None
     if name not in metric_names:
         raise ValueError(
-            f'eval.best_metric={name!r} is not a metric of this task{spelling.did_you_mean(str(name), metric_names)} '
+            f'eval.best_metric={name!r} is not a metric of this task{wording.did_you_mean(str(name), metric_names)} '
             'Set it to a metric that is, or to None to keep no best checkpoint.')
     is_larger_better = task.is_larger_better(name) if said is None else said
     if is_larger_better is None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import keras
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.cluster import waits
 from lingpipe.pipeline import gpipe_layer
 from lingpipe.training import checkpoint_contents, errors
@@ -89,7 +89,7 @@ def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '
-                             f'{spelling.what_there_is(pattern, named)}. Change it, or leave it out.')
+                             f'{wording.what_there_is(pattern, named)}. Change it, or leave it out.')
     found = {}
     for name in named:
         if not any(re.match(pattern, name) for pattern in ignored):
@@ -107,7 +107,7 @@ def _read(path: str, names: dict[str, str], named: dict[str, keras.Variable]) ->
         if key not in stored:
             known = [other.removeprefix(_MODEL) for other in stored if other.startswith(_MODEL)]
             raise errors.TrainingError(
-                f'{_FIELD}: {path} has no variable {key!r} for {name}{spelling.did_you_mean(key, known)} Change the '
+                f'{_FIELD}: {path} has no variable {key!r} for {name}{wording.did_you_mean(key, known)} Change the '
                 f'rule, or name {name} among those to be left alone.')
         if stored[key] != list(named[name].shape):
             raise errors.TrainingError(

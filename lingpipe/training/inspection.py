@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lingpipe import hyperparams, text_tables
+from lingpipe import hyperparams, wording
 from lingpipe.partition import accelerators, balancing
 from lingpipe.pipeline import layer_sources, validation
 from lingpipe.planner import plans
@@ -41,7 +41,7 @@ def describe(layers: list, partitions: list) -> str:
     gflops = sum(layer.flops.total for layer in layers) / 1e9
     header = ['layer', 'kind', 'output of one example', *titles, 'MFLOPs', 'partition', 'device']
     return '\n\n'.join([
-        text_tables.table(header, rows), balancing.table(partitions),
+        wording.table(header, rows), balancing.table(partitions),
         f'{balancing.parameters_in_words(layers)}, {gflops:,.3f} GFLOPs an example (forward)'])
 
 
@@ -69,7 +69,7 @@ def partition_table(plan: plans.Plan) -> str:
         for index, row in enumerate(rows):
             used = plan.device_bytes[plan.schedule.device_of(index)]
             row += [limit / _MIB, 'yes' if used <= limit else f'no, {plans.to_text(used - limit)} over']
-    return text_tables.table(header, rows)
+    return wording.table(header, rows)
 
 
 def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
@@ -145,7 +145,7 @@ def comparison(found: Sequence[plans.Plan]) -> str:
     """Return a table of plans, best first, with how much worse the others are."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
-    return text_tables.table(header, [_compared(plan, found[0]) for plan in found])
+    return wording.table(header, [_compared(plan, found[0]) for plan in found])
 
 
 def _compared(plan: plans.Plan, first: plans.Plan) -> list[str | float]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from absl import logging
 
-from lingpipe import hyperparams, spelling
+from lingpipe import hyperparams, wording
 from lingpipe.hyperparams_text import param_tree, value_text
 from lingpipe.training import logdir as logdirs
 from lingpipe.training import progress
@@ -160,7 +160,7 @@ def validate(names: Sequence[str]) -> None:
     for name in names:
         if not isinstance(name, str) or name not in TRACKERS:
             raise ValueError(f'train.trackers has {name!r}, which is not a tracker'
-                             f'{spelling.did_you_mean(str(name), TRACKERS)} Set it to names that are.')
+                             f'{wording.did_you_mean(str(name), TRACKERS)} Set it to names that are.')
 
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
