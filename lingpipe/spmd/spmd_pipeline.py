@@ -47,9 +47,6 @@ class SpmdPipeline:
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: list of the V K end indices of the stages; the first and last stage include the layers before and after.
-
-    Raises:
-        ValueError: the stack cannot run in this way.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -278,9 +275,7 @@ def _one_by_one(function, rows):
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])
-    specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), concrete.structured_outputs)
-    arrays = [tf.TensorArray(spec.dtype, count, element_shape=spec.shape) for spec in specs]
+    arrays = [tf.TensorArray(output.dtype, count, element_shape=output.shape) for output in concrete.structured_outputs]
 
     def body(index, arrays):
         results = function([row[index] for row in rows])

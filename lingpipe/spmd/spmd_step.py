@@ -41,7 +41,6 @@ class SpmdStep:
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
         optimizer: a Keras optimizer that has no slots yet.
-        seed: what random numbers depend on.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0: no clipping.
         replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: one replica.
         moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there
@@ -87,7 +86,7 @@ class SpmdStep:
             The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all
             replicas, and 'gradient_norm'.
         """
-        state = self._placed(state)
+        state = state.map(self._pipeline.place_stages, self._pipeline.place_outer)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
         metrics = losses.means(sums, self._results)
         stage_gradients, outer_gradients, penalty = self._regularized(state.values, stage_gradients, outer_gradients)
@@ -100,8 +99,12 @@ class SpmdStep:
             self._pipeline.variables.outer, state.values.outer, [each * scale for each in outer_gradients],
             state.outer_slots, state.step, learning_rate)
         values = state.values._replace(stages=stages, outer=outer)
-        new = self._placed(SpmdState(
-            values, stage_slots, outer_slots, self._moved_averages(state, values), state.step + 1))
+        averages = _NO_AVERAGES
+        if self._moved:
+            averages = tf.nest.map_structure(
+                lambda average, value: self._moved(average, value, state.step), state.averages, values)
+        new = SpmdState(values, stage_slots, outer_slots, averages, state.step + 1)
+        new = new.map(self._pipeline.place_stages, self._pipeline.place_outer)
         is_finite = training_optimizer.is_finite(metrics['loss'], norm)
         return (tf.nest.map_structure(lambda after, before: tf.where(is_finite, after, before), new, state),
                 {**metrics, 'gradient_norm': norm})
@@ -149,19 +152,10 @@ class SpmdStep:
         return tf.vectorized_map(
             update_rounds, (state.values.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
 
-    def _moved_averages(self, state, values):
-        if not self._moved:
-            return _NO_AVERAGES
-        return tf.nest.map_structure(
-            lambda average, value: self._moved(average, value, state.step), state.averages, values)
-
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):
         rows = zip(variables, values, gradients, slots)
         updated = [self._optimizer.update(*row, step, learning_rate) for row in rows]
         return [value for value, _ in updated], [new for _, new in updated]
-
-    def _placed(self, state):
-        return state.map(self._pipeline.place_stages, self._pipeline.place_outer)
 
 
 def _penalty(regularizer, value):

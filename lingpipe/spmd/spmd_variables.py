@@ -22,7 +22,6 @@ class SlicedVariable:
     A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
 
     Args:
-        variable: the variable of the host.
         dimension: dimension along which the cores have slices; None: each has the whole tensor.
     """
 
@@ -96,14 +95,10 @@ class SpmdVariables:
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:
         self._cores = cores
-
-        def of_row(row):
-            return StageVariables(row, 0, cores)
-
-        def of_one(variable):
-            return SlicedVariable(variable, outer_dimension(variable.shape), cores)
-
-        self._state = variables.map(of_row, of_one)._replace(step=[])
+        self._state = variables.map(
+            lambda row: StageVariables(row, 0, cores),
+            lambda variable: SlicedVariable(variable, outer_dimension(variable.shape), cores))._replace(step=[])
+        self.entries: list[SlicedVariable] = tf.nest.flatten(self._state)
 
     def to_cores(self) -> None:
         """Copy the values of the host to the cores of every replica."""
@@ -114,11 +109,6 @@ class SpmdVariables:
         """Copy the values of the cores to the host."""
         for entry in self.entries:
             entry.to_host()
-
-    @property
-    def entries(self) -> list:
-        """List of the `SlicedVariable`s of all tensors of the state."""
-        return tf.nest.flatten(self._state)
 
     def joined(self) -> list:
         """Return the handles by which the next program can `read` and `assign` the state."""

@@ -158,9 +158,6 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
         seeds: int32 tensor `[own generators, 2]`.
-
-    Raises:
-        ValueError: the layers do something that one program for all cores does not support.
     """
     weights = list(map(tf.identity, values.weights))  # in the graph of the layers, for `_refuse_unused`
     values = stage_layers.Variables(weights, list(map(tf.stop_gradient, values.state)))
@@ -221,9 +218,12 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
     """Raise ValueError unless stages train the same kinds of variables, share none, and no layer has constraints."""
-    for part in [*stages, *outer]:
-        _refuse_constraints(part)
-    if len(set(map(_trained, stages))) > 1:
+    constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
+                   if variable.constraint]
+    if constrained:
+        raise ValueError(f"tpu_route='spmd' takes weights without constraint, but {constrained[:3]} have one. Leave it "
+                         "out, or set tpu_route='stage_programs'.")
+    if len({tuple(variable.trainable for layer in part.layers for variable in layer.variables) for part in stages}) > 1:
         raise ValueError("tpu_route='spmd' trains the same variables of all layers that are alike, but some of these "
                          "layers are set trainable=False. Set all of them so, or tpu_route='stage_programs'.")
     owners = collections.Counter(key for part in stages for key in set(map(id, _variables(part))))
@@ -234,16 +234,5 @@ def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_la
                          "layers too. Set tpu_route='stage_programs'.")
 
 
-def _trained(part):
-    return tuple(variable.trainable for layer in part.layers for variable in layer.variables)
-
-
 def _variables(part):
     return [variable for kind in part.variables() for variable in kind]
-
-
-def _refuse_constraints(part):
-    constrained = [variable.path for variable in part.trainable_variables if variable.constraint]
-    if constrained:
-        raise ValueError(f"tpu_route='spmd' takes weights without constraint, but {constrained[:3]} have one. Leave it "
-                         "out, or set tpu_route='stage_programs'.")
