@@ -61,7 +61,6 @@ class BatchStatistics:
 
         Args:
             statistics: tensor `[3, channels]` for this replica's share of the batch.
-            read: function that returns the current value of a variable.
         """
         variables = list({id(variable): variable for norm in self.norms
                           for variable in (norm.moving_mean, norm.moving_variance)}.values())
@@ -69,8 +68,10 @@ class BatchStatistics:
             return []
         with tf.device(device):
             averages = [read(variable) for variable in variables]
+            if group.count > 1:
+                statistics = of_all_replicas(statistics, functools.partial(group.sum, device))
         step = functools.partial(self._step, variables)
-        return list(zip(variables, device_kinds.call(device, step, averages, _of_group(group, statistics, device))))
+        return list(zip(variables, device_kinds.call(device, step, averages, statistics)))
 
     def _step(self, variables: list[keras.Variable], averages: list[tf.Tensor],
               statistics: tf.Tensor) -> list[tf.Tensor]:
@@ -110,13 +111,6 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
     center = tf.math.divide_no_nan(total(count * mean), whole)
     squares = total(count * (variance + tf.square(mean - center)))
     return tf.stack([center, tf.math.divide_no_nan(squares, whole), whole])
-
-
-def _of_group(group: collectives.Group, statistics: tf.Tensor, device: str) -> tf.Tensor:
-    if group.count == 1:
-        return statistics
-    with tf.device(device):
-        return of_all_replicas(statistics, functools.partial(group.sum, device))
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:

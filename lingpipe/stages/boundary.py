@@ -52,19 +52,15 @@ def structure_of(nest: Any) -> Structure:
 def unpack(nest: Any) -> Boundary:
     """Convert a nest of tensors and Nones to a `Boundary`, with the masks that Keras layers put on the tensors."""
     values = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
-    masks = {position: _mask(value) for position, value in enumerate(values) if _mask(value) is not None}
-    return Boundary(values, masks)
+    masks = enumerate(map(masking.get_keras_mask, values))
+    return Boundary(values, {position: mask for position, mask in masks if mask is not None})
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
     """Convert a `Boundary` back to a nest, with its masks where Keras layers look for them."""
     for position, mask in boundary.masks.items():
-        boundary.values[position]._keras_mask = mask
+        masking.set_keras_mask(boundary.values[position], mask)
     return structure.pack(boundary.values)
-
-
-def _mask(tensor: Any) -> tf.Tensor | None:
-    return getattr(tensor, '_keras_mask', None)
 
 
 def put_masks_on(inputs: Any, mask: Any) -> Any:

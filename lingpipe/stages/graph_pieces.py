@@ -80,7 +80,6 @@ class GraphPiece:
     Args:
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
         side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
-        name: name of the function, shown in profiles.
         jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep
             for their gradients: XLA cannot pass these from one program to another.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
@@ -116,8 +115,7 @@ class GraphPiece:
             self._dtypes = [tensor.dtype for tensor in self.outputs]
             self._attributes: weakref.WeakKeyDictionary[tf.Graph, dict] = weakref.WeakKeyDictionary()
 
-    def _build(self, graph_def: Any, external: list, name: str, jit_compile: bool,
-               is_pure: bool) -> Any:
+    def _build(self, graph_def: Any, external: list, name: str, jit_compile: bool, is_pure: bool) -> Any:
         def piece(*arguments: Any) -> Any:
             values = {feed.name: argument for feed, argument in zip(self.feeds, self._behind_barrier(arguments))}
             values.update({inner.name: tf.identity(outer) for outer, inner in external})
@@ -161,17 +159,14 @@ class GraphPiece:
             # The public `create_op` inspects its own signature in every call, a fifth of the time.
             results = graph._create_op_internal(_CALL, inputs, self._dtypes, attrs=attributes).outputs
         else:
-            results = self._first_call(graph, inputs)
+            with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
+                results = tf.raw_ops.PartitionedCall(
+                    args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
+                    executor_type=self._executor)
             self._attributes[graph] = _attributes_of(results[0].op)
         if record.could_possibly_record():  # tapes ignore the overrides of graphs
             record.record_operation(_NO_GRADIENT, results, arguments, lambda *gradients: _refuse(arguments, gradients))
         return results
-
-    def _first_call(self, graph: tf.Graph, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
-            return tf.raw_ops.PartitionedCall(
-                args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
-                executor_type=self._executor)
 
     def _copy(self, graph: tf.Graph, operations: set[tf.Operation], external: list,
               arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -268,7 +263,9 @@ def _gives_known_shapes(operation: tf.Operation) -> bool:
 
 def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
     """Serialise some operations of a graph; control edges are kept if both ends are."""
-    whole = _whole_graph_def(graph)
+    if graph not in _graph_defs:  # once for all pieces: a traced graph no longer changes
+        _graph_defs[graph] = graph.as_graph_def()
+    whole = _graph_defs[graph]
     names = {operation.name for operation in operations}
     graph_def = tf.compat.v1.GraphDef(library=whole.library, versions=whole.versions)
     for node in whole.node:
@@ -278,13 +275,6 @@ def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
             copy.attr.pop('_class', None)
             copy.input[:] = [name for name in node.input if not name.startswith('^') or name[1:] in names]
     return graph_def
-
-
-def _whole_graph_def(graph: tf.Graph) -> Any:
-    """Serialise a graph once for all its pieces, because a traced graph no longer changes."""
-    if graph not in _graph_defs:
-        _graph_defs[graph] = graph.as_graph_def()
-    return _graph_defs[graph]
 
 
 _graph_defs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()

@@ -54,7 +54,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         raise NotAdditive(f'The loss {name!r} could not be traced ({type(error).__name__})') from error
     _refuse_variables(name, results.graph, variables or [])
     value = results.values[0]
-    kind = _OF_SCALARS.get(value.dependence) if value.is_scalar else None
+    kind = _OF_SCALARS.get(value.dependence) if value.specs[0].shape.rank == 0 else None
     if value.is_rows:
         _refuse_weights_of_last_dimensions(name, list(value.specs[0].shape), sample_weight)
     if value.is_rows or kind is not None:

@@ -21,9 +21,6 @@ class LossAndStates:
         states: from name to an object that computes a number from sums over the examples, such as
             `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
             tensors; its `result(*sums)` returns the number, a float32 scalar, from the sums over all micro-batches.
-
-    Attributes:
-        results: from name to the function of a state's sums that returns its number.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
@@ -272,10 +269,7 @@ def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
         weights = tf.squeeze(weights, -1)
     while weights.shape.rank < values.shape.rank:
         weights = weights[..., tf.newaxis]
-    return tf.broadcast_to(weights, _shape(values, tf.shape(weights)[0]))
-
-
-def _shape(values: Any, num_rows: int) -> tf.TensorShape:
-    """Return the shape of `values`, if possible without their tensor: weights must not depend on a stage's results."""
-    sizes = values.shape[1:]
-    return tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)
+    # the shape of `values`, if possible without their tensor: weights must not depend on a stage's results
+    sizes, num_rows = values.shape[1:], tf.shape(weights)[0]
+    shape = tf.stack([num_rows, *sizes]) if sizes.is_fully_defined() else tf.shape(values)
+    return tf.broadcast_to(weights, shape)

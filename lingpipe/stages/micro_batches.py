@@ -56,7 +56,6 @@ class MicroBatchIds:
     compile the functions of a stage once for every micro-batch.
 
     Args:
-        rows: numbers of rows of the micro-batches.
         device: the device that computes the tensors, or whose host does.
         first: number of the first of these micro-batches in the batch.
     """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lingpipe.stages import graph_pieces, row_rules
+from lingpipe.stages import graph_pieces, micro_batches, row_rules
 
 _UNKNOWN_SIZE = 3  # of dimensions other than the batch
 _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
@@ -29,11 +29,6 @@ class Value:
         """Whether it has one entry for each row of the batch, along its first dimension."""
         shape = self.specs[0].shape
         return self.dependence == row_rules.ROWS and bool(shape.rank) and shape[0] == row_rules.NUM_ROWS[0]
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether it is a single number."""
-        return self.specs[0].shape.rank == 0
 
     @property
     def grows_only_in_rows(self) -> bool:
@@ -74,7 +69,7 @@ def of_function(function: Callable, *arguments: Any) -> Results:
     given.update({inner.ref(): row_rules.CONSTANT for _, inner in graphs[0].captures})
     found = of_graph(graphs[0].get_operations(), graphs[1], given)
     pairs = zip(graphs[0].outputs, graphs[1].outputs)
-    return Results([Value(found[one.ref()], (_spec_of(one), _spec_of(two))) for one, two in pairs], graphs[0])
+    return Results([Value(found[pair[0].ref()], micro_batches.specs_of_tensors(pair)) for pair in pairs], graphs[0])
 
 
 def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, row_rules.Dependence],
@@ -97,10 +92,6 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
 def _trace(function: Callable, arguments: Any, place: int) -> Any:
     specs = tf.nest.map_structure(lambda value: value.specs[place], arguments)
     return tf.function(function, autograph=False).get_concrete_function(*specs).graph
-
-
-def _spec_of(tensor: tf.Tensor) -> Any:
-    return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
 def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any, row_rules.Dependence],

@@ -128,17 +128,13 @@ class Stage:
             self._programs[key, trainability] = program
         return self._programs[key, trainability]
 
-    @property
-    def num_replicas(self) -> int:
-        """Number of replicas that train together: this pipeline's, times the pipelines in the current group."""
-        return self._num_replicas * collectives.current().count
-
     def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
         """Return the replica of a number, which layers work for on one of its micro-batches; None if it is alone."""
-        if self.num_replicas == 1:
+        num_replicas = self._num_replicas * collectives.current().count  # of all pipelines that train together
+        if num_replicas == 1:
             return None
         is_compiled = self.jit_compile or device_kinds.has_static_shapes_only(self.device)
-        return collectives.Replica(self.num_replicas, self._number, index, micro_batch, is_compiled)
+        return collectives.Replica(num_replicas, self._number, index, micro_batch, is_compiled)
 
     def _trace(self, *arguments: Any) -> stage_program.StageProgram:
         program = stage_program.StageProgram(

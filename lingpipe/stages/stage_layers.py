@@ -48,7 +48,6 @@ class StageLayers:
             not summed.
 
     Attributes:
-        layers: the Keras layers, each once.
         seed_positions: places of the stage's own generators among those of the whole model.
     """
 
@@ -86,8 +85,6 @@ class StageLayers:
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
-            values: `Variables` of tensors, in the order of `variables()`.
-            seeds: what `seeds` or `given_seeds` returned, on which all random numbers depend.
             by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
         """

@@ -81,12 +81,10 @@ class StageProgram:
     gradients over micro-batches, and returns the new sums, so that only one copy of them exists.
 
     Args:
-        jit_compile: whether XLA compiles each function.
         inline: whether functions become a part of the program that calls them.
         replica_of: see `stage_trace.trace_function`.
         specs: pair (inputs, targets) for one micro-batch: a `Boundary` of `tf.TensorSpec`s, and a nest of them, () if
             there is no loss.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
     """
 
@@ -136,7 +134,6 @@ class StageProgram:
         """Build the backward action; without all residuals it recomputes them, so that they stay inside one function.
 
         Args:
-            in_flight: what earlier actions on the micro-batch left.
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
                 if any.
             sums: sums of the gradients of the needed weights over the micro-batches so far.

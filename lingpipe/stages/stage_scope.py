@@ -46,7 +46,6 @@ class StageScope(keras.StatelessScope):
 
     Args:
         variables: `Variables` of the stage; `values` are their values, as tensors.
-        seeds: `random_seeds.Seeds` of the micro-batch.
         watch: function of a tensor, called with every version of a trainable variable.
 
     Attributes:

@@ -186,11 +186,6 @@ class StageCut:
         later: the operations of the backward pass.
         inputs: positions of the needed gradients in `Trace.input_gradients`.
         weights: positions of the needed gradients in `Trace.weights`.
-
-    Attributes:
-        input_gradients: list of the needed gradients of inputs.
-        sums: list of the new sums of the needed gradients of weights.
-        selected: list of the tensors that recompute='selective' keeps, once `is_selected`.
     """
 
     def __init__(self, graph: tf.Graph, trace: Trace, arguments: list[tf.Tensor], later: set[tf.Operation],
@@ -199,7 +194,7 @@ class StageCut:
         self._given = {tensor.ref() for tensor in arguments}
         self.input_gradients = [trace.input_gradients[position] for position in inputs]
         self.sums = [trace.sums[position] for position in weights]
-        self.selected: list[tf.Tensor] = []
+        self.selected: list[tf.Tensor] = []  # what recompute='selective' keeps, once `is_selected`
         self.is_selected = False
 
     @functools.cached_property
