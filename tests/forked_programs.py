@@ -111,7 +111,7 @@ def run(words, folder=None, **environment):
 
 
 def start_benchmark(command, *, env, stderr, **unused):
-    """Stand in for `child_process.start` where a benchmark starts a process that reads and answers lines."""
+    """Stand in for `waits.start` where a benchmark starts a process that reads and answers lines."""
     return ForkedProgram(command[1:], env, errors=stderr, with_one_dnn=True)
 
 

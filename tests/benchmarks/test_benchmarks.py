@@ -13,8 +13,8 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # A process that the program starts is not forked.
 _COMMAND = """
 import importlib, runpy
-from lingpipe.cluster import child_process
-importlib.reload(child_process)
+from lingpipe.cluster import waits
+importlib.reload(waits)
 runpy.run_module('benchmarks.{name}', run_name='__main__')
 """
 
