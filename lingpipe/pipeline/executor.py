@@ -242,7 +242,7 @@ class Execution:
         """Build the backward pass of one segment after the other; return the gradients of the stage's inputs."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
-        for index in reversed(range(program.first_segment(needed), program.num_segments)):
+        for index in reversed(range(program.first_segment(needed), len(program.trace.between) + 1)):
             done = self._in_turn(action, program.backward_segment, index, in_flight, gradients, sums, needed)
             gradients, sums = done.input_gradients + added, _with_rows(sums, done.sums)
         self._weight_gradients[stage.index] = sums

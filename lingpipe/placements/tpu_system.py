@@ -283,7 +283,8 @@ def _trace_forward(pipeline, input_specs, num_rows):
         return pipeline.metrics(lambda targets, outputs: {}, values, x, (), tf.zeros([2], tf.int64))
 
     tf.function(forward, autograph=False).get_concrete_function(
-        pipeline.variables.map(stage_map.spec_of_row, stage_map.spec_of), micro_batches.specs_of(input_specs, num_rows))
+        pipeline.variables.map(stage_map.spec_of_row, micro_batches.specs_of_tensors),
+        micro_batches.specs_of(input_specs, num_rows))
 
 
 def _check_replicas(params, mesh):

@@ -10,7 +10,7 @@ from lingpipe.devices import collectives
 from lingpipe.optimizers import device_placement, optimizer_parts, training_optimizer
 from lingpipe.spmd import spmd_pipeline, stage_map
 from lingpipe.spmd.stage_map import SpmdValues
-from lingpipe.stages import losses
+from lingpipe.stages import losses, micro_batches
 
 _CORES = ''  # no device: all cores of a replica work together
 
@@ -72,7 +72,7 @@ class SpmdStep:
 
     def state_specs(self) -> SpmdState:
         """Return the `SpmdState` of `tf.TensorSpec`."""
-        specs = self.variables().map(stage_map.spec_of_row, stage_map.spec_of)
+        specs = self.variables().map(stage_map.spec_of_row, micro_batches.specs_of_tensors)
         return specs._replace(averages=specs.values if self._moved else _NO_AVERAGES, step=tf.TensorSpec([], tf.int64))
 
     def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:

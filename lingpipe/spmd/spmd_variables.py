@@ -89,7 +89,6 @@ class SpmdVariables:
         cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
-        variables: `SpmdState` of variables of the host, as `SpmdStep.variables` returns it.
         outer_dimension: function from the shape of an outer variable to the dimension to shard over cores, or None.
     """
 

@@ -146,11 +146,6 @@ def spec_of_row(row: list) -> tf.TensorSpec:
     return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
 
 
-def spec_of(variable: Any) -> tf.TensorSpec:
-    """Return the spec of a variable."""
-    return tf.TensorSpec(variable.shape, variable.dtype)
-
-
 def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Variables, step: tf.Tensor,
          seeds: tf.Tensor) -> Any:
     """Run layers on a micro-batch, as in training, and return their nest of outputs.

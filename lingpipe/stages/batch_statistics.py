@@ -20,9 +20,6 @@ class BatchStatistics:
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
                      [number of values   | number of values   | ...]]      [3, channels]
-
-    Args:
-        norms: one per call, in the order of the calls.
     """
 
     def __init__(self, norms: list[keras.layers.BatchNormalization]) -> None:
@@ -101,10 +98,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
     """Return the statistics `[3, channels]` of the rows of all replicas.
 
     By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
-    all rows. Replicas are weighted by their numbers of values.
-
-    Args:
-        total: function that sums a tensor over all replicas.
+    all rows. Replicas are weighted by their numbers of values. `total` sums a tensor over all replicas.
     """
     mean, variance, count = tf.unstack(statistics)
     whole = total(count)

@@ -160,13 +160,9 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor.
+    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor."""
 
-    Attributes:
-        has_own_weights: whether, in the last call, masks or sample weights were the divisor.
-    """
-
-    has_own_weights = False
+    has_own_weights = False  # whether, in the last call, masks or sample weights were the divisor
 
     def __init__(self, loss: keras.losses.Loss) -> None:
         self._averages_weights = loss.reduction == 'mean_with_sample_weight'

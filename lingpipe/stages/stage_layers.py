@@ -46,9 +46,6 @@ class StageLayers:
             picks the random numbers, so they do not depend on the stage that the layer is in.
         keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
             not summed.
-
-    Attributes:
-        seed_positions: places of the stage's own generators among those of the whole model.
     """
 
     def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[random_seeds.Generator],
@@ -59,6 +56,7 @@ class StageLayers:
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
         identities = set(map(id, self.layers))
+        # places of the stage's own generators among those of the whole model
         self.seed_positions = [
             place for place, generator in enumerate(seed_generators) if id(generator.layer) in identities]
         self._own_seed_generators = [seed_generators[place] for place in self.seed_positions]

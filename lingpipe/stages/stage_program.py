@@ -82,7 +82,6 @@ class StageProgram:
 
     Args:
         inline: whether functions become a part of the program that calls them.
-        replica_of: see `stage_trace.trace_function`.
         specs: pair (inputs, targets) for one micro-batch: a `Boundary` of `tf.TensorSpec`s, and a nest of them, () if
             there is no loss.
         by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
@@ -246,11 +245,6 @@ class StageProgram:
     def differentiates_python(self) -> bool:
         """Whether the backward pass differentiates a tf.py_function, of which TensorFlow records only the last call."""
         return graph_pieces.runs(self.graph, self._backward_operations, 'EagerPyFunc')
-
-    @property
-    def num_segments(self) -> int:
-        """Number of segments of `backward_segment`."""
-        return len(self.trace.between) + 1
 
     @property
     def adds_losses(self) -> bool:

@@ -47,11 +47,6 @@ class StageScope(keras.StatelessScope):
     Args:
         variables: `Variables` of the stage; `values` are their values, as tensors.
         watch: function of a tensor, called with every version of a trainable variable.
-
-    Attributes:
-        borrowed: from the id of a variable that the stage lacks to the pair (variable, placeholder).
-        added_losses: list of the losses that layers added; the sum of each counts. (Keras's own list `losses` drops the
-            earlier losses of a layer that is called again.)
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -65,6 +60,7 @@ class StageScope(keras.StatelessScope):
         self.borrowed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
         self.versions: list[Version] = []
         self.norm_calls: list[NormCall] = []
+        # the sum of each counts; Keras's own list `losses` drops the earlier losses of a layer that is called again
         self.added_losses: list[Any] = []
         for variable in variables.weights:
             self._add_version(variable)

@@ -66,7 +66,6 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
     Args:
         replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
-        loss: function `(targets, outputs) -> {name: (sum, weight)}`, or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -80,23 +79,21 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
                                         run.seeds(own.seed_and_step, own.number), training, by_layer, tape.watch)
             added = losses.in_one_precision([tf.reduce_sum(loss) for loss in scope.added_losses])
             with scope:  # a loss may read weights too
-                metrics = {} if loss is None else rows.counted(loss(targets, nests[-1]))
+                metrics = {} if loss is None else tf.nest.map_structure(rows.unless_empty, loss(targets, nests[-1]))
             given_factors = [_placeholder(tf.TensorSpec([len(added)], added[0].dtype))] if added else []
             sums_of_added = rows.sums_of_added(added, *given_factors)
             outputs = boundary.unpack(nests[-1])
             differentiated = (outputs.differentiable if loss is None else [metrics['loss'][0]]) + sums_of_added[:1]
         between = [boundary.unpack(nest) for nest in nests[1:-1]] if by_layer else []
-        norm_calls = scope.norm_calls
-        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in norm_calls])
+        statistics = batch_statistics.BatchStatistics([norm_call.norm for norm_call in scope.norm_calls])
         given_statistics = _placeholder(statistics.spec)
-        assigned = scope.assigned
         results = Results(
             outputs,
-            statistics.merge(given_statistics, rows.counted(statistics.of_micro_batch(norm_calls))),
-            [rows.unless_empty(value, old) for _, value, old in assigned], metrics, sums_of_added)
+            statistics.merge(given_statistics, rows.unless_empty(statistics.of_micro_batch(scope.norm_calls))),
+            [rows.unless_empty(value, old) for _, value, old in scope.assigned], metrics, sums_of_added)
         traces.append(Trace(
-            boundary.structure_of(nests[-1]), results, added, given_factors, norm_calls, statistics,
-            given_statistics, list(scope.borrowed.values()), [variable for variable, _, _ in assigned], between,
+            boundary.structure_of(nests[-1]), results, added, given_factors, scope.norm_calls, statistics,
+            given_statistics, list(scope.borrowed.values()), [variable for variable, *_ in scope.assigned], between,
             **_backward(tape, differentiated, inputs.differentiable, scope.versions, between, rows,
                         len(run.segments) if by_layer else 0, run.keeps_rows)))
 
@@ -114,10 +111,6 @@ class _Rows:
     def unless_empty(self, value: Any, otherwise: Any = 0) -> Any:
         """Return `value`, or `otherwise` if no row counts."""
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
-
-    def counted(self, sums: Any) -> Any:
-        """Return a nest of sums over the rows, 0 if no row counts."""
-        return tf.nest.map_structure(self.unless_empty, sums)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
         """Return the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
