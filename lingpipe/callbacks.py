@@ -27,7 +27,6 @@ class Trace(keras.callbacks.Callback):
         x: nest of tensors `[batch, ...]`, one batch.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
-        num_steps: how many steps to measure.
     """
 
     def __init__(self, folder: str, x: Any, y: Any = None, sample_weight: Any = None, num_steps: int = 3) -> None:

@@ -29,7 +29,6 @@ class Group:
     Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
-        count: number of pipelines.
         index: the number of this pipeline; 0 if one program runs all of them.
     """
 
@@ -110,7 +109,6 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
     Args:
         method: one of `METHODS`; 'auto': 'nccl' if the replicas are different GPUs of one host, else 'add'.
         parts: for each replica, the list of its tensors.
-        devices: names of the replicas' devices.
         owners: one device name per tensor: the device that needs its sum.
     """
     if len(parts) == 1:

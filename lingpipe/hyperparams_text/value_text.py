@@ -141,8 +141,6 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
     """Return the value of a field from a text.
 
     Args:
-        text: the value's text.
-        current: the field's current value.
         type_name: name of the type that the field needs, as ToTextWithTypes writes it; only scalar types count.
 
     Raises:

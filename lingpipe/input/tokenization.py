@@ -18,7 +18,6 @@ class ByteTokenizer:
     Another tokenizer is a class with the same attributes and methods, set as the field `tokenizer` of `TextInput`.
 
     Attributes:
-        vocab_size: number of different tokens.
         end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
         start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
         stop_ids: the tokens that end a text in generation.

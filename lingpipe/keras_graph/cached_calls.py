@@ -113,7 +113,6 @@ class CachedCall:
         """Run the method in the current graph; its caches, whole in the first call, return as `Parts`.
 
         Args:
-            values: what `Weights.read` returned.
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.
         """
         bound = self._signature.bind(*arguments, **named)

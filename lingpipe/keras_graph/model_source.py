@@ -59,10 +59,6 @@ class KerasModelSource:
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
         """Write a trained model in the source's own formats, in addition to the '.keras' file and the SavedModel.
 
-        Args:
-            folder: existing folder.
-            tokenizer: the input's tokenizer, or None.
-
         Returns:
             The paths that were written.
         """

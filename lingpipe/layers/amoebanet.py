@@ -128,8 +128,6 @@ def amoebanet_layers(
         genotype: 'B' or 'D'.
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
-        drop_path_final_keep_prob: see AmoebaNetCell.
-        drop_path_num_steps: see AmoebaNetCell.
 
     Raises:
         ValueError: num_cells or reduction_size is too small.

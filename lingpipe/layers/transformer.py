@@ -118,14 +118,9 @@ def transformer_lm_layers(
     blocks; f is `hidden_dim`, the size of the hidden layer of the feed-forward networks; V is `vocab_size`.
 
     Args:
-        positions: one of POSITIONS.
         max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
-        activation: see FeedForward.activation.
         input_dropout_prob: dropout of the sum of embedding and positions.
-        residual_dropout_prob: dropout of every branch.
-        atten_dropout_prob: dropout of the attention weights.
-        relu_dropout_prob: dropout of the hidden layers.
 
     Raises:
         ValueError: `positions` is none of POSITIONS.

@@ -138,11 +138,8 @@ class PureOptimizer:
 
         Args:
             variable: identifies the weight; its own value is not used.
-            value: tensor, the weight.
-            gradient: tensor of the same shape.
             slots: list of tensors, the values of `slots(variable)`.
             step: int64 scalar, the number of updates so far.
-            learning_rate: what `learning_rate(step)` returned.
         """
         optimizer, learning_rate = self._optimizer, keras.ops.cast(learning_rate, value.dtype)
         mapping = [(variable, value), *zip(self.slots(variable), slots)]

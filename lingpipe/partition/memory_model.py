@@ -33,7 +33,6 @@ class MemoryBudget:
 
     Args:
         memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.
-        limit: bytes of one device.
         devices: for each partition the index of its device, as `Schedule.stage_devices` has it.
     """
 

@@ -54,7 +54,6 @@ class GPipeLayer(construction.Constructors):
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
-        stack: list of the Keras layers.
         schedule: the `Schedule` of a full training batch.
         jit_compile: whether XLA compiles the functions of each partition; `set_jit_compile` changes it.
     """
@@ -334,7 +333,6 @@ class GPipeLayer(construction.Constructors):
             sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
             step: number of the training step, which, with the seed, determines all random numbers; None: steps
                 are counted here.
-            return_outputs: whether to return the outputs too.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
                 assigns them.
             loss_scale: scalar that multiplies the loss before the backward pass and divides the gradients after it, so

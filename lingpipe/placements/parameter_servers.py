@@ -31,10 +31,6 @@ class RemoteCalls:
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
                          a worker is lost: another one, or the same once it is back, repeats its call
-
-    Args:
-        function: concrete function.
-        limit: largest number of concurrent calls.
     """
 
     def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
@@ -82,7 +78,6 @@ class ParameterServers(experiment.Placement):
     The constructor waits until all tasks of the cluster have connected.
 
     Args:
-        update: 'async' or 'sync'.
         timeout_seconds: training ends after this time without an answer of any worker; 0: never.
 
     Attributes:

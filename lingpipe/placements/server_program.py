@@ -21,7 +21,6 @@ class ServerProgram(train_program.TrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
-        servers: the `ParameterServers`.
         batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch.
 
     Raises:

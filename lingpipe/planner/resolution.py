@@ -119,7 +119,6 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     """Make the `Setting` that all plans of a model have in common.
 
     Args:
-        p: `GPipeLayer.Params()`, perhaps with 'auto'.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: kind of every device; None: a processor core.
         memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.

@@ -55,7 +55,6 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
-        observer: see `executor.PassOptions`.
     """
     metrics = losses.as_metrics(loss)
 

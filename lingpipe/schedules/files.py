@@ -57,7 +57,6 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     Args:
         rows: for each device, the list of its actions: texts such as 'F0' or '1B2', or `Action`s; '' and None
             are ignored.
-        name: what errors call it.
 
     Raises:
         ValueError: a cell is not an action, an action is missing or occurs twice, a stage is on two devices, a device

@@ -25,7 +25,6 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
     num_micro_batches)`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
 
     Args:
-        name: value of the field `schedule`.
         num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
             argument.
     """

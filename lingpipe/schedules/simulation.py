@@ -128,7 +128,6 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
     Replicas wait for each other only before the updates, which begin at the same time on all devices.
 
     Args:
-        schedule: the schedule of every replica.
         durations: for each replica the seconds of actions, see `run`.
         update: seconds from the end of the last action to the beginning of the updates, and seconds of an update.
     """

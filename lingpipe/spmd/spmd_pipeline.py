@@ -37,7 +37,6 @@ class SpmdPipeline:
         run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last n of them are the stages,
             with n the largest multiple of K V; the others run before.
         num_cores, num_micro_batches, num_rounds: K, M and V.
-        recompute: 'stage' or 'layer'.
         is_partitioned: whether the program is for K cores; otherwise it is for one device.
 
     Attributes:

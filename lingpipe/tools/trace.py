@@ -119,7 +119,6 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
         measured.write('logs/trace')     # the picture, and a file for ui.perfetto.dev
 
     Args:
-        model: a compiled `PipelineModel`.
         x: nest of tensors `[batch, ...]`, one batch.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.

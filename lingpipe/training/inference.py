@@ -161,7 +161,6 @@ class Prediction(evaluation.TrainedTask):
         Args:
             files: path of a file or a folder, or a glob pattern.
             output: path of the file to write or replace; its folder is created if needed; None: print the lines.
-            path: checkpoint; None: the newest.
         """
         if output and os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
             raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')

@@ -46,7 +46,6 @@ class TrainProgram:
 
     Attributes:
         input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
-        batch_waits: the `watchdog.BatchWaits` of the steps.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
