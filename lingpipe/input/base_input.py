@@ -21,11 +21,7 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
 
 
 def paths_of(files: str) -> list[str]:
-    """Return the paths of a file, of the files in a folder, or of those that a glob pattern matches, sorted.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Return the paths of a file, of the files in a folder, or of those that a glob pattern matches, sorted."""
     files = os.path.expanduser(files)
     if tf.io.gfile.isdir(files):
         found = [os.path.join(files, name) for name in tf.io.gfile.listdir(files)]
@@ -111,17 +107,11 @@ class BaseInput:
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of files without labels, preprocessed as in evaluation.
-
-        Args:
-            files: path of a file or a folder, or a glob pattern.
+        """Make batches of files without labels, preprocessed as in evaluation; see `paths_of`.
 
         Returns:
             The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`; names of the examples, strings
             `[rows]`; what is wrong with each, strings `[rows]`, empty for good ones).
-
-        Raises:
-            ValueError: there is no such file, or the input reads none.
         """
         raise ValueError(f'{params.cls.__name__} reads no files for --mode=predict, as ImageInput and '
                          'TextClassificationInput do. Export the model, and call it from Python.')
@@ -136,7 +126,9 @@ class BaseInput:
     @property
     def source(self) -> str:
         """Words that name the data."""
-        return source_of(self.params)
+        fields = {field: self.params.Get(field) for field in _FIELDS_OF_SOURCE if field in self.params}
+        named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
+        return f'{self.params.cls.__name__}({named})'
 
     @property
     def batch_spec(self) -> tuple:
@@ -201,10 +193,3 @@ class MemoryInput(BaseInput):
     def num_examples(self) -> int:
         """Number of rows in an epoch."""
         return len(self._columns[0])
-
-
-def source_of(params: hyperparams.Params) -> str:
-    """Return words that name the data of an input."""
-    fields = {field: params.Get(field) for field in _FIELDS_OF_SOURCE if field in params}
-    named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
-    return f'{params.cls.__name__}({named})'

@@ -178,9 +178,6 @@ class TextClassificationInput(text_records.RecordInput):
         {"text": "Fine.", "label": "good"} -> <s> F ine . </s> <pad> <pad>    class 1 of ['bad', 'good'], weight 1
 
     The preprocessor truncates longer texts to `sequence_length`. Everything is tokenized when the input is created.
-
-    Attributes:
-        class_names: names of the classes in the order of their numbers.
     """
 
     example_name = 'texts'
@@ -197,11 +194,7 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the inputs' `tf.TensorSpec`s, all `[batch_size, sequence_length]`; read no records.
-
-        Raises:
-            ValueError: the tokenizer does not belong to an encoder.
-        """
+        """Return the dictionary of the inputs' `tf.TensorSpec`s, `[batch_size, sequence_length]`; read no records."""
         cls = params.tokenizer.cls
         if not hasattr(cls, 'ClassifierFeatures'):
             raise ValueError(f'tokenizer: {cls.__name__} belongs to no encoder of KerasHub. Set it to the params of a '
@@ -212,11 +205,7 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the names of the classes; see `BaseInput`.
-
-        Raises:
-            ValueError: nothing names the classes; the records of one input may lack some.
-        """
+        """Return the names of the classes; they are never taken from the records, which may lack some."""
         names = params.class_names
         if names is None and params.dataset:
             names = text_records.class_names_of_tfds(params.dataset, params.data_dir, params.label_field)

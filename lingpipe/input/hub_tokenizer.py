@@ -110,11 +110,7 @@ def _size_of_piece(piece):
 
 
 def import_keras_hub() -> Any:
-    """Return the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second.
-
-    Raises:
-        ValueError: it is not installed.
-    """
+    """Return the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second."""
     try:
         import keras_hub
     except ImportError as error:

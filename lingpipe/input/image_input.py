@@ -6,14 +6,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe import hyperparams, wording
-from lingpipe.input import (
-    base_input,
-    digits,
-    image_augmentation,
-    image_pixels,
-    image_sources,
-    row_order,
-)
+from lingpipe.input import base_input, digits, image_augmentation, image_pixels, image_sources, row_order
 
 
 class ImageInput(base_input.BaseInput):
@@ -30,11 +23,6 @@ class ImageInput(base_input.BaseInput):
 
     A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of other
     records nor the number of batches. References to examples of other shares are skipped before their pixels are read.
-
-    Attributes:
-        num_examples: number of examples of the split, known without reading data.
-        num_classes: number of classes, including `label_offset`.
-        bad_records: as in `BaseInput`; counted since this object was created, once per record.
     """
 
     example_name = 'images'
@@ -117,8 +105,12 @@ class ImageInput(base_input.BaseInput):
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
             [batch], 0 for bad records and those without a label, and 1 for all others), with static shapes.
         """
-        self._check_training(position)
-        size = self.params.batch_size
+        self._check_position(position)
+        p, size = self.params, self.params.batch_size
+        if size > self.num_examples:
+            raise ValueError(
+                f'batch_size: {size} is larger than the {self.num_examples} examples of split {p.split!r} of '
+                f'{p.dataset!r}. Choose a batch_size of at most {self.num_examples}.')
         examples = share.of(row_order.epochs(self._examples_of_epoch, self.num_examples, position), size)
         batches = self._sources.batches(examples, share.size(size), training=True)
         return self._finish(self._batches(batches, self._augmentation.train).map(self._weighted))
@@ -157,14 +149,6 @@ class ImageInput(base_input.BaseInput):
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(bad)
-
-    def _check_training(self, position):
-        self._check_position(position)
-        p = self.params
-        if p.batch_size > self.num_examples:
-            raise ValueError(
-                f'batch_size: {p.batch_size} is larger than the {self.num_examples} examples of split {p.split!r} of '
-                f'{p.dataset!r}. Choose a batch_size of at most {self.num_examples}.')
 
     def _check_params(self):
         super()._check_params()

@@ -15,13 +15,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
     """Decode an image, or a part of it, into uint8 [height, width, num_channels]; of a JPEG only that part is decoded.
 
-    Args:
-        num_channels: 1 (gray) or 3 (RGB); the decoder converts.
-        choose_box: function from the shape int32 [3] of the image to the box int32 [4] (row, column, height, width)
-            that is wanted; None: the whole image.
-
-    Raises:
-        tf.errors.InvalidArgumentError: the image is truncated or corrupt, or the string is not an image.
+    `choose_box` gives, from the shape int32 [3] of the image, the box int32 [4]: row, column, height, width.
     """
 
     def of_jpeg():
@@ -101,13 +95,9 @@ class PixelReader:
     resizes: bool  # whether whole images are resized; otherwise they already have that size
 
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read encoded images, string [n].
+        """Return the pixels, uint8 [n, *size], of encoded images, string [n], and whether each could be read, bool [n].
 
-        Args:
-            seeds: int32 [n, 2 or more], the first two of which draw the box of a crop; None: the middle is cropped.
-
-        Returns:
-            Tuple of uint8 [n, *size], and whether each could be read, bool [n].
+        The first two of its seeds, int32 [n, 2 or more], draw the box of a crop; None: the middle is cropped.
         """
         rows = (images,) if seeds is None else (images, seeds)
         return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))

@@ -38,12 +38,9 @@ class ImageSources:
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
     def batches(self, examples: tf.data.Dataset, batch_size: int, training: bool) -> tf.data.Dataset:
-        """Read the pixels of examples.
+        """Read the pixels of examples, which are pairs (reference, seed of the augmentation).
 
-        Args:
-            examples: `tf.data.Dataset` of pairs (reference, seed of the augmentation).
-            training: whether images are cropped at random, and a last batch with fewer examples is left out; otherwise
-                images are cropped from the middle.
+        Training crops at random and leaves out a last batch with fewer examples; evaluation crops from the middle.
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
@@ -96,13 +93,10 @@ class BadRecords:
     """Counts and names bad records while their batches are made, in the process that trains.
 
     A record is counted once, even if it is visited several times.
-
-    Attributes:
-        reasons: dictionary from the name of a record to its problem.
     """
 
     def __init__(self, max_bad_records: int, source: str) -> None:
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}  # from the name of a record to its problem
         self._max_bad_records = max_bad_records
         self._source = source
         self._lock = threading.Lock()
@@ -110,11 +104,7 @@ class BadRecords:
     def note(self, bad: tf.Tensor) -> tf.Tensor:
         """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
 
-        Args:
-            bad: string [batch], names as TFDS gives them; empty for good records.
-
-        Raises:
-            tf.errors.InvalidArgumentError: too many records are bad; raised while the graph runs.
+        `bad`, string [batch], has names as TFDS gives them, empty for good records. Too many end the graph's run.
         """
         is_good = bad == ''
         refusal = tf.cond(

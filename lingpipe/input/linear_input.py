@@ -13,10 +13,6 @@ class LinearInput(base_input.MemoryInput):
     """Rows of `targets = features @ weights + bias + noise`; features and noise are normally distributed.
 
     Weights, features and noise are always the same; the order of an epoch depends on (seed, epoch).
-
-    Attributes:
-        true_weights: float32 array `[num_features, num_outputs]`.
-        true_bias: float32 array `[num_outputs]`.
     """
 
     @classmethod

@@ -10,12 +10,7 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Return the rows of one epoch after the other, endlessly.
-
-    Args:
-        rows_of: function from the number of an epoch, an int64 scalar, to the `tf.data.Dataset` of its rows.
-        position: how many rows were visited before, over all epochs.
-    """
+    """Return the rows of one epoch after the other, endlessly, after the first `position` over all epochs."""
     first_epoch, first_index = divmod(position, count)
 
     def rest_of(epoch):
@@ -26,13 +21,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Return the numbers of rows, int64 scalars, epoch after epoch; each epoch visits every row once.
-
-    Args:
-        position: how many rows were visited before, over all epochs; a late start takes no time.
-        seed: integer from 0 that determines the random orders.
-        shuffle: whether orders are random; otherwise every epoch has the stored order.
-    """
+    """Return the numbers of rows, int64 scalars; each epoch visits every row once, and a late start takes no time."""
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
@@ -79,21 +68,16 @@ class Share:
     count: int = 1
 
     def size(self, batch_size: int) -> int:
-        """Return the number of rows of this share in a batch.
-
-        Raises:
-            ValueError: the shares do not divide the batch.
-        """
+        """Return the number of rows of this share in a batch."""
         if batch_size % self.count:
             raise ValueError(f'input.batch_size: a batch has {batch_size} rows for {self.count} workers, and each must '
                              f'get as many. Set it to a multiple of {self.count}.')
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Return the examples of this share, in their order; call this before expensive work on examples.
+        """Return the examples of this share; the first of the endless `examples` begins a batch.
 
-        Args:
-            examples: endless `tf.data.Dataset` of single examples; the first example begins a batch.
+        Call this before expensive work on examples.
         """
         size = self.size(batch_size)
         if self.count == 1:

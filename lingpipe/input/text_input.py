@@ -16,11 +16,7 @@ MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Return the name of the text feature to read, without preparing any data.
-
-    Raises:
-        ValueError: the dataset or its feature is unknown.
-    """
+    """Return the name of the text feature to read, without preparing any data."""
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
     chosen = wanted or (names[0] if len(names) == 1 else 'text')

@@ -54,14 +54,7 @@ class Record:
 
 
 def from_files(files: str) -> Iterator[Record]:
-    """Yield the records of files one after the other, sorted by path; the first row of a CSV file names its columns.
-
-    Args:
-        files: path of a file or of a folder of files, or a glob pattern.
-
-    Raises:
-        ValueError: there is no such file, its format is unknown, or a record cannot be read.
-    """
+    """Yield the records of files one after the other, sorted by path; the first row of a CSV file names its columns."""
     for path in base_input.paths_of(files):
         ending = os.path.splitext(path)[1].lower()
         if ending not in _READERS:
@@ -71,12 +64,7 @@ def from_files(files: str) -> Iterator[Record]:
 
 
 def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[str]) -> Iterator[Record]:
-    """Read a split of a TFDS dataset in stored order.
-
-    Raises:
-        ValueError: dataset, split or a feature is unknown.
-        RuntimeError: the data do not exist and cannot be prepared.
-    """
+    """Read a split of a TFDS dataset in stored order."""
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     for name in wanted:
         if name not in features:

@@ -21,12 +21,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 
 
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset, after preparing the data if they do not exist.
-
-    Raises:
-        ValueError: the dataset is unknown.
-        RuntimeError: the data do not exist and cannot be prepared.
-    """
+    """Return the builder of a dataset, after preparing the data if they do not exist."""
     builder = find_builder(dataset, data_dir)
     if builder.data_path.exists():
         return builder
@@ -43,7 +38,7 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
 
 
 def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset from its description alone; see `prepared_builder`."""
+    """Return the builder of a dataset from its description alone."""
     try:
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
@@ -67,16 +62,9 @@ def _prepare(builder):
 
 
 class Split:
-    """One split of a TFDS dataset, given as in the params of an input.
+    """One split of a TFDS dataset; its size `num_bytes` is as stored.
 
     All mistakes (name, split, missing data) are found here, before any graph is built.
-
-    Attributes:
-        num_bytes: size of the split as stored.
-
-    Raises:
-        ValueError: dataset or split is unknown, or the split is empty.
-        RuntimeError: the data do not exist and cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
@@ -86,14 +74,9 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Read the split once.
+        """Return dictionaries of features and 'tfds_id', a string: the file's name and the record's number in it.
 
-        Args:
-            shuffle_seed: int64 scalar, possibly a tensor, that draws the order of the files; None: stored order.
-
-        Returns:
-            A `tf.data.Dataset`, always in the same order, of dictionaries of features and 'tfds_id', a scalar string:
-            the name of the file and the number of the record in it.
+        An int64 scalar `shuffle_seed` draws the order of the files; None: stored order.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(
@@ -120,12 +103,7 @@ def _split_info(builder, split):
 class TfdsImages(Split):
     """One split of a TFDS dataset with an 'image' and a 'label'.
 
-    Attributes:
-        name: name of the dataset, without version or config.
-        image_shape: (height, width, channels) of the images; height and width are None if they differ among images.
-
-    Raises:
-        ValueError: as `Split`, or the dataset is not an image classification.
+    `image_shape` is (height, width, channels); height and width are None if they differ among images.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:

@@ -151,11 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor of a task for the class of the vocabulary.
-
-        Raises:
-            ValueError: there is none, as for a text classifier with the tokens of a GPT.
-        """
+        """Return KerasHub's preprocessor of a task for the class of the vocabulary; a GPT has none to classify."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:
