@@ -54,7 +54,13 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     Raises:
         ValueError: M is not a multiple of K, or V is 1.
     """  # noqa: E501
-    _check_interleaving(num_devices, num_micro_batches, num_virtual_stages)
+    _check_has_virtual_stages('interleaved_1f1b', num_virtual_stages, '1f1b')
+    if num_micro_batches % num_devices:
+        fewer = num_micro_batches // num_devices * num_devices
+        nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
+        raise ValueError(
+            f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over "
+            f'{num_devices} devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')
     chunks = range(num_virtual_stages)
     devices = []
     for device in range(num_devices):
@@ -144,16 +150,6 @@ def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tup
         if action.kind == BACKWARD and action.micro_batch >= delay:
             order.append(next(weight_gradients))
     return (*order, *weight_gradients)
-
-
-def _check_interleaving(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> None:
-    _check_has_virtual_stages('interleaved_1f1b', num_virtual_stages, '1f1b')
-    if num_micro_batches % num_devices:
-        fewer = num_micro_batches // num_devices * num_devices
-        nearest = ' or '.join(str(number) for number in (fewer, fewer + num_devices) if number)
-        raise ValueError(
-            f"num_micro_batches={num_micro_batches} is not possible with schedule='interleaved_1f1b' over "
-            f'{num_devices} devices: it must be a multiple of {num_devices}. Set num_micro_batches to {nearest}.')
 
 
 def _check_has_virtual_stages(name: str, num_virtual_stages: int, without: str) -> None:

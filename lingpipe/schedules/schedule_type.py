@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from lingpipe.schedules import simulation, timeline
-from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action, needs
+from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 
 SCHEDULES: dict[str, Callable[..., 'Schedule']] = {}
 NUM_VIRTUAL_STAGES: dict[str, int | None] = {}
@@ -105,8 +105,14 @@ class Schedule:
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
-        """Return the list of actions whose results an action reads."""
-        return needs(action, self.num_stages)
+        """Return the actions whose results an action reads, first the actions of its own stage."""
+        kind, stage, micro_batch = action
+        if kind == FORWARD:
+            return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []
+        if kind == WEIGHT:
+            return [Action(BACKWARD, stage, micro_batch)]
+        own_forward = [Action(FORWARD, stage, micro_batch)]
+        return own_forward + ([Action(BACKWARD, stage + 1, micro_batch)] if stage < self.num_stages - 1 else [])
 
     def backwards(self) -> frozenset[Action]:
         """Return the set of all backward actions."""

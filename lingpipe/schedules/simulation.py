@@ -92,8 +92,10 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
         device, recomputation = schedule.device_of(action.stage), action._replace(kind=RECOMPUTE)
         if action.kind == BACKWARD and recomputation in durations:
             start(device, recomputation, [])
-        start(device, action, [ends[needed] + _transfer(schedule, transfers, needed.stage, action.stage)
-                               for needed in schedule.dependencies(action)])
+        start(device, action, [
+            ends[needed] + (transfers[min(needed.stage, action.stage)]  # in both directions that of the earlier stage
+                            if schedule.device_of(needed.stage) != device else 0.0)
+            for needed in schedule.dependencies(action)])
     return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
 
@@ -112,13 +114,6 @@ def _costs_of_stages(schedule: Any, costs: Any) -> list[StageCosts]:
 def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
     backward = cost.backward + (0.0 if is_split else cost.weight_gradient)
     return {FORWARD: cost.forward, BACKWARD: backward, WEIGHT: cost.weight_gradient}[kind]
-
-
-def _transfer(schedule: Any, transfers: Sequence[float], source: int, target: int) -> float:
-    """Return the transfer time between two stages: in both directions, `transfer` of the earlier one."""
-    if schedule.device_of(source) == schedule.device_of(target):
-        return 0.0
-    return transfers[min(source, target)]
 
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],

@@ -25,17 +25,6 @@ class Action(NamedTuple):
         return f'{self.stage}{self.kind}{self.micro_batch}'
 
 
-def needs(action: Action, num_stages: int) -> list[Action]:
-    """Return the actions whose results an action reads, first the actions of its own stage."""
-    kind, stage, micro_batch = action
-    if kind == FORWARD:
-        return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []
-    if kind == WEIGHT:
-        return [Action(BACKWARD, stage, micro_batch)]
-    own_forward = [Action(FORWARD, stage, micro_batch)]
-    return own_forward + ([Action(BACKWARD, stage + 1, micro_batch)] if stage < num_stages - 1 else [])
-
-
 class Span(NamedTuple):
     """One action's time on its device."""
 
