@@ -111,18 +111,14 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
     if not environment.get('SLURM_STEP_NODELIST'):
         raise ValueError(f'This process is in job {job} of Slurm, but in no step. Start it by srun: srun lingpipe '
                          'train ...')
-    places = _places(environment, _host_names(environment['SLURM_STEP_NODELIST']))
+    command = ['scontrol', 'show', 'hostnames', environment['SLURM_STEP_NODELIST']]  # such as n[1-3]
+    names = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+    places = _places(environment, names.split())
     # Two jobs on a node share ports only if their numbers differ by a multiple of 220.
     first = _FIRST_PORT + int(job) % _NUM_RANGES * _PORTS_OF_A_JOB
     addresses = [f'{host}:{first + rank % _PORTS_OF_A_JOB}' for rank, host in enumerate(places)]
     step = f'{job}.{environment.get("SLURM_STEP_ID", "0")}'
     return Launched(f'Slurm step {step}', addresses, int(environment['SLURM_PROCID']))
-
-
-def _host_names(nodes):
-    """Return the list of hosts that Slurm's short form, such as 'n[1-3]', stands for."""
-    command = ['scontrol', 'show', 'hostnames', nodes]
-    return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout.split()
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
