@@ -64,10 +64,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     fallback, numbered -1 ------------------------/
     ```
 
-    Args:
-        function: from the parts of a row to a nest of tensors of static shapes.
-        rows: tuple of tensors `[n, ...]`, n > 0.
-        fallback: nest of tensors like the function's result, for rows for which it fails.
+    The function's tensors have static shapes, as the `fallback` for rows for which it fails; n > 0.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
@@ -103,7 +100,12 @@ class PixelReader:
         return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))
 
     def _pixels(self, encoded, seed=None):
-        return self._resized(decode_image(encoded, self.size[2], self._box(seed))), tf.constant(True)
+        image = decode_image(encoded, self.size[2], self._box(seed))
+        if self.cropping is not None:
+            image = resize(image, self.size[:2], self.cropping.method)
+        elif self.resizes:
+            image = resize(image, self.size[:2])
+        return tf.ensure_shape(image, self.size), tf.constant(True)
 
     def _box(self, seed):
         """Return the function that chooses the box, or None for the whole image."""
@@ -112,10 +114,3 @@ class PixelReader:
         if seed is None:
             return self.cropping.central_box
         return lambda shape: self.cropping.random_box(shape, seed[:2])
-
-    def _resized(self, image):
-        if self.cropping is not None:
-            image = resize(image, self.size[:2], self.cropping.method)
-        elif self.resizes:
-            image = resize(image, self.size[:2])
-        return tf.ensure_shape(image, self.size)

@@ -214,9 +214,7 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
              |ccc-----|          c: shown, but counted before
                   |ccc-----|
 
-    Args:
-        tokens: integer array `[n]`, every document with its end token.
-        end_id: the token from which the first one is predicted; it also pads the last sequence.
+    The first token is predicted from `end_id`, which also pads the last sequence.
 
     Returns:
         Arrays int32 `[count, length + 1]`, whose last `length` tokens are to be predicted, and float32

@@ -99,13 +99,11 @@ class TranslationInput(text_input.TokenizedInput):
 
     def _cut(self, pairs):
         """Leave out what does not fit."""
-        p = self.params
+        return pairs.filter(self._fits)
 
-        def fits(source, target):
-            is_full = (tf.size(source) > 0) & (tf.size(target) > 0)
-            return is_full & (tf.size(source) <= p.source_length) & (tf.size(target) < p.target_length)
-
-        return pairs.filter(fits)
+    def _fits(self, source, target):
+        is_full = (tf.size(source) > 0) & (tf.size(target) > 0)
+        return is_full & (tf.size(source) <= self.params.source_length) & (tf.size(target) < self.params.target_length)
 
     def _row(self, source, target):
         """Return source, target, labels and weights of one pair."""
