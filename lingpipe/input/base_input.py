@@ -57,19 +57,12 @@ class BaseInput:
       ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
     * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
 
-    Raises:
-        ValueError: a field is wrong.
-        RuntimeError: the data do not exist and cannot be prepared.
-
-    Attributes:
-        params: the frozen Params, in which the seed is a number.
-        input_spec: what `InputSpec` returns.
-        bad_records: dictionary from the name of each record that was skipped so far to its problem; None if records are
-            not checked.
+    A wrong field raises ValueError; data that do not exist and cannot be prepared, RuntimeError.
     """
 
     example_name = 'examples'
-    bad_records: Any = None  # a dictionary in subclasses, which may make it a property
+    # From the name of each record that was skipped so far to its problem; None: records are not checked.
+    bad_records: Any = None
     InputSpec: Callable[[hyperparams.Params], Any]
     training_dataset: Callable[..., tf.data.Dataset]
     evaluation_dataset: Callable[..., tf.data.Dataset]
