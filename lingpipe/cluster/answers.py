@@ -41,11 +41,6 @@ def is_open(address: str) -> bool:
     return False
 
 
-def check_port(config: cluster_config.ClusterConfig) -> None:
-    """Wait for a free port, as `listening` does; TensorFlow would only report 'Could not start gRPC server'."""
-    listening(config).close()
-
-
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
     """Return a socket that listens at the port of this process, on all networks; warn if the port is taken.
 

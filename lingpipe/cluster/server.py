@@ -33,15 +33,13 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     each CPU device has one thread, as virtual devices do.
 
     Args:
-        config: `ClusterConfig`; its task is a worker or a parameter server.
         num_cpu_devices: into how many devices the CPU is split, one for each stage that the chief places here.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
-        is_replaceable: whether training continues without this process, on other workers.
 
     Raises:
         RuntimeError: the port stays taken.
     """
-    answers.check_port(config)
+    answers.listening(config).close()  # else TensorFlow would not say what is wrong
     events: queue.SimpleQueue[int] = queue.SimpleQueue()
     _catch_signals(events)
     server = _start(config, num_cpu_devices, use_gpus, use_all_cores)

@@ -128,7 +128,7 @@ def _run_on_slice(command):
 def _server_of_host(config):
     """Run the server of the chief's own host."""
     for task_type in ('chief', 'worker'):
-        answers.check_port(config._replace(task_type=task_type))
+        answers.listening(config._replace(task_type=task_type)).close()
     process = launchers.start_server([sys.executable, *sys.orig_argv[1:]])
     try:
         yield

@@ -156,7 +156,7 @@ def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind
     numbers = body.num_partitions, body.num_replicas
     num_devices = 1 if 'auto' in numbers else math.prod(numbers)
     device_kinds.use_virtual_devices(num_devices)  # CPU devices: evaluation needs them if there are no GPUs
-    answers.check_port(config)
+    answers.listening(config).close()  # else TensorFlow would not say what is wrong
     print(f'The chief waits for {config.num_workers} workers and {config.num_parameter_servers} servers.',
           file=sys.stderr, flush=True)
     servers = ParameterServers(config, update, timeout_seconds)

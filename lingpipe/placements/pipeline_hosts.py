@@ -70,7 +70,7 @@ def connect_hosts(config: cluster_config.ClusterConfig) -> None:
         ConnectionError: workers cannot be reached.
         RuntimeError: the port of this chief stays taken.
     """
-    answers.check_port(config)
+    answers.listening(config).close()  # else TensorFlow would not say what is wrong
     # The chief has no stages, but TensorFlow would take the memory of its GPUs.
     tf.config.set_visible_devices([], 'GPU')
     wait_for_all(config)
