@@ -144,7 +144,7 @@ class DevicePlacement:
         """Clip by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._square_on_devices(variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up(halves))
-        scale = limit / tf.maximum(norm, limit) + (norm - norm)
+        scale = clipping_factor(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:

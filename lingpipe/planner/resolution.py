@@ -144,7 +144,8 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     stack = LayerStack(source, micro_batches.specs_of(input_specs, share), sizes, accelerator.tensor_size)
     limit = memory_limit or p.memory_limit or accelerator.memory or None
     is_measured = p.partition_by in ('time', AUTO) and profile_device
-    times = functools.cache(functools.partial(_measured_times, p, stack, profile_device)) if is_measured else None
+    times = functools.cache(lambda size: source.times(
+        stack.micro_batch_specs(size), profile_device, p.profile_dir, stack.analyses)) if is_measured else None
     policy = keras.DTypePolicy(p.dtype_policy) if p.dtype_policy else keras.config.dtype_policy()
     return plans.Setting(
         stack, accelerator, limit, num_slots / counts[0], policy.compute_dtype, times, counts[0])
@@ -165,10 +166,6 @@ def validate(p: hyperparams.Params, source: Any = None) -> None:
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}
     num_layers = len(source) if source else len(p.layers) if p.model is None else None
     validation.validate_gpipe_params(p.Copy().Set(devices=None, **open_fields), num_layers)
-
-
-def _measured_times(p, stack, device, micro_batch_size):
-    return stack.source.times(stack.micro_batch_specs(micro_batch_size), device, p.profile_dir, stack.analyses)
 
 
 def _batch_size(input_specs):

@@ -51,7 +51,8 @@ def _numbers_of_partitions(p, num_layers, most):
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
                          f'needs a layer. Set num_virtual_stages to {num_layers} or less.')
     if p.num_partitions == AUTO:
-        return _doubling(min(most, num_layers // num_virtual_stages))
+        most = min(most, num_layers // num_virtual_stages)
+        return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
     return [p.num_partitions] if p.num_replicas != AUTO or p.num_partitions <= most else []
 
 
@@ -208,10 +209,6 @@ def _has_cut_for(schedule, p, num_layers):
     except ValueError:
         return False
     return schedule.num_stages <= num_layers
-
-
-def _doubling(most):
-    return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
 
 
 def _divisors(number):
