@@ -110,9 +110,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
     """Wait until enough workers answer, for at most `SECONDS_TO_WAIT`; return the names of those that do not.
 
-    Args:
-        find_missing: function that returns the names of the workers that do not answer now.
-        is_enough: function of these names and the seconds waited so far; returns whether to stop waiting.
+    `is_enough` is a function of these names and the seconds waited so far.
 
     Raises:
         ConnectionError: workers cannot be reached.

@@ -48,7 +48,6 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
 
     Args:
         cluster_spec: 'auto' (TF_CONFIG, else what the launcher says), or the path of a file in the form of TF_CONFIG.
-        task: name of this process, such as 'worker:1', or None.
         num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not report it.
 
     Raises:
@@ -146,9 +145,7 @@ def read_slice(task: str | None = None,
     """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
 
     The chief's port is that of the first host plus 1. Servers connect to the chief to run Python code.
-
-    Args:
-        task: 'worker:0' for the server of host 0; None: as the environment says.
+    With `task='worker:0'`, the server of host 0, it is that one.
 
     Raises:
         ValueError: a variable is missing or wrong, or `task` is not the server of this host.

@@ -38,11 +38,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer of `make_optimizer`, with each slot on the device of its variable.
-
-    Args:
-        scales_loss: whether layers compute in float16, so that the loss must be scaled.
-    """
+    """Create the optimizer of `make_optimizer`, with each slot on the device of its variable."""
     optimizer = make_optimizer(train_params)
     if scales_loss:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

@@ -30,9 +30,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
                num_slots: float) -> layer_profile.StageCostModel:
     """Return the `StageCostModel` of layers, in seconds, from their times and sizes for one micro-batch.
 
-    Args:
-        accelerator: `Accelerator` or `Achieved`, for the times of sending and of the update.
-        num_slots: tensors that the optimizer keeps on a device for each weight.
+    `accelerator`, also an `Achieved`, gives the times of sending and of the update.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return layer_profile.StageCostModel(

@@ -107,8 +107,8 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
     """Return the best plans among those that the params leave open, best first.
 
     Args:
-        settings: one `Setting` for each number of replicas to choose among.
-        num_devices: number of devices; None: no limit, and 'auto' takes the fewest on which the model fits.
+        settings: one for each number of replicas to choose among.
+        num_devices: None: no limit, and 'auto' takes the fewest on which the model fits.
 
     Returns:
         At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.
