@@ -26,29 +26,29 @@ from lingpipe.training import errors, trainer
 from params import linear_regression
 
 
-def train(experiment, logdir, servers, **overrides):
+def train(chosen, logdir, servers, **overrides):
     """Train, with servers or on this machine alone where there are None, and return what was printed.
 
     On a busy machine gRPC may cut off a request, which ends training in words; as these say, it is started again then.
     """
-    text = train_once(experiment, logdir, servers, **overrides)
-    return train_once(experiment, logdir, servers, **overrides) if 'Unable to parse request' in text else text
+    text = train_once(chosen, logdir, servers, **overrides)
+    return train_once(chosen, logdir, servers, **overrides) if 'Unable to parse request' in text else text
 
 
-def train_once(experiment, logdir, servers, **overrides):
+def train_once(chosen, logdir, servers, **overrides):
     """Do what `train` does, once."""
-    params = experiment.Model()
+    params = chosen.Model()
     devices = [f'CPU:{index}' for index in range(params.task.body.num_partitions)]
-    params.Define('input', experiment.Train(), '')
+    params.Define('input', chosen.Train(), '')
     params.train.Set(**overrides)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
             if servers:
                 servers.devices = devices
-                parameter_servers.train(params, {'Test': experiment.Test()}, logdir, servers)
+                parameter_servers.train(params, {'Test': chosen.Test()}, logdir, servers)
             else:
-                trainer.Trainer(params, {'Test': experiment.Test()}, logdir, experiment.Placement(devices)).run()
+                trainer.Trainer(params, {'Test': chosen.Test()}, logdir, experiment.Placement(devices)).run()
         except (errors.TrainingError, ValueError) as error:
             print(f'Error {errors.exit_code(error)}: {error}')
     return printed.getvalue()
