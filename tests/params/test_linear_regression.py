@@ -1,7 +1,7 @@
 import numpy as np
 
 from lingpipe import model_registry
-from lingpipe.training import trainer
+from lingpipe.training import experiment, trainer
 from params import linear_regression
 
 

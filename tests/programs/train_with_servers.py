@@ -22,7 +22,7 @@ from lingpipe.input import image_input, row_order
 from lingpipe.layers import keras_params
 from lingpipe.models import keras_metrics
 from lingpipe.placements import parameter_servers
-from lingpipe.training import errors, trainer
+from lingpipe.training import errors, experiment, trainer
 from params import linear_regression
 
 
