@@ -74,7 +74,7 @@ class _Part:
 
 
 class LocalCluster:
-    """Processes of this machine; the cluster ends when all of the first `num_leaders` in the list have ended."""
+    """Processes of this machine; the cluster ends when the first `num_leaders` have ended, or any has failed."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:

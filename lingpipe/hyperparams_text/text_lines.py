@@ -135,7 +135,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Copy the user's changes of `old` to `new`: values that are not defaults."""
+    """Copy to `new` what the user set in `old`: values that are not defaults."""
     defaults = dict(param_tree.children(old_defaults) or [])
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

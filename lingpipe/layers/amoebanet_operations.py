@@ -23,7 +23,7 @@ class DropPath(keras.layers.Layer):
     nothing outside training.
 
     Args:
-        final_keep_prob: probability, in (0, 1], of keeping a path once the schedule has ended.
+        final_keep_prob: final probability, in (0, 1], of keeping a path.
         num_training_steps: steps over which keep_prob falls from 1 to final_keep_prob; None or 0: it is constant.
     """
 

@@ -44,9 +44,8 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     the norm of all gradients.
 
     Args:
-        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, B and W take
-            `num_devices / num_stages` each, so that all stages of a device together take 1, on average over the
-            devices.
+        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, W and a B
+            with a W take `num_devices / num_stages` each, other Bs twice that.
 
     Raises:
         ValueError: there are costs for another number of stages, or the schedule never ends.

@@ -127,7 +127,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Return the bytes at each call, without tensors that exist during the whole step."""
+    """Return the bytes held at each call, without tensors that last the whole step."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]

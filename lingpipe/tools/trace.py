@@ -147,7 +147,7 @@ def require_compiled(model: Any) -> None:
 
 
 def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
-    """Raise ValueError, as `trace`, if a batch lacks targets."""
+    """Raise ValueError if a batch lacks targets for its loss."""
     if y is None and model._compile_loss is not None:
         raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 

@@ -32,7 +32,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     of a path that reads a checkpoint or raises `DamagedCheckpointError`.
 
     Returns:
-        Pair of the path that was read, None if there are no checkpoints, and the list of the newer, corrupt paths.
+        Pair of the path that was read (None if there are no checkpoints) and the list of the newer, corrupt paths.
 
     Raises:
         TrainingError: all are corrupt, or as `read`.

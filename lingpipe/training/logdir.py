@@ -81,9 +81,9 @@ class LogDir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Let no other training run here inside this scope; a lock also ends with the process.
+        """Lock out other training runs inside this scope; a lock also ends with the process.
 
-        File systems that know no locks, such as 'gs://', have none.
+        On file systems without locks, such as 'gs://', none is set.
 
         Raises:
             TrainingError: another process trains here.
