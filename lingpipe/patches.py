@@ -120,7 +120,7 @@ def forget_traces() -> None:
 
     A trace reads each variable at its old place, and TensorFlow looks traces up by argument types and by a context. So
     the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
-    variables can be moved, and Keras's scopes are a part of the context.
+    TensorFlow moves variables, and its context includes Keras's scopes.
     """
     function_context.make_function_context = functools.partial(_context, object())
 

@@ -141,7 +141,7 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
     """Return the value of a field from a text.
 
     Args:
-        type_name: name of the type that the field needs, as ToTextWithTypes writes it; only scalar types count.
+        type_name: name of the type that the field needs, as ToTextWithTypes writes it; ignored if not scalar.
 
     Raises:
         ValueError: the text has no value of that type; the caller puts the field and the text before the message.

@@ -107,7 +107,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary."""
+        """Name the tensors that classifiers with this tokenizer take, without learning a vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:

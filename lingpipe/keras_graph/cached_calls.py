@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph; its caches, whole in the first call, return as `Parts`.
+        """Run the method in the current graph; take whole caches first, then `Parts`; return `Parts`.
 
         Args:
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.

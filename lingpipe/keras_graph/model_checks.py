@@ -165,13 +165,13 @@ def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependenc
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raise ValueError if an input's sizes, a nest of specs `[batch, ...]`, are not the sizes that a model takes."""
+    """Raise ValueError if `given`, a nest of specs `[batch, ...]`, has sizes that the model does not take."""
     functional._assert_input_compatibility(model_units.without_others(functional, given))
     refuse_long(model, functional, model_units.flat_inputs(functional, given))
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions without an embedding; XLA would use an embedding of another one."""
+    """Raise ValueError for tokens at positions without an embedding; XLA would use another position's."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):

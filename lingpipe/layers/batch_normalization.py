@@ -47,7 +47,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Return {group size above 1: name of the first built layer that has it}: placements may not support it."""
+    """Return {group size above 1: name of the first built layer that has it}; some placements refuse groups."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

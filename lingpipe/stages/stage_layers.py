@@ -76,7 +76,7 @@ class StageLayers:
     def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
              by_layer: bool = False,
              watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> tuple[list, stage_scope.StageScope]:
-        """Run the layers on one micro-batch without using variables.
+        """Run layers on one micro-batch, with `values` as variables.
 
         Return the nests of tensors before, between and after the segments, and the scope, which knows what layers read
         and assigned.

@@ -124,7 +124,7 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
 
 
 def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
-    """Refuse a checkpoint that does not match {name: variable}; a `partial` state may lack some of its variables.
+    """Refuse a checkpoint that does not match {name: variable}; with `partial`, it may have more variables.
 
     Raises:
         DamagedCheckpointError: it cannot be read.

@@ -75,8 +75,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             core, with as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: that of the accelerator.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, if the model does not say it, as
-            `GPipeLayer.Params()` and a `GPipeLayer` of layers do not.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, for a model without it:
+            `GPipeLayer.Params()` or a `GPipeLayer` of layers.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
             nothing is measured, and times follow from floating-point operations and bytes.
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.

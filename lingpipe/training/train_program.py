@@ -45,7 +45,7 @@ class TrainProgram:
     `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]: a step, the number of examples seen before it, the batch size since.
+        input_position: `tf.Variable` int64 [3]: step when batch size changed, examples seen before it, size since.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
