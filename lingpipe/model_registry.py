@@ -53,6 +53,8 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
     if name in _registered:
         return _registered[name]
     module, rest = _import_longest_prefix(name)
+    if name in _registered:  # made by a function in its module
+        return _registered[name]
     if module is None:
         raise _unknown_error(name)
     if not rest:

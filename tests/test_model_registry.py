@@ -90,6 +90,14 @@ def test_module_written_after_a_failed_look_up_is_found(folder):
     assert model_registry.GetClass('params.b.Net').__module__ == 'params.b'
 
 
+def test_experiments_that_a_loop_makes_are_found(folder):
+    write(folder, 'params/made.py', experiments('Base') + '''
+for number in (2, 4):
+    model_registry.RegisterSingleTaskModel(type(f'Base{number}', (Base,), {'__module__': __name__}))
+''')
+    assert model_registry.GetClass('params.made.Base4').__name__ == 'Base4'
+
+
 def test_module_stands_for_its_default_or_only_experiment(folder):
     write(folder, 'params/one.py', experiments('Net'))
     write(folder, 'params/two.py', experiments('Net', 'DeepNet', default='DeepNet'))

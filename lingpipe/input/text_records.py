@@ -17,6 +17,7 @@ from lingpipe.input import base_input, hub_tokenizer, tfds_builders
 
 _NUM_SHOWN = 60
 _ROWS_AT_ONCE = 1024
+_LONGEST_FIELD = 2**31 - 1  # characters of a CSV field; Python allows 128 KiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _json_record(empty, line):
 
 
 def _from_csv(path):
+    csv.field_size_limit(_LONGEST_FIELD)
     rows = csv.DictReader(_lines(path), strict=True)
     columns = rows.fieldnames or []
     if len(set(columns)) < len(columns):
@@ -122,7 +124,11 @@ _READERS = {'.jsonl': _from_json_lines, '.json': _from_json_lines, '.csv': _from
 
 def _lines(path):
     with tf.io.gfile.GFile(path, 'rb') as file:
-        return io.StringIO(file.read().decode('utf-8-sig'), newline='')
+        contents = file.read()
+    try:
+        return io.StringIO(contents.decode('utf-8-sig'), newline='')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'files: {path!r} is not UTF-8 ({error}). Convert it.') from error
 
 
 def _plain_value(feature, value):

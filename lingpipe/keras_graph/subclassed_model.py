@@ -4,6 +4,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
 from lingpipe.private_api import Functional
 
@@ -58,12 +59,21 @@ def _trace(node, training):
         with keras.StatelessScope() as scope:
             outputs = model.call(*args, **kwargs)
         functional = Functional(symbols, keras.tree.flatten(outputs), name=model.name)
+        _require_runnable(functional)
         description = _description(functional, training)
     except Exception:  # a model may raise anything for symbolic tensors, for which it was not written
         return None
     if scope.state_mapping or scope.losses or len(keras.tree.flatten(outputs)) != len(node.outputs):
         return None
     return None if description is None else CallGraph(functional, inputs, [None] * len(inputs), description)
+
+
+def _require_runnable(functional):
+    """Fail if an operation such as a reshape was given the batch size, which is None in a symbol."""
+    specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
+                           symbol.dtype) for symbol in functional.inputs]
+    with keras.StatelessScope():
+        tf.function(lambda values: functional(values, training=False), autograph=False).get_concrete_function(specs)
 
 
 def _description(functional, training):

@@ -80,7 +80,9 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
         if sampler is not None or not hasattr(self.source, 'sampler'):
-            self.source.sampler = samplers.get(sampler or _DEFAULT_SAMPLER)
+            sampler = samplers.get(sampler or _DEFAULT_SAMPLER)
+            pipelined_generation.require_known(sampler)
+            self.source.sampler = sampler
         with pipelined_generation.replaced(self.source, {'generate_function': self._generate_tokens}):
             return self.source.generate(inputs, max_length, stop_token_ids, strip_prompt)
 

@@ -178,6 +178,7 @@ def _are_close(some, others):
         one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max(initial=1.0)) for one, other in pairs)
 
 
+@keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
     """A metric of one-hot labels and probabilities, applied to class numbers and logits, which it converts.
 
@@ -212,6 +213,13 @@ class OfClasses(keras.metrics.Metric):
     def result(self) -> tf.Tensor:
         """Return the value of the metric."""
         return self.metric.result()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), 'metric': self.metric, 'class_id': self.class_id}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> 'OfClasses':
+        return cls(**{**config, 'metric': keras.saving.deserialize_keras_object(config['metric'])})
 
 
 def _one_hot(labels, logits, num_classes):

@@ -56,7 +56,7 @@ class PipelinedGeneration:
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
 
     def _generate_groups(self, inputs, stop_token_ids):
-        _require_known(self._task.sampler)
+        require_known(self._task.sampler)
         values = self._weights.read(self._read)
         calls = {name: functools.partial(call, values) for name, call in self._calls.items()}
         draws, found = _Draws(self._task.sampler, _mask_of(inputs)), []
@@ -164,7 +164,8 @@ class _GroupSampler:
             return draws.sampler.get_next_token(everyone)[rows]
 
 
-def _require_known(sampler):
+def require_known(sampler: Any) -> None:
+    """Raise NotImplementedError for a sampler that does more than draw the next token."""
     if isinstance(sampler, LoopSampler):
         return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel

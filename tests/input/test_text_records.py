@@ -41,6 +41,13 @@ def test_csv_fields_hold_commas_quotes_and_line_ends(tmp_path):
     assert [record.place.rpartition(' ')[2] for record in records] == ['3', '5']
 
 
+def test_csv_fields_may_be_long_but_have_to_be_utf_8(tmp_path):
+    assert fields_of(str(write(tmp_path / 'a.csv', f'text\n{"a" * 200_000}\n'))) == [{'text': 'a' * 200_000}]
+    (tmp_path / 'b.csv').write_bytes('text\ncaf\u00e9\n'.encode('latin-1'))
+    with pytest.raises(ValueError, match='b.csv.* is not UTF-8 .*Convert it'):
+        list(text_records.from_files(str(tmp_path / 'b.csv')))
+
+
 def test_files_are_read_in_the_order_of_their_paths(tmp_path):
     for name, content in (('b.csv', 't,l\nc,2\n'), ('a.csv', 't,l\na,1\n')):
         write(tmp_path / name, content)

@@ -48,6 +48,8 @@ class Own(Encoder):
             inputs = inputs + keras.random.normal((6,), seed=self.seed)
         if self.how == 'brings numbers':
             inputs = inputs + np.random.normal(size=(6,)).astype('float32')
+        if self.how == 'reshapes by the batch size':
+            inputs = keras.ops.reshape(inputs, (keras.ops.shape(inputs)[0], 6))
         if self.how == 'adds a loss':
             self.add_loss(keras.ops.mean(inputs))
         return self.dense(inputs)
@@ -74,7 +76,7 @@ def test_a_model_called_twice_and_with_more_arguments_is_cut():
 
 @pytest.mark.parametrize('how', [
     'branches on training', 'sets training', 'counts', 'reads a weight', 'draws numbers', 'brings numbers',
-        'adds a loss'])
+        'adds a loss', 'reshapes by the batch size'])
 def test_a_model_that_is_more_than_calls_of_layers_stays_whole(how):
     graph = keras_model.ModelGraph(wrapped(Own(how, name='own')))
     assert [unit.name for unit in graph.units] == ['before', 'own']

@@ -109,6 +109,12 @@ def test_numbers_that_are_small_differences_of_large_ones_add_up():
     assert make_task([metric], num_outputs=10).metric_names(targets) == {'loss', 'auc'}
 
 
+def test_a_metric_of_classes_is_saved_with_its_model():
+    metric = OfClasses(METRICS.AUC(num_thresholds=20), class_id=2)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert (again.metric.num_thresholds, again.class_id, again.name) == (20, 2, metric.name)
+
+
 def test_a_binary_classifier_ends_in_one_logit(assert_close):
     metrics = named({'auc': of_classes(KerasParams(METRICS.AUC, from_logits=False)),
                      'recall': of_classes(KerasParams(METRICS.Recall))})
