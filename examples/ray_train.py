@@ -28,7 +28,7 @@ def train(config):
     process = waits.start([
         sys.executable, '-m', 'lingpipe', 'train', '--cluster=multi_worker', '--trusted_network', *config['words']])
     if code := process.wait():
-        raise RuntimeError(f'lingpipe {waits.ending(code)}; its output says why.')
+        raise RuntimeError(f'lingpipe ended with exit code {code}; its output says why.')
 
 
 def main(arguments):

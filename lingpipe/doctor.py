@@ -116,6 +116,9 @@ def _tpu_files() -> list[str]:
 
 def _ask_tensorflow() -> dict[str, Any]:
     """Import TensorFlow in a child; return what it said."""
+    backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
+    if backend != 'tensorflow':
+        return {'problems': [f'KERAS_BACKEND={backend} is set, but LingPipe needs tensorflow. Unset it.']}
     command = [sys.executable, '-m', 'lingpipe.doctor', '--answer']
     try:
         child = subprocess.run(command, text=True, capture_output=True, timeout=_SECONDS, check=False)

@@ -48,7 +48,6 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
 
     Args:
         legend: for each kind of block its name and its colour.
-        unit: title of the horizontal axis.
         limit: value of a line across all rows, or None.
     """
     heights = [min(_ROW * len(panel.names), _MOST_HEIGHT) for panel in panels]
@@ -92,7 +91,6 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
     Args:
         series: dictionary from the name of a curve to its pairs (step, value).
-        unit: what is counted instead of steps.
     """
     figure = Figure((4.8, 2.6), layout='constrained')
     axis = figure.subplots()

@@ -57,7 +57,6 @@ class Params:
 
         Args:
             name: lower-case letters, digits and underscores, not beginning with a digit.
-            default: value until the field is set.
             description: purpose of the field, with unit and shape.
 
         Raises:

@@ -95,7 +95,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
     source, config = 'TF_CONFIG', variable
     if cluster_spec_path:
         source = f'--cluster_spec={cluster_spec_path}'
-        config = _parse(pathlib.Path(cluster_spec_path).expanduser().read_text('utf-8'), source)
+        config = _parse(pathlib.Path(cluster_spec_path).expanduser().read_text('utf-8-sig'), source)
     jobs = _jobs(config, source)
     kind, index = _task(jobs, *_given_task(task, {source: config, 'TF_CONFIG': variable}))
     if mode == MULTI_WORKER and 'chief' in jobs:  # as Vertex AI and Kubeflow call the first worker

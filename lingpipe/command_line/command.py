@@ -89,7 +89,7 @@ def _experiment():
         params.Define(name.lower(), experiment.GetDatasetParams(name), f'The input of {name}.')
     if FLAGS.model_params_file_override and FLAGS.model_params_override:
         raise ValueError('--model_params_override and --model_params_file_override were both given. Give one of them.')
-    texts = [pathlib.Path(path).expanduser().read_text('utf-8') for path in FLAGS.model_params_file_override]
+    texts = [pathlib.Path(path).expanduser().read_text('utf-8-sig') for path in FLAGS.model_params_file_override]
     for overrides in (*FLAGS.model_params_override, *texts):
         hyperparams.ApplyOverrides(params, overrides)
     return params, {name: params.Get(name.lower()) for name in evaluated}

@@ -223,7 +223,8 @@ def main(words: Sequence[str]) -> int:
     if path.exists():
         raise ValueError(f'{path} exists already. Choose another name, or remove the file.')
     is_own_package = parts[0] == 'params' or os.path.exists(os.path.join(parts[0], '__init__.py'))
-    if not is_own_package and importlib.util.find_spec(parts[0]):
+    installed = None if is_own_package else importlib.util.find_spec(parts[0])
+    if installed and installed.origin:  # a folder of models has none
         raise ValueError(f'{parts[0]} is the name of an installed Python module, which would hide this file, or be '
                          'hidden by it. Choose another name.')
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
         return [given.prompt]
     if given['prompt'].present:
         raise app.UsageError('--prompt and --prompt_file were both given. Give one of them.')
-    text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8')
+    text = pathlib.Path(given.prompt_file).expanduser().read_text(encoding='utf-8-sig')
     return text.removesuffix('\n').split('\n')  # U+2028 and the like may occur in a prompt
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lingpipe.devices import device_kinds
 from lingpipe.private_api import distributed_values
 
-_MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**14  # with more, different sums would share keys
+MOST_MICRO_BATCHES, _MOST_GROUPS = 2**12, 2**14  # with more, different sums would share keys
 
 _active: list['Group'] = []
 _local = threading.local()
@@ -58,7 +58,6 @@ class Group:
             aggregation: field of the Keras variable: 'mean' averages the states; 'sum' adds up their changes; with any
                 other value, the first pipeline's state counts.
             before: the state before the step, the same everywhere.
-            after: the state after this pipeline's share.
         """
         return after
 
@@ -263,7 +262,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
     """Sum over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
     # A key is unique in a step, and the same in all replicas.
-    keys = [tf.cast(next(_calls) * _MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
+    keys = [tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)
 

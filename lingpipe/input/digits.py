@@ -15,7 +15,7 @@ import tensorflow as tf
 NAME = 'digits'
 NUM_CLASSES = 10
 IMAGE_SHAPE = (8, 8, 1)
-_PART = re.compile(r'(train|test)(?:\[(\d+%?)?:(\d+%?)?\])?')
+_PART = re.compile(r'(train|test)(?:\[(-?\d+%?)?:(-?\d+%?)?\])?')
 _HIGHEST_COUNT = 16
 # The arrays `ink` and `labels` are what scikit-learn's `load_digits` returns. `test` has 20 % of every class: the rows
 # that its `train_test_split` draws with `stratify=labels, test_size=0.2, random_state=0`, in ascending order.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lingpipe import hyperparams, wording
-from lingpipe.input import hub_tokenizer, text_input, text_records, tfds_builders
+from lingpipe.input import hub_tokenizer
 
 
 class ByteTokenizer:
@@ -161,6 +161,8 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
 
 def _texts(p):
+    from lingpipe.input import text_input, text_records, tfds_builders  # TFDS, which language models do not need
+
     if p.files:
         yield from (record.text(p.text_feature or 'text') for record in text_records.from_files(p.files))
         return

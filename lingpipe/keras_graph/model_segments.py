@@ -16,7 +16,6 @@ class Segment:
     """One unit as a function between two lists of tensors, so that the segments of a stage can run one after the other.
 
     Args:
-        before: numbers of the input values.
         after: numbers of the output values, which are inputs or results of the unit.
         unmasked: those of the input values whose Keras masks a unit of an earlier stage has taken off.
     """

@@ -43,7 +43,6 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
-            positions: places among the outputs.
             numbers: numbers of the new values, the logits, one per place.
         """
         def function(values, training):

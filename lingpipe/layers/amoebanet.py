@@ -125,7 +125,6 @@ def amoebanet_layers(
     filters; cells before reduction_0 have D, from reduction_0 on 2D, and from reduction_1 on 4D.
 
     Args:
-        genotype: 'B' or 'D'.
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
 

@@ -26,7 +26,6 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
     Args:
         vectors: `[batch, length, num_heads, h]`, h even.
-        start: position of the first vector.
     """
     num_pairs = vectors.shape[3] // 2
     turns = angles(start, vectors.shape[1], num_pairs)[:, None]

@@ -118,7 +118,6 @@ def transformer_lm_layers(
     blocks; f is `hidden_dim`, the size of the hidden layer of the feed-forward networks; V is `vocab_size`.
 
     Args:
-        max_length: longest sequence, for learned positions.
         is_tied: whether the softmax shares the table of the embedding.
         input_dropout_prob: dropout of the sum of embedding and positions.
 

@@ -202,7 +202,6 @@ def transformer_nmt_layers(
         dim_per_head: size of a head; None: d / A.
         is_tied: whether the softmax shares the table of source and target.
         logits_abs_max: largest magnitude of a logit; None: any.
-        padding_id: token that pads sources.
     """
     encoder = EncoderBlock.Params()
     decoder = DecoderBlock.Params()

@@ -203,7 +203,6 @@ class DeviceFunctions:
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
             per_variable: lists, each with one tensor per variable; a variable with a None is left out.
-            shared: tensors that every device gets.
 
         Returns:
             List of the function's results for each variable; None if it returned None, or the variable was left out.

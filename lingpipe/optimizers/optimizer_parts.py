@@ -29,7 +29,7 @@ def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
 
 def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
     """Raise ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
-    is_scaler = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    is_scaler = type(optimizer) is keras.optimizers.LossScaleOptimizer
     if not is_scaler and (is_own(optimizer, 'scale_loss') or optimizer.loss_scale_factor):
         raise ValueError(
             f'The optimizer {optimizer.name!r} overrides scale_loss or has loss_scale_factor='

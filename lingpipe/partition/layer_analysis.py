@@ -30,7 +30,6 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
     """Call a built layer and compute the gradients of its floating-point inputs, then of its weights.
 
     Args:
-        values: instead of `layer.variables`.
         output_gradients: function from the floating-point outputs to the list of their gradients.
     """
     weights = [value for variable, value in zip(layer.variables, values) if variable.trainable]

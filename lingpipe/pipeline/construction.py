@@ -138,10 +138,10 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
                             f'params.Set({name}=...), or no Params.')
         source = source or layer_sources.of_params(params)
         return (*_with_numbers(params, len(source)), source)
-    layers = fields.pop('layers', None)
+    layers = fields.pop('layers', None) if fields.get('model') is None else fields['model']
     if not isinstance(layers, (list, tuple)):
         raise TypeError(f'layers={layers!r} is not a list of Keras layers. Give one, such as '
-                        '[keras.layers.Dense(8), keras.layers.Dense(1)], or give Params.')
+                        '[keras.layers.Dense(8), keras.layers.Dense(1)], give Params, or a Keras model to from_keras.')
     layer_sources.refuse_dtype_policy(fields.get('dtype_policy'))
     source = layer_sources.LayersOfList(layers)
     return (*_with_numbers(pipeline.Params().Set(**{**DEFAULTS, **fields}), len(source)), source)

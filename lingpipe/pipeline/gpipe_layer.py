@@ -48,7 +48,6 @@ class GPipeLayer(construction.Constructors):
     '1f1b'; recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` shows choices.
 
     Args:
-        params: `GPipeLayer.Params()`, or None.
         source: what provides the layers of `params`; None: the fields of `params`.
         **fields: fields of `Params()`, listed below, except `model`.
 

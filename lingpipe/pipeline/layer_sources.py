@@ -67,6 +67,8 @@ class LayersOfParams(_Layers):
     """
 
     def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
+        if not isinstance(layer_params, (list, tuple)):
+            raise ValueError(f'layers={layer_params!r} is not a list. Set it to a list of the Params of layers.')
         self._layer_params, self._dtype_policy = layer_params, dtype_policy
 
     def __len__(self) -> int:

@@ -211,6 +211,9 @@ class StageGrid:
 
     def _check_sizes(self, counts: list[int]) -> None:
         waiting = batch_normalization.group_sizes([layer for each in self.stages for layer in each.layers])
+        if waiting and max(counts) > collectives.MOST_MICRO_BATCHES:
+            raise ValueError(f'num_micro_batches={max(counts)} is too many where layers share statistics between '
+                             f'replicas. Set it to at most {collectives.MOST_MICRO_BATCHES}.')
         if waiting and min(counts) != max(counts):
             raise ValueError(
                 f'A batch gives some replicas {min(counts)} and others {max(counts)} micro-batches, but layers such as '

@@ -54,7 +54,7 @@ def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None
 
 def _check_number(field: str, value: Any, least: int, what_is_allowed: str) -> None:
     kinds = (int, float) if field == 'memory_limit' else int
-    if not isinstance(value, kinds) or isinstance(value, bool) or value < least:
+    if not isinstance(value, kinds) or isinstance(value, bool) or not value >= least:
         raise ValueError(f'{field}={value!r} is not possible: {what_is_allowed}. Set it to {least} or more.')
 
 
@@ -128,10 +128,17 @@ def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -
     here = tf.DeviceSpec(job='localhost', replica=0, task=0)
     full_names = [here.make_merged_spec(tf.DeviceSpec.from_string(name)).to_string() for name in known]
     for name in devices:
-        is_known = any(variable_placement.is_same_device(name, full_name) for full_name in full_names)
-        if not is_known and not device_kinds.is_logical_core(name):
+        if not _is_one_of(name, full_names) and not device_kinds.is_logical_core(name):
             nearest = wording.did_you_mean(name, known, see_all='tf.config.list_logical_devices()')
             raise ValueError(f'devices has {name!r}, which this program does not see{nearest} Choose one that it sees.')
+
+
+def _is_one_of(name: str, full_names: list[str]) -> bool:
+    try:  # without a kind of device TensorFlow would choose one
+        has_kind = tf.DeviceSpec.from_string(name).device_type is not None
+        return has_kind and any(variable_placement.is_same_device(name, each) for each in full_names)
+    except ValueError:
+        return False
 
 
 def _check_choice(field: str, value: Any, choices: list) -> None:

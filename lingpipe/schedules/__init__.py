@@ -53,6 +53,8 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(
                 f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
+    if not isinstance(schedule, Iterable):
+        raise ValueError(f'schedule={schedule!r} is no name, path or list. Set it to one of {sorted(SCHEDULES)}.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):

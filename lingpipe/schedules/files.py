@@ -46,9 +46,10 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
     """
     try:
         lines = pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        rows = [row for row in csv.reader(lines) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f'schedule={str(path)!r} cannot be read: {error}. Give the path of a CSV file.') from error
-    return from_lists([row for row in csv.reader(lines) if row], name=str(path))
+    return from_lists(rows, name=str(path))
 
 
 def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:

@@ -175,7 +175,6 @@ class StageCut:
     """The tensors that actions of a stage hand on to each other, for the gradients that a step needs.
 
     Args:
-        later: the operations of the backward pass.
         inputs: positions of the needed gradients in `Trace.input_gradients`.
         weights: positions of the needed gradients in `Trace.weights`.
     """

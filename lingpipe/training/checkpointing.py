@@ -133,7 +133,12 @@ class Checkpointer:
             if path != self._current or not checkpoints.is_complete(path):
                 checkpoints.remove_unfinished(self._directory)
                 state = {name: _variable_of(copy) for name, copy in copies.items()}
-                checkpoint_contents.checkpoint_of(state).write(path, options=self._options)
+                try:
+                    checkpoint_contents.checkpoint_of(state).write(path, options=self._options)
+                except tf.errors.OpError:  # such as a full disk: TensorFlow writes the index in place
+                    with contextlib.suppress(tf.errors.OpError):
+                        checkpoints.delete(path)
+                    raise
             then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
             self._damaged = [damaged for damaged in self._damaged if damaged != path]
             checkpoints.keep_newest(path, self._max_to_keep, self._damaged)

@@ -135,7 +135,10 @@ class BestCheckpoint:
         text = logdir.read_text(self._file)
         if not text or not self._metric:
             return
-        best = json.loads(text)
+        try:
+            best = json.loads(text)
+        except ValueError as error:
+            raise errors.TrainingError(f'{self._file} is corrupt ({error}). Delete it.') from error
         if resumes and best['metric'] == self._metric and is_complete(f'{self._folder}/ckpt-{best["step"]}'):
             self._best = best
             return

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from lingpipe import hyperparams
 from lingpipe.cluster import waits
@@ -182,9 +184,14 @@ class CheckpointEvaluation(TrainedTask):
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)
+            except errors.DamagedCheckpointError as error:
+                logging.warning('%s', error)
+                continue
             except errors.TrainingError:
                 if checkpoints.is_complete(path):
                     raise
                 continue  # training has deleted it for a newer one
-            if checkpoints.step_of(path) >= self._params.train.max_steps:
+            text = self._logdir.read('control', 'params.txt') or ''  # the run may have other overrides
+            last = re.search(r'^train\.max_steps : (\d+)$', text, re.MULTILINE)
+            if checkpoints.step_of(path) >= (int(last[1]) if last else self._params.train.max_steps):
                 return

@@ -88,10 +88,11 @@ class LogDir:
         Raises:
             TrainingError: another process trains here.
         """
-        if '://' in self.path:
+        control = self._control.removeprefix('file://')
+        if '://' in control:
             yield
             return
-        with open(os.path.join(self._control, 'lock'), 'a+') as file:
+        with open(os.path.join(control, 'lock'), 'a+') as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

@@ -76,7 +76,6 @@ class Progress:
 
     Args:
         example_name: name of the examples, such as 'images'.
-        interval_seconds: seconds between two plain lines.
         stream: where to write; standard error by default, as tqdm does.
     """
 
