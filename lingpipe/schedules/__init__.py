@@ -54,7 +54,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
             raise ValueError(
                 f'{field}={value!r} is not possible: it must be an integer of 1 or more. Set it to 1 at least.')
     if not isinstance(schedule, Iterable):
-        raise ValueError(f'schedule={schedule!r} is no name, path or list. Set it to one of {sorted(SCHEDULES)}.')
+        raise ValueError(f'schedule={schedule!r} must be a name, path or list. Set it to one of {sorted(SCHEDULES)}.')
     if not isinstance(schedule, str):
         return _fitting(from_lists(schedule), *sizes)
     if schedule.endswith('.csv'):
