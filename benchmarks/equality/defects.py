@@ -63,12 +63,12 @@ DEFECTS = [Defect(*each) for each in (
      'tf.nest.map_structure(np.add, totals, sums)', 'sums', 'training/test_evaluation.py'),
     # Partitions and plans.
     ('activations that wait for their W count as freed', 'partition/layer_memory.py',
-     'actions.WEIGHT if schedule.is_split(action) else actions.BACKWARD', 'actions.BACKWARD',
+     'timeline.WEIGHT if schedule.is_split(action) else timeline.BACKWARD', 'timeline.BACKWARD',
      'partition/test_layer_memory.py'),
     ('sums of gradients take no memory', 'partition/memory_model.py',
      '2 * columns.weights', 'columns.weights', 'partition/test_memory_model.py'),
     ('a gradient takes the time of the transfer of another boundary', 'schedules/simulation.py',
-     'transfers[min(source, target)]', 'transfers[source]', 'schedules/test_simulation.py'),
+     'transfers[min(needed.stage, action.stage)]', 'transfers[needed.stage]', 'schedules/test_simulation.py'),
     # Optimizers.
     ('LARS leaves weight decay out of its trust ratio', 'optimizers/lars.py',
      'gradient_norm + decay * weight_norm', 'gradient_norm', 'optimizers/test_lars.py'),
@@ -87,7 +87,7 @@ DEFECTS = [Defect(*each) for each in (
     ('training resumes from its oldest checkpoint', 'training/checkpoints.py',
      ', reverse=True)]', ')]', 'training/test_checkpoints.py training/test_checkpointing.py'),
     ('a checkpoint lacks the moving averages of weights', 'training/checkpointing.py',
-     'if program.average:', 'if False:', 'training/test_checkpointing.py'),
+     'program.average.averages if program.average else {}', '{}', 'training/test_checkpointing.py'),
     ('a resumed run counts earlier examples in batches of the new size', 'training/train_program.py',
      '(batch_size or data.params.batch_size)', 'data.params.batch_size',
      'training/test_trainer.py'),

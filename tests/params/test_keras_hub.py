@@ -94,6 +94,7 @@ def tiny_classifier_params(folder):
     params.task.body.model.Set(
         backbone='RobertaBackbone', head='text_classifier', head_arguments={'num_classes': 2},
         backbone_arguments={**TINY, 'num_layers': 1, 'max_sequence_length': 16})
+    params.eval.best_metric = 'accuracy'
     return params
 
 

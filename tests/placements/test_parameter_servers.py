@@ -78,7 +78,7 @@ def results_of_fixture(start, tmp_path):
 
 def newest_values(logdir):
     """Return {name: value} of the newest checkpoint."""
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(f'{logdir}/train'))
+    reader = tf.train.load_checkpoint(checkpoints.complete(f'{logdir}/train')[0])
     names = [name for name in reader.get_variable_to_shape_map()
              if name.endswith('VARIABLE_VALUE') and not name.startswith('save_counter')]
     return {name.partition('/.ATTRIBUTES')[0]: reader.get_tensor(name) for name in names}

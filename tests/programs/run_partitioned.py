@@ -32,7 +32,7 @@ def compile_for(devices, program):
         tpu_compiler_process._erase_copies(module, ir)
         return devices[0].client.compile_and_load(
             module, executable_devices=_jax.DeviceList(tuple(devices)),
-            compile_options=tpu_compiler_process._options(module, devices, True, False))
+            compile_options=tpu_compiler_process._options(module, devices, True, False, 1))
 
 
 def cut_dimension(sharding, num_devices):
