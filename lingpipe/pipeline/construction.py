@@ -138,9 +138,9 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
                             f'params.Set({name}=...), or no Params.')
         source = source or layer_sources.of_params(params)
         return (*_with_numbers(params, len(source)), source)
-    layers = fields.pop('layers', None) if fields.get('model') is None else fields['model']
-    if not isinstance(layers, (list, tuple)):
-        raise TypeError(f'layers={layers!r} is not a list of Keras layers. Give one, such as '
+    layers, model = fields.pop('layers', None), fields.pop('model', None)
+    if model is not None or not isinstance(layers, (list, tuple)):
+        raise TypeError(f'layers={layers!r} with model={model!r} is not a list of Keras layers. Give one, such as '
                         '[keras.layers.Dense(8), keras.layers.Dense(1)], give Params, or a Keras model to from_keras.')
     layer_sources.refuse_dtype_policy(fields.get('dtype_policy'))
     source = layer_sources.LayersOfList(layers)

@@ -186,14 +186,14 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     return code
 
 
-def _answer(values, answers):
+def _answer(values, results):
     """Wait for calls in a thread that retains none of them, so functions can be freed while the servers still run."""
     while True:
         value = values.get()
         try:
-            answers.put((_fetch(value), None))
+            results.put((_fetch(value), None))
         except Exception as error:  # `next_answer` raises it
-            answers.put((None, error))
+            results.put((None, error))
         del value
 
 
