@@ -18,7 +18,6 @@ import tempfile
 import time
 import traceback
 
-import tensorflow as tf
 from absl import app, flags, logging
 
 from benchmarks.faults import save_moments, wide_regression
@@ -86,19 +85,13 @@ def _kill(folder, choose, moment):
 
 def _started(folder):
     """Return the number of a process that trains and has written its first checkpoint."""
-    newest, process = _newest(folder), _start(folder)
-    while _newest(folder) == newest:
+    newest, process = save_moments.newest_listed(folder / 'train'), _start(folder)
+    while save_moments.newest_listed(folder / 'train') == newest:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             raise RuntimeError(f'A training run ended with status {status} where it should resume from {newest}.')
         time.sleep(.01)
     return process
-
-
-def _newest(folder):
-    """Return the newest path of the list, without a look at its files."""
-    state = tf.train.get_checkpoint_state(str(folder / 'train'))
-    return state and state.model_checkpoint_path
 
 
 def _plan(choose):
