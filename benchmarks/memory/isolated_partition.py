@@ -123,4 +123,3 @@ def _sum_of_outputs(y_true, outputs):
     partition."""
     return 1e-6 * tf.add_n([tf.reduce_sum(tf.cast(tensor, tf.float32), range(1, tensor.shape.rank))
                             for tensor in tf.nest.flatten(outputs) if tensor.dtype.is_floating])
-

@@ -77,7 +77,6 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         return *inputs, base_layer.as_logits(self.dense(keras.ops.squeeze(x, axis=(1, 2))))
 
 
-
 class AmoebaNetHead(base_layer.BaseLayer):
     """The classifier on top: ReLU, global average pool, dropout, dense."""
 
@@ -104,7 +103,6 @@ class AmoebaNetHead(base_layer.BaseLayer):
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
         return (logits, *auxiliary_logits) if auxiliary_logits else logits
-
 
 
 def _dense(layer, units):

@@ -189,7 +189,6 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return result if scales[edge] is None else result * scales[edge]
 
 
-
 def _out_and_prev(inputs):
     """Return (out, prev, rest) of tensors or of shapes; prev is None if `inputs` is a single tensor or shape."""
     if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):

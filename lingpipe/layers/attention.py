@@ -162,7 +162,6 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return self.output_projection(keras.ops.reshape(heads, (-1, heads.shape[1], heads.shape[2] * heads.shape[3])))
 
 
-
 def _attention_weights(queries, keys, allowed, is_causal):
     """Return the attention weights `[batch, num_heads, queries, keys]`, a softmax in at least float32."""
     dtype = keras.backend.result_type(queries.dtype, 'float32')

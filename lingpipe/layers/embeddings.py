@@ -35,7 +35,6 @@ class _AddedPositions(base_layer.BaseLayer):
         return self(inputs, start=start), cache
 
 
-
 class NoPositions(_AddedPositions):
     """Adds nothing, for networks with rotary positions; only applies the dropout of the input."""
 
@@ -113,7 +112,6 @@ class TokenEmbedding(base_layer.BaseLayer):
         if self.params.padding_id is None:
             return previous
         return keras.ops.not_equal(inputs, self.params.padding_id)
-
 
 
 def _new_table(layer, vocab_size, model_dim):

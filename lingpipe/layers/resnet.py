@@ -117,7 +117,6 @@ class ResNetStem(ResNetLayer):
         return self.pooling(x) if self.pooling else x
 
 
-
 class ResNetBlock(ResNetLayer):
     """Convolutions with a shortcut around them; the shortcut has a 1x1 if strides or channels change.
 
@@ -167,7 +166,6 @@ class ResNetBlock(ResNetLayer):
         return keras.ops.relu(x + (self.shortcut(inputs, training=training) if self.shortcut else inputs))
 
 
-
 class ResNetHead(base_layer.BaseLayer):
     """The classifier on top: global average pool, dense; logits in float32 at least."""
 
@@ -189,7 +187,6 @@ class ResNetHead(base_layer.BaseLayer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Map `[batch, height, width, channels]` to logits `[batch, num_classes]`."""
         return base_layer.as_logits(self.dense(keras.ops.mean(inputs, axis=(1, 2))))
-
 
 
 def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,

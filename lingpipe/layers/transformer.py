@@ -42,7 +42,6 @@ class FeedForward(base_layer.BaseLayer):
         return self.output_projection(self.dropout(hidden, training=training))
 
 
-
 class TransformerBlock(base_layer.BaseLayer):
     """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and with a skip connection.
 
@@ -101,7 +100,6 @@ class TransformerBlock(base_layer.BaseLayer):
         """Map the next vectors of a sequence, as `MultiHeadAttention.decode` does."""
         attended, cache = self.attention.decode(self.attention_norm(inputs), cache, start)
         return self._transform(inputs + attended, training=False), cache
-
 
 
 def transformer_lm_layers(

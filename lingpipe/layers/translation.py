@@ -63,7 +63,6 @@ class SourceEmbedding(_SequenceEmbedding):
         return {**inputs, 'source': self._embedded(tokens, training), 'source_mask': mask}
 
 
-
 class EncoderBlock(transformer.TransformerBlock):
     """A Transformer block of the source."""
 
@@ -103,7 +102,6 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
     def decode(self, tokens: tf.Tensor, start: int | tf.Tensor) -> tf.Tensor:
         """Return vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
         return self.positions(embeddings.TokenEmbedding.call(self, tokens), start=start)
-
 
 
 class DecoderBlock(transformer.TransformerBlock):
@@ -173,7 +171,6 @@ class TranslationHead(embeddings.SoftmaxHead):
         """Return logits `[batch, target_length, vocab_size]`."""
         logits, limit = super().call(inputs['target']), self.params.logits_abs_max
         return logits if limit is None else keras.ops.clip(logits, -limit, limit)
-
 
 
 def transformer_nmt_layers(

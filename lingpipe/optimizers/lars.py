@@ -30,7 +30,7 @@ class LARS(keras.optimizers.Optimizer):
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:
-        ValueError: `skip_list` is a single text.
+        ValueError: `skip_list` is a single text, or a number is out of its range.
     """
 
     def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, weight_decay: float = 1e-4,
@@ -41,6 +41,11 @@ class LARS(keras.optimizers.Optimizer):
         if isinstance(skip_list, str):
             raise ValueError(f'LARS: skip_list={skip_list!r} is one text, but takes a sequence of texts. Write '
                              f'[{skip_list!r}].')
+        if not 0 <= momentum < 1:
+            raise ValueError(f'LARS: momentum={momentum} must be at least 0 and less than 1. Set 0.9.')
+        for field, value in (('weight_decay', weight_decay), ('eeta', eeta), ('epsilon', epsilon)):
+            if not 0 <= value < float('inf'):
+                raise ValueError(f'LARS: {field}={value} must be finite and at least 0. Set a number such as 0.001.')
         self.momentum, self.nesterov = momentum, nesterov
         self.eeta, self.epsilon = eeta, epsilon
         self._decay_in_gradient = weight_decay

@@ -33,7 +33,7 @@ class Exporter(evaluation.TrainedTask):
                              schedule='gpipe', partition_by='flops', devices=['CPU:0'])
         super().__init__(params, logdir, None)
         self._body = self._task.body
-        name = params.task.name or 'model'
+        name = (params.task.name or 'model').replace('/', '_')  # Keras allows no '/' in the name of a model
         self._model = self._body.model or self._build(name)
         self._preprocessing = params.input.cls.Preprocessing(params.input)
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)

@@ -136,3 +136,9 @@ def test_as_a_function_of_stacked_weights_each_is_scaled_by_its_own_norm():
 def test_one_text_is_no_list_of_texts():
     with pytest.raises(ValueError, match=r"skip_list='bias' is one text.*Write \['bias'\]"):
         optimizers.LARS(skip_list='bias')
+
+
+@pytest.mark.parametrize('field, value', [('momentum', 1.0), ('weight_decay', -0.1), ('eeta', float('nan'))])
+def test_numbers_out_of_range_are_named(field, value):
+    with pytest.raises(ValueError, match=f'LARS: {field}={value} must be'):
+        optimizers.LARS(**{field: value})
