@@ -57,7 +57,7 @@ class SingleTaskModelParams:
     def Model(self) -> hyperparams.Params:
         """Return the Params of the experiment: `task`, `train` and `eval`.
 
-        `train` and `eval` move out of the task's Params, so that their text is `train.max_steps`, not
+        `train` and `eval` move out of the task's Params, so that a path is `train.max_steps`, not
         `task.train.max_steps`.
 
         Raises:

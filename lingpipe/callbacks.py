@@ -64,7 +64,7 @@ class Report(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Record losses and metrics, each validation value beside its training value."""
-        scalars = {name: value for name, value in (logs or {}).items() if not np.ndim(value)}  # not one per class
+        scalars = {name: value for name, value in (logs or {}).items() if not np.ndim(value)}  # no values per class
         for name, value in scalars.items():
             by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
             by_run.setdefault('validation' if name.startswith(_VALIDATION) else 'training', []).append(

@@ -13,7 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-# Names come from users: a dollar sign begins no formula. With the salt, equal figures give equal files.
+# Names come from users, so a dollar sign begins no formula. The salt makes the files of equal figures equal.
 _STYLE = {'font.size': 9, 'axes.titlesize': 10, 'text.parse_math': False, 'svg.fonttype': 'none',
           'svg.hashsalt': 'lingpipe', 'axes.spines.top': False, 'axes.spines.right': False}
 _WIDTH, _ROW, _AROUND = 11.0, 0.3, 0.75  # inches: width of a picture, height of a row and of the space around rows
@@ -104,7 +104,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file, 1,210 pixels wide if it is from `rows`."""
+    """Return a figure as the bytes of a PNG file, 1,210 pixels wide if from `rows`."""
     return _saved(figure, 'png')
 
 

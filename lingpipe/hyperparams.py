@@ -215,7 +215,7 @@ class Params:
         return '\n\n'.join(map(text_lines.join, self._Texts()))
 
     def FromTextWithTypes(self, text: str) -> Self:
-        """Set the fields from the text of ToTextWithTypes, independent of their current types; return self."""
+        """Set the fields from the text of ToTextWithTypes, whatever their current types; return self."""
         fields, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')

@@ -69,7 +69,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Return `function()`, called from a frame so large that CPython allocates room for frames of calls inside too.
+    """Return `function()`, called from a frame so large that CPython also allocates room for inner frames.
 
     CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
     80,000 times while an AmoebaNet is traced. Unnecessary once it keeps a piece that has become free; 3.11 does not.
@@ -77,13 +77,13 @@ def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
     return function()
 
 
-# Slots for values on its stack, 1 MiB of memory that stays untouched: a piece has a power of two, so 1 MiB is left.
+# Its stack of 1 MiB stays untouched. The size of a piece is a power of two, so 1 MiB is left for inner frames.
 call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(co_stacksize=2**17)
 
 
 @contextlib.contextmanager
 def telling_what_failed_first() -> Iterator[None]:
-    """Add a note to a `CancelledError` in the `with` block, which says where to find the cause.
+    """Add to a `CancelledError` in the `with` block a note that says where to find the cause.
 
     If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
     Unnecessary once it reports the first error.
@@ -118,7 +118,7 @@ def creating_outside_functions() -> Iterator[None]:
 def forget_traces() -> None:
     """Make every `tf.function` of this process trace again when it is called next, because variables have moved.
 
-    A trace reads each variable at its old place, and TensorFlow looks traces up by argument types and by a context. So
+    A trace reads each variable at its old place, and TensorFlow finds traces by argument types and a context. So here
     the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
     TensorFlow moves variables, and its context includes Keras's scopes.
     """

@@ -45,13 +45,13 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tensorflow.python.distribute import values as distributed_values
 
 # eager_context: changing the workers of a cluster that this process is connected to, and sending them an error; not
-# optimising the graph of a step, but of the user's other functions.
+# optimising the graph of a step, unlike those of the user's other functions.
 from tensorflow.python.eager import context as eager_context
 
 # record: refusing gradients beyond first order, also by gradient tapes.
 from tensorflow.python.eager import record
 
-# function_context: tracing functions again whose variables have moved.
+# function_context: retracing functions whose variables have moved.
 from tensorflow.python.eager.polymorphic_function import function_context
 
 # custom_gradient: naming a weight that a function with a custom gradient reads without having it as an argument.

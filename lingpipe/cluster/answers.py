@@ -1,4 +1,4 @@
-"""Contact between processes: whether this one can listen at its port, whether peers answer, and messages to them.
+"""Contact between processes: checks of this process's port, checks of its peers, and messages to them.
 
 TensorFlow itself would wait forever for a missing process, without naming it, and ignore signals. Messages go through
 queues on the servers::
@@ -29,7 +29,7 @@ _MOST_CALLERS = 4096
 _ENDED, _STOP = 'lingpipe_training_has_ended', 'lingpipe_stop_was_asked_for'  # names of queues
 _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_TO_TELL, _SECONDS_TO_LISTEN, _SECONDS_TO_CLOSE = 5, 1, 30
-_hearers: dict[str, Callable[[str], Any]] = {}  # address of a server -> whom to call
+_hearers: dict[str, Callable[[str], Any]] = {}  # address of a server -> function to call
 _lock = threading.Lock()
 
 
@@ -136,7 +136,7 @@ def connecting(config: cluster_config.ClusterConfig, seconds: float | None = Non
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell all workers and servers to end with an exit code; wait at most 5 seconds: some may no longer listen."""
+    """Tell all workers and servers to end with an exit code; wait at most 5 seconds, as some may no longer listen."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
@@ -144,7 +144,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Call `heard`, in another thread, with the name of each server of a job that asks the chief to stop.
+    """Call `heard` in another thread when a server of a job asks the chief to stop, with the server's name.
 
     `heard` replaces the function of an earlier call.
     """
@@ -204,9 +204,9 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, and the queue named `word` there: eager code does not share such queues."""
+    """Open a session at one server and the queue named `word` there, because eager code does not share queues."""
     device = cluster_config.device_of(name)
-    settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else it waits for other servers
+    settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
         queue = tf.queue.FIFOQueue(1, tf.int32, shapes=[()], shared_name=word)
         session = tf.compat.v1.Session(target, config=settings)

@@ -1,4 +1,4 @@
-"""The list of the processes of a cluster, and which of them is this process, parsed from TF_CONFIG or a file.
+"""The processes of a cluster, and which of them is this process, parsed from TF_CONFIG or a file.
 
     {"cluster": {"chief": ["10.0.0.2:2222"], "worker": ["10.0.0.3:2222", "10.0.0.4:2222"]},
      "task": {"type": "worker", "index": 0}}
@@ -27,7 +27,7 @@ _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 class ClusterConfig(NamedTuple):
     """The processes of a cluster, and which of them this one is."""
 
-    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps': list of 'host:port'}, if they exist
+    jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps': list of 'host:port'}, only existing jobs
     task_type: str  # the job of this process
     task_index: int  # its number in that job, from 0
     left_out: frozenset[str] = frozenset()  # names of processes that are left out for now, such as 'worker:1'
@@ -61,7 +61,7 @@ class ClusterConfig(NamedTuple):
         return [name for name in names if name not in self.left_out]
 
     def others(self) -> list[str]:
-        """Return the names of all other processes that take part."""
+        """Return the names of all other processes, except those left out."""
         return [name for name in self.tasks('chief', 'worker', 'ps') if name != self.task]
 
     def address_of(self, name: str) -> str:
@@ -168,7 +168,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return words for the setting that names this process, and the name, such as 'worker:1'."""
+    """Return a description of the setting that names this process, and the name, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

@@ -13,7 +13,7 @@ With --tpu=slice one program, the coordinator, uses all hosts. It is a client of
                                       │
     host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
 
-Nothing here imports TensorFlow, which reads some environment variables when it is imported.
+Nothing here imports TensorFlow, because its import reads an environment variable that is set here.
 """
 
 import json
@@ -121,7 +121,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Return the host of each task; the distribution of the tasks is block."""
+    """Return the host of each task; tasks must have Slurm's block distribution."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
@@ -145,7 +145,7 @@ def read_slice(task: str | None = None,
     """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
 
     The chief's port is that of the first host plus 1. Servers connect to the chief to run Python code.
-    With `task='worker:0'`, the server of host 0, it is that one.
+    With `task='worker:0'`, this process is the server of host 0.
 
     Raises:
         ValueError: a variable is missing or wrong, or `task` is not the server of this host.
@@ -168,7 +168,7 @@ def read_slice(task: str | None = None,
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Leave the TPUs of the chief's host to the server there; call it before TensorFlow is imported."""
+    """Leave the TPUs of the chief's host to the server there; call this before TensorFlow is imported."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 

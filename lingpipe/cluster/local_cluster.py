@@ -1,4 +1,4 @@
-r"""Start a whole cluster on this machine, for trials and tests.
+r"""Start a cluster on this machine, for trials and tests.
 
     lingpipe local_cluster --workers=2 -- lingpipe train --model=params.transformer_lm \
         --logdir=logs/x --cluster=pipeline
@@ -30,7 +30,7 @@ _lock = threading.Lock()
 _POLL_SECONDS, _SECONDS_TO_STOP = .05, 10
 _OWN_NETWORK = ['unshare', '--net', '--map-root-user']  # of util-linux
 _SET_FLAGS, _UP = 0x8914, 0x1  # SIOCSIFFLAGS and IFF_UP of netdevice(7)
-_ENVIRONMENT = {  # each process gets a share of this machine only
+_ENVIRONMENT = {  # each process gets only a share of this machine
     'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_FORCE_GPU_ALLOW_GROWTH': 'true'}
 
 
@@ -74,7 +74,7 @@ class _Part:
 
 
 class LocalCluster:
-    """Processes of this machine; the cluster ends when the first `num_leaders` have ended, or any has failed."""
+    """A cluster on this machine, which ends when its first `num_leaders` processes have ended or any has failed."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, which need their peers until they end; the third signal kills them."""
+        """Pass signals only to the leaders, which need their peers to the end; the third signal kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's own settings, the command that each process runs, and its --cluster or None."""
+    """Return the launcher's settings, the command of each process, and its --cluster or None."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -176,7 +176,7 @@ def _by_this_python(command):
 
 
 def _mode(command):
-    """Return what the command says --cluster is, or None."""
+    """Return the value of --cluster in the command, or None."""
     words = ' '.join(command).replace('--cluster ', '--cluster=').split()
     return next((word.partition('=')[2] for word in words if word.startswith('--cluster=')), None)
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from lingpipe.cluster import answers, cluster_config, waits
 
-_SIGNAL = -1  # beside the exit codes that arrive from the chief
+_SIGNAL = -1  # unlike any exit code that arrives from the chief
 _SECONDS_TO_NOTICE = .2
 _SECONDS_BETWEEN_CATCHES = 1
 _SECONDS_TO_CLOSE = 1  # for the chief to close its session, which it cannot do once the server has ended
@@ -23,14 +23,14 @@ _SECONDS_TO_LEAVE = 25  # Kubernetes and Slurm kill a process 30 s after they ha
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
-    """Lend the devices of this process to the cluster until training has ended, or a signal arrives.
+    """Lend the devices of this process to the cluster until training ends or a signal arrives.
 
-    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. The process waits
-    for this at most 25 seconds, or until a second signal. With `is_replaceable`, and while
-    another worker serves, the chief is not asked: training continues, and this process leaves after 25 seconds, when
-    training ends, or at a second signal. It ends by `os._exit`, because TensorFlow has no way to stop a server. Its
-    exit code is the chief's, or `waits.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set,
-    each CPU device has one thread, as virtual devices do.
+    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. This process
+    meanwhile waits at most 25 seconds, or until a second signal. If `is_replaceable` and another worker serves, the
+    chief is not told, so training continues. This process then ends after 25 seconds, when training ends, or at a
+    second signal. The process ends by `os._exit`, because TensorFlow cannot stop a server. Its exit code is the
+    chief's, or `waits.TRY_AGAIN` if the chief has sent none. Unless `use_all_cores` is set, each CPU device has one
+    thread, as virtual devices do.
 
     Args:
         num_cpu_devices: into how many devices the CPU is split, one for each stage that the chief places here.
@@ -67,7 +67,7 @@ def _after_signal(config, target, is_replaceable, events):
               'continues without it (--replace_after_seconds).', flush=True)
         return _next(events, _SECONDS_TO_LEAVE)
     if not answers.ask_to_stop(config, target):
-        return _next(events, _SECONDS_TO_NOTICE)  # it may have ended just now
+        return _next(events, _SECONDS_TO_NOTICE)  # training may have ended just now
     print(f'{config.task} was asked to stop, and has told the chief.', flush=True)
     return _next(events, _SECONDS_TO_LEAVE)
 
@@ -79,7 +79,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event, or None after `seconds`; poll, as a long wait could delay a signal before it."""
+    """Return the next event, or None after `seconds`; poll, as a long wait could delay a signal from just before it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):

@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return for how long this process was stopped, as by Ctrl-Z, during a sleep: no limit counts that time."""
+    """Return for how long this process was stopped, as by Ctrl-Z, during a sleep; limits exclude that time."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
@@ -53,11 +53,11 @@ class Wait:
         seconds: the limit; 0: none, only warnings.
         setting: where the limit comes from, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
-        position: function that returns the progress of the work. Each change restarts the clock. While it returns None,
-            nothing waits. By default the whole scope is one wait.
+        position: function that returns the progress of the work. Each change restarts the clock, and None stops it. By
+            default the whole scope is one wait.
         on_timeout: function that is called with the message, in the watching thread; None: `end_process`.
         is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
-        first_warning_seconds: when to warn first, but not later than after a quarter of the limit; None: after 30.
+        first_warning_seconds: seconds before the first warning, at most a quarter of the limit; None: 30.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
@@ -99,7 +99,7 @@ class Wait:
                 (self._on_timeout or end_process)(self._last_sentence(limit))
                 if self._on_timeout is None:
                     return
-                self._since = None  # what was waited for has come meanwhile: the next wait begins
+                self._since = None  # what was waited for has come meanwhile, so the next wait begins
             if waited >= next_warning and self._since is not None:
                 logging.warning('%s', self._warning(waited))
                 next_warning = 2 * waited
@@ -139,9 +139,9 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program in its own process group: Ctrl+C reaches only the parent, which passes it on.
+    """Start a program in its own process group, so that Ctrl+C reaches only the parent, which passes it on.
 
-    Call it from the main thread: Linux kills the child when the thread that started it ends.
+    Call this from the main thread, because Linux kills the child when the starting thread ends.
     """
     parent = os.getpid()
     return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)

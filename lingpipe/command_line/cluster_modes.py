@@ -21,14 +21,14 @@ from lingpipe.cluster import answers, cluster_config, launchers, server
 from lingpipe.training import errors, watchdog
 
 if TYPE_CHECKING:
-    from lingpipe.command_line import modes  # it defines flags
+    from lingpipe.command_line import modes  # its import defines flags
 
 _SECONDS_FOR_OTHERS = 1
 _SECONDS_TO_END = 10
 
 
 def run(command: 'modes.Command') -> int:
-    """Train in a cluster, or serve a cluster in which another process trains; return the exit code."""
+    """Train in a cluster, or serve one in which another process trains; return the exit code."""
     if command.given.cluster == cluster_config.MULTI_WORKER:
         return _train_as_worker(command)
     with _ending_at_once():
@@ -63,7 +63,7 @@ def _lead(config, train):
     """Train as the chief, and end the servers when training ends, unless they can wait for the next chief."""
     are_reached = threading.Event()
     try:
-        code = train(are_reached.set)  # the servers still run when it deletes the objects that TensorFlow has there
+        code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
     except Exception as error:
         code = errors.exit_code(error)
         if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return the number of devices into which a server splits its CPU: one for each of its stages."""
+    """Return the number of devices into which a server splits its CPU, one for each stage."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program some seconds after an error: TensorFlow would wait at exit for processes that have ended."""
+    """End the program some seconds after an error, as TensorFlow would wait at exit for processes that have ended."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -170,7 +170,7 @@ def _ending_at_once(seconds=0):
 
 
 def _end(code, seconds=0):
-    time.sleep(seconds)  # workers with the same error can report it first
+    time.sleep(seconds)  # so that workers with the same error can report it too
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -30,7 +30,7 @@ def run() -> None:
     """Run the command of `sys.argv`, and exit."""
     program, *words = sys.argv
     if not sys.stderr.isatty():
-        os.environ.setdefault('TQDM_DISABLE', '1')  # the bar of TFDS would fill files with lines
+        os.environ.setdefault('TQDM_DISABLE', '1')  # the progress bar of TFDS would fill files with lines
     if words[:1] == ['local_cluster']:  # which has a --help of its own
         startup.outlive_readers()
         sys.exit(_use(local_cluster.main, words[1:]))
@@ -156,7 +156,7 @@ def _checked_main(arguments):
         startup.import_tensorflow(find_devices=False)
         return _list()
     run_flags.check(FLAGS)
-    if FLAGS.mode == 'train' and not FLAGS.dry_run:  # which a signal ends without advice to resume
+    if FLAGS.mode == 'train' and not FLAGS.dry_run:  # a signal ends a dry run without advice to resume
         interruption.end_at_signals()
     if FLAGS.tpu == launchers.SLICE:
         launchers.leave_tpu_to_server(launchers.read_slice(FLAGS.task))
@@ -183,7 +183,7 @@ _WRITTEN_BY_PYTHON = (KeyError, TypeError, ArithmeticError, AssertionError, Impo
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return what is wrong; the name of the error's class is left out if LingPipe has written the message."""
+    """Return what is wrong, without the name of the error's class if LingPipe wrote the message."""
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__
@@ -192,7 +192,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of the user's files that an error went through, as 'my_model.py, line 7', or ''."""
+    """Return the innermost line of the user's files that an error went through, with file and number, or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'

@@ -168,7 +168,7 @@ def _plan(params, unused_datasets, unused_placement, given):
     print(text)
     if given.compile:
         from lingpipe.tools import plan_compilation
-        is_here = folder is not None and '://' not in folder  # as the folder of compiled programs must be
+        is_here = folder is not None and '://' not in folder  # the folder of compiled programs must be local
         report = plan_compilation.compiled_report(
             planned, given.tpu_topology, os.path.join(folder, 'compiled') if is_here else None)
         print(f'\n{report}')

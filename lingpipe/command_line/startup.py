@@ -15,13 +15,13 @@ from typing import Any
 
 _LEVEL = 'TF_CPP_MIN_LOG_LEVEL'
 _WARNINGS_AND_ERRORS, _FATAL = '1', '3'
-# Absl's form, and that of TensorFlow before 2.20.
+# Log lines of absl, and of TensorFlow before 2.20.
 _LOG_LINE = re.compile(
     rb'[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |\d{4}-\d\d-\d\d [\d:.]+: [IWE] |'
     rb'WARNING: All log messages before absl::InitializeLog|To enable the following instructions: ')
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
-# Keras imports these, if installed, for plots and wrappers that no command uses, in a third of its import time.
+# If installed, these take a third of the import time of Keras, for plots and wrappers that no command uses.
 _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
@@ -43,13 +43,13 @@ def allow_all_characters() -> None:
 
 
 def outlive_readers() -> None:
-    """Let this process continue when nobody reads its output any more: its results are saved in files."""
+    """Let this process continue when nobody reads its output any more, because its results are in files."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
     sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
 
 
 class _Unfailing:
-    """A stream that drops what it gets once something cannot be written: its reader has gone, or the disk is full."""
+    """A stream that drops all output once a write fails because its reader has gone or the disk is full."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -83,15 +83,15 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
 
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
-        shows_warnings: False in a cluster: when a machine is lost, TensorFlow logs many lines, though the error reports
-            the cause too; and at each save over several machines, it warns that it traces a function.
+        shows_warnings: False in a cluster. There TensorFlow logs many lines when a machine is lost, though the error
+            reports the cause too. At each save over several machines, it warns that it traces a function.
 
     Raises:
         UsageError: the environment names another backend of Keras.
     """
     backend = os.environ['KERAS_BACKEND']
     if backend != 'tensorflow':
-        from absl import app  # not before `open_missing`: it logs to the standard error of its import
+        from absl import app  # after `open_missing`: absl logs to what is standard error at its import
         raise app.UsageError(f'KERAS_BACKEND={backend} is set, but LingPipe needs the backend tensorflow. Unset it.')
     # Imports and traces create millions of objects that stay; by default a collection follows every 700 of them.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

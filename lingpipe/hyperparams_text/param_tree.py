@@ -128,7 +128,7 @@ def holds_params(value: Any) -> bool:
 
 
 def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) of all that is inside Params or a container, depth first; enter only what holds Params."""
+    """Yield (path, value) of what is inside Params or a container, depth first; enter only what holds Params."""
     for key, child in children(value) or []:
         child_path = (path + (f'.{key}' if is_params(value) else f'[{key!r}]')).removeprefix('.')
         yield child_path, child
@@ -165,10 +165,10 @@ def equal(first: Any, second: Any) -> bool:
         return math.isnan(second)
     try:
         return bool(first == second)
-    except ValueError:  # the truth of an array
+    except ValueError:  # an array has no truth value
         return bool(sys.modules['numpy'].array_equal(first, second))
 
 
 def _kind(value):
-    """Return list, tuple, dict or object: the first that `value` is an instance of; equal containers agree in it."""
+    """Return list, tuple, dict or object, the first that `value` is an instance of; equal containers share it."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -19,7 +19,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 _registered: dict[str, Any] = {}  # 'module/Name' -> class or function
-_public_keys: dict[Any, str] = {}  # class or function -> 'module/Name', if another module defines it
+_public_keys: dict[Any, str] = {}  # class or function -> 'module/Name' that replaces its own
 _params_factories: dict[Any, Callable[[], Any]] = {}  # class -> function that returns its fresh Params
 _ClassOrFunction = TypeVar('_ClassOrFunction')
 
@@ -81,7 +81,7 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, value: Any) -> None:
-        """Add the classes and functions in Params, in a container, or the one that `value` is."""
+        """Add `value` if it is a class or function, or all those that it holds."""
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
@@ -107,7 +107,7 @@ def format_value(value: Any) -> str:
 
 
 def _literal(value):
-    for plain in _SCALARS:  # for a subclass, such as numpy.float64, only the number or string counts
+    for plain in _SCALARS:  # for a subclass, such as numpy.float64, only the number or string is written
         if isinstance(value, plain):
             return plain.__repr__(value)
     if param_tree.children(value) is not None:
@@ -211,7 +211,7 @@ def _read(text, names, words_are_strings):
 
 def _marked(match):
     """Return a token in a form for `ast.literal_eval`: a word becomes a tuple of bytes, as no other value does."""
-    return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') is an error, 'a''b' none
+    return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 
 def _resolved(value, meaning):

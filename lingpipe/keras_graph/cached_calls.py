@@ -72,9 +72,9 @@ class Split(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A cache in parts, which passes through a model's own loop over tokens instead of the whole cache."""
+    """A cache in parts, which replaces the whole cache in a model's own loop over tokens."""
 
-    tensors: list[list[tf.Tensor]]  # the parts of each of its tensors, each part on its device
+    tensors: list[list[tf.Tensor]]  # the parts of each tensor of the cache, each part on its device
 
 
 class CachedCall:
@@ -89,8 +89,8 @@ class CachedCall:
 
     An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage.
     Results that depend on no weights are computed in every stage that needs them. A model stacks the caches of its
-    layers to one tensor, and takes slices of it. Here, neither stack nor slices are ever computed: the parts of the
-    stack become the slices of the next call.
+    layers into one tensor, and takes slices of it. Here, neither is ever computed, because the parts of the stack
+    become the slices of the next call.
 
     Args:
         method: bound method of the model. Its parameters whose names end in 'cache' are caches, and its last results
@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph; take whole caches first, then `Parts`; return `Parts`.
+        """Run the method in the current graph; take whole caches at first, and later `Parts`; return `Parts`.
 
         Args:
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.

@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError for a tokenizer of another KerasHub class, or, if there is a preset, of no such class."""
+        """Raise ValueError for a tokenizer of another KerasHub class or, with a preset, for one not of KerasHub."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return

@@ -19,7 +19,7 @@ from lingpipe.stages import random_seeds
 
 def _hand_out_logits(units, outputs, values):
     """Return units that also return the outputs' logits, and {place among the outputs: number of its logits}."""
-    # A cross-entropy needs them, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
+    # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
     for unit in units:
@@ -73,11 +73,11 @@ class ModelGraph:
     """A model flattened into units, one for each layer call, in the order in which Keras runs them.
 
     Args:
-        model: built `keras.Sequential` or Functional `keras.Model`; models nested in it are flattened too, subclassed
-            ones stay whole.
+        model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they consist
+            only of layer calls.
 
     Attributes:
-        output_specs: list of `tf.TensorSpec` of the outputs for one example, once analysed.
+        output_specs: list of `tf.TensorSpec` of the outputs for one example, set by `analyses`.
 
     Raises:
         ValueError: the model cannot be cut; the message names the layer that prevents it.
@@ -89,7 +89,7 @@ class ModelGraph:
         self.output_specs: list[tf.TensorSpec] = []
         self._logits: dict[int, int] = {}  # from the place of an output of the model to the number of its logits
         self._first_units: dict[int, int] = {}
-        # From a value to the first unit that takes its mask off, as Keras's attention does: later readers see none.
+        # From a value to the first unit that removes its mask, as Keras's attention does; later readers see none.
         self._unmasked: dict[int, int] = {}
         for index, unit in enumerate(self.units):
             for variable in unit.variables:
@@ -159,11 +159,11 @@ class ModelGraph:
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Count the operations and parameters of each unit from shapes, without running it or copying a weight.
 
-        A shared layer's parameters count at its first unit. Units that differ only in their weights are traced once.
+        A shared layer's parameters are counted at its first unit. Units that differ only in weights are traced once.
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
-                is replaced by one example. None: the model's own, in which unknown sizes count as 1.
+                is replaced by one example. None: the model's own, with 1 for unknown sizes.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)

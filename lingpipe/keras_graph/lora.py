@@ -107,7 +107,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze whole layers if possible, so that a frozen batch norm keeps its averages, then single variables."""
+    """Freeze single variables, but whole layers where possible, so that a frozen batch norm keeps its averages."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):

@@ -15,9 +15,9 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
 
-    Layers may mix rows: each works on a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers
-    with an axis of 0 may not, and their graphs must show that they do not. In a model with a fixed batch size, each
-    tensor whose first dimension has that size counts as a batch.
+    Layers may mix the rows of a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers with an
+    axis of 0 may not mix rows, as their graphs must show. In a model with a fixed batch size, each tensor whose first
+    dimension has that size is taken as a batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):

@@ -17,7 +17,7 @@ class Segment:
 
     Args:
         after: numbers of the output values, which are inputs or results of the unit.
-        unmasked: those of the input values whose Keras masks a unit of an earlier stage has taken off.
+        unmasked: those of the input values whose Keras masks a unit of an earlier stage has removed.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int],
@@ -69,7 +69,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
 
     Args:
         ends: ascending end indices, the last of which is the number of units.
-        unmasked: dictionary from a value to the index of the first unit that takes its Keras mask off.
+        unmasked: dictionary from a value to the index of the first unit that removes its Keras mask.
     """
     starts = [0, *ends[:-1]]
     runs = [units[start:end] for start, end in zip(starts, ends)]
@@ -85,7 +85,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
-    """Move the variables of each stage to its device, in place: the model and its pipeline keep sharing them.
+    """Move the variables of each stage to its device in place, so the model and its pipeline keep sharing them.
 
     A variable of several stages goes to the first of them. The states of seed generators stay where they are.
     """

@@ -43,7 +43,7 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
-            numbers: numbers of the new values, the logits, one per place.
+            numbers: numbers of the new values, the logits, one per position.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -160,7 +160,7 @@ class NestedInputs(NamedTuple):
 
 
 def _nested(node):
-    """Return the `CallGraph` of a call; None if no model is called, or it takes more than inputs and masks."""
+    """Return the `CallGraph` of a call; None if it calls no model, or passes more than inputs and masks."""
     functional = _functional_of(node.operation)
     if functional is None:
         return subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
@@ -169,7 +169,7 @@ def _nested(node):
     mask = bound.pop('mask', None)
     masks = [None] * len(inputs) if mask is None else keras.tree.flatten(mask)
     leaves = [*inputs, *(mask for mask in masks if mask is not None)]
-    # In Keras the outermost `training` overrides one in the call, so the latter is ignored.
+    # In Keras the outermost `training` overrides that of a nested call, which is ignored.
     if set(bound) - {'training'} or not all(isinstance(leaf, keras.KerasTensor) for leaf in leaves):
         return None
     return subclassed_model.CallGraph(functional, inputs, masks, functional)

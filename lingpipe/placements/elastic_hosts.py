@@ -6,8 +6,8 @@
               │                                          ^   │                                           ^
               └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
 
-The partitions of a lost worker move to other devices, and a device may have several. The chief decides, and does not
-restart: only its connections change.
+The partitions of a lost worker move to other devices, so a device may have several partitions. The chief does not
+restart; only its connections change.
 """
 
 import functools
@@ -76,7 +76,7 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """Record which workers take part, and the number of their devices, after the chief has connected."""
+        """Record which workers are left out and, if none is, the number of devices, after the chief has connected."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -140,18 +140,18 @@ class ElasticHosts:
             OpError: workers are lost repeatedly without a new checkpoint, or something else failed.
         """
         while (code := self._code_of(run, params, started)) is None:
-            gc.collect()  # objects on the workers
+            gc.collect()  # frees objects on the workers
             started = time.monotonic()
             self._roster.gather()
             pipeline_hosts.reconnect(self._roster.config)
             self._record_connection()
-            # Layers without a name then get the same generated names. Before `reconnect`, this could wait forever for
+            # So unnamed layers get the same names again. Before `reconnect`, the call could wait forever for
             # the lost worker.
             keras.backend.clear_session()
         return code
 
     def _code_of(self, run, params, started):
-        """Run `run`; return None if a change of the workers has ended it, and keep no reference to its objects."""
+        """Call `run`; return None if a change of workers has ended it, and keep no reference to its objects."""
         try:
             return run(*self._placed(params), self._roster, started)
         except errors.WorkerIsBackError:
@@ -178,7 +178,7 @@ class ElasticHosts:
             errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
-        """Return params and `Placement`, in which devices of available workers replace the devices of lost ones."""
+        """Return params and `Placement`, in which devices of available workers replace those of lost workers."""
         params = params.Copy()
         body = params.task.body
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)

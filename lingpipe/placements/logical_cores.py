@@ -40,7 +40,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program for every replica, as `TpuReplicas.run`; the last core is the default device."""
+        """Build a program for every replica, like `TpuReplicas.run`; the last core is the default device."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -48,7 +48,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all replicas, on a core; on other devices it returns them unchanged."""
+        """Sum tensors over all replicas, on a core; return those on other devices unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):

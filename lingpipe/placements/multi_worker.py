@@ -17,7 +17,7 @@ from lingpipe.private_api import eager_context
 from lingpipe.training import experiment, train_program, watchdog
 
 _BYTES_OF_PACK = 2**25
-_FIRST_GROUP = 2**29  # beyond those of the strategy and of `collectives.sum_over_group`
+_FIRST_GROUP = 2**29  # beyond the keys of the strategy and of `collectives.sum_over_group`
 _HOST = 'CPU:0'
 ENDED = 'ended by an error of its own: worker:'  # in the errors that other workers get
 
@@ -34,10 +34,10 @@ class Workers(collectives.Group, experiment.Placement):
 
     `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its own sums would
     bring the gradients of all stages to one device of a worker, where they may not fit. So each stage sums on its own
-    device. The sums have the same bits on all workers, so their weights stay equal.
+    device. The sums have the same bits on all workers, so the weights stay equal.
 
-    Create it before TensorFlow does anything in the process, except for setting up virtual devices. The constructor
-    returns when all workers have connected.
+    Create `Workers` before TensorFlow does anything in the process, except for setting up virtual devices. The
+    constructor returns when all workers have connected.
 
     Attributes:
         devices: list of the names of this worker's devices, one for each partition of each replica, once chosen.
@@ -70,7 +70,7 @@ class Workers(collectives.Group, experiment.Placement):
         return WorkerTrainProgram(task, train_params, self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all workers; all of them must build the same calls."""
+        """Sum tensors over all workers, which must all make the same calls."""
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
             return tensors
@@ -128,7 +128,7 @@ class Workers(collectives.Group, experiment.Placement):
                 'machines that are alike.')
 
     def end_all(self) -> None:
-        """End the sums of all other workers with an error that names `ENDED`: this one ends by an error of its own."""
+        """End the sums of all other workers by an error with `ENDED`, because this one ends by an error of its own."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
@@ -150,7 +150,7 @@ class Workers(collectives.Group, experiment.Placement):
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group: names differ between workers, but the order of first use does not."""
+        """Return the key of a device's group, by order of first use, because names differ between workers."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -193,7 +193,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
-        """Train for as many steps as the chief: sums are matched by their position in the loop over steps."""
+        """Train for as many steps as the chief, because sums are matched by their position in the loop over steps."""
         self._awaits_chief = True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         self._awaits_chief = False

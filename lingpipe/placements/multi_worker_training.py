@@ -92,7 +92,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers listen: TensorFlow would wait with all Python threads blocked, and ignore signals."""
+    """Wait until all workers listen, as TensorFlow would wait with all Python threads blocked, and ignore signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -100,7 +100,7 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
         missing[:] = [name for name in missing if not answers.is_open(config.address_of(name))]
         return list(missing)
 
-    with answers.listening(config):  # until all others have seen it, or TensorFlow's server there
+    with answers.listening(config):  # others see this socket, later TensorFlow's server at its port
         answers.await_workers(config, find_missing)
 
 
@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """End other workers with the exit code of an error that a restart cannot fix: launchers take the largest code."""
+    """End other workers with the exit code of an error that no restart can fix, as launchers take the largest code."""
     try:
         yield
     except Exception as error:
@@ -144,7 +144,7 @@ def losses_in_words() -> Iterator[Any]:
         if found := re.search(f'{multi_worker.ENDED}([0-9]+)', str(error)):
             raise errors.TrainingError(
                 f'worker:{found[1]} has ended by an error. Do what its message says, then start the same command on '
-                'all workers again.') from None  # what aborted the sums is no lost machine
+                'all workers again.') from None  # no lost machine aborted the sums
         raise errors.LostWorkerError(
             f'Another worker was lost, or a device of this one failed ({errors.cause(error)}); lines above that begin '
             f'with E or W say which. {waits.START_AGAIN}') from error

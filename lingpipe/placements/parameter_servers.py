@@ -71,7 +71,7 @@ class ParameterServers(experiment.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    A variable is created whole, on the server that has the fewest bytes: Keras optimizers cannot split the slots of
+    A variable goes to the server with fewest bytes. It stays whole, because Keras optimizers cannot split the slots of
     `tf.distribute`'s `ShardedVariable`s.
 
     Create a `ParameterServers` before TensorFlow does anything in the process, except for setting up virtual devices.

@@ -56,7 +56,7 @@ def _placed(params, num_devices, on_cpu, kind):
 
 
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
-    """Make the devices of all workers available to this program, the chief, whose stages then use these only.
+    """Make the devices of all workers available to this program, the chief, whose stages then use only these.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
 
@@ -96,7 +96,7 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
 
     TensorFlow's public function would start a second server at the chief's port. Data on the devices of workers that
     remain can still be read. TensorFlow first waits for running operations, which may never end if they were streamed
-    to a lost worker; it also waits if another worker is lost during the call. If the wait takes 60 seconds, the process
+    to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60 seconds, the process
     ends, to be started again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
@@ -129,7 +129,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     """Let this script use the devices of all machines of a cluster; call it before anything else.
 
     Every process runs the same script. The chief continues from here, and pipelines that name no devices use the
-    workers' devices. A worker serves, and ends with the chief's script, so that only the chief returns from here::
+    workers' devices. A worker serves until the chief's script ends, so only the chief returns from here::
 
         import lingpipe
         lingpipe.connect(trusted_network=True)           # srun -n3 python train.py
@@ -140,7 +140,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     script with `keras.callbacks.BackupAndRestore` resumes when it is started again.
 
     Args:
-        cluster_spec: 'auto': TF_CONFIG, else the variables of Slurm or a TPU slice; or the path of a file like it.
+        cluster_spec: 'auto' (TF_CONFIG, else variables of Slurm or a TPU slice), or the path of a file like TF_CONFIG.
         trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
             whoever reaches it can run any code there. So if False, it starts only on a machine without a network.
         task: name of this process, such as 'worker:1'; None: that of the cluster spec.
@@ -215,7 +215,7 @@ def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callab
         sys.exit(waits.TRY_AGAIN)
 
     def end() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started the processes may stop all after the first
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher may stop all processes after the first ends
         end_watch()
         answers.tell_end(config, codes[0])
         if codes[0] == waits.TRY_AGAIN:  # Python would end with 1 after an error

@@ -16,8 +16,8 @@ _POLL_SECONDS = 0.5
 class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step runs on workers and servers.
 
-    The chief reads the batches and sends them: the data and their order are the same as on one machine. A server counts
-    steps by `assign_add`, which loses no count. Keras's counter is set to that before checkpoints.
+    The chief reads the batches and sends them, so the data and their order are the same as on one machine. A server
+    counts steps by `assign_add`, which loses no count. Keras's counter is set to this count before checkpoints.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -38,7 +38,7 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run, of the tensors of a batch or of a share of it."""
+        """Return the concrete function that workers run on the tensors of a batch or of a share of it."""
         raise NotImplementedError
 
     @property
@@ -68,7 +68,7 @@ class ServerProgram(train_program.TrainProgram):
         raise NotImplementedError
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server; concurrent additions to a weight all count."""
+        """Build the optimizer's arithmetic on each server; no concurrent addition to a weight is lost."""
         device_placement.of(self.optimizer).apply_values(
             gradients, self._trainable, self._learning_rate(step), step)
 
@@ -109,13 +109,13 @@ class AsynchronousProgram(ServerProgram):
     and its own update.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
-    batch norm and moving averages of weights have the value of the last writer: of two simultaneous updates one is
+    batch norm and moving averages of weights have the value of the last writer. So one of two simultaneous updates is
     lost.
 
-    If a worker is lost in the middle of a step, another worker repeats the step with the same batch: each batch is used
-    at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint counts
-    it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not known
-    which of them are done, so a run resumes at the batch whose number is that of the step.
+    If a worker is lost in the middle of a step, another worker repeats the step with the same batch, so each batch is
+    used at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint
+    counts it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not
+    known which batches are done, so a run resumes at the batch whose number is that of the step.
     """
 
     def state_restored(self) -> None:
@@ -129,7 +129,7 @@ class AsynchronousProgram(ServerProgram):
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start calls, but not more than there are steps left, so that no step is wasted; wait for one of them."""
+        """Start calls, but not more than there are steps left, and wait for one call."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))

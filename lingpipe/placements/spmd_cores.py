@@ -53,7 +53,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the variables of all cores in one handle, for `read` and `assign` in a program; called outside of it.
+        """Join the variables of all cores in one handle, outside of a program, for `read` and `assign` inside it.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
@@ -125,7 +125,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`; layers outside the stages count in the first or last one, but run on all cores."""
+        """List of `Partition`; layers outside the stages are listed in the first or last, but run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 

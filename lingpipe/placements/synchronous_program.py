@@ -23,8 +23,8 @@ class SynchronousProgram(server_program.ServerProgram):
 
     Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
     batch. So a step of W workers equals that of one machine with W times as many micro-batches, except for random
-    numbers: these depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
-    computes its share again: the second arrival overwrites the first in its slot, with the same values.
+    numbers. These depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
+    computes its share again. A second result overwrites the first in its slot, with the same values.
 
     Raises:
         ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
@@ -114,7 +114,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, new value): state is averaged over rows; all shares have equally many rows."""
+        """Return pairs (variable, new value), averaged over rows; all shares have equally many rows."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
@@ -155,7 +155,7 @@ def _refuse_added_losses(body):
 
 def _of_whole_batch(means, variances, momentum):
     """Return the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
-    factor = max(1.0 - momentum, 1e-12)  # of a statistic in its average; divided by it, averages differ like statistics
+    factor = max(1.0 - momentum, 1e-12)  # a statistic's weight in its average; averages / factor differ like statistics
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
         tf.stack([means / factor, variances / factor, tf.ones_like(means)]),
         functools.partial(tf.reduce_sum, axis=0)))

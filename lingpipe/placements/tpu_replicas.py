@@ -28,7 +28,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     """Return the sizes of the box of `num_stages` cores with the shortest paths between stages.
 
-    It prefers cores of the same chip, then the box with the shortest sides::
+    Cores of the same chip are preferred, then the box with the shortest sides::
 
         4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
 
