@@ -45,11 +45,11 @@ def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
 
 
 class BaseInput:
-    """Batches of a TFDS dataset.
+    """Batches of examples for training and evaluation.
 
     A subclass extends `Params()`. It defines the static method `InputSpec(params)`, which prepares no data and returns
-    the nest of the `tf.TensorSpec`s of a batch's inputs, and it overrides `TargetSpec(params)` if the targets are not
-    labels and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
+    the nest of `tf.TensorSpec`s of a batch's inputs. It overrides `TargetSpec(params)` if the targets are not labels
+    and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
       They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method makes the
@@ -61,7 +61,7 @@ class BaseInput:
     """
 
     example_name = 'examples'
-    # From the name of each record that was skipped so far to its problem; None: records are not checked.
+    # Maps the name of each skipped record to its problem; None: records are not checked.
     bad_records: Any = None
     InputSpec: Callable[[hyperparams.Params], Any]
     training_dataset: Callable[..., tf.data.Dataset]
@@ -129,7 +129,7 @@ class BaseInput:
         return self.input_spec, *self.TargetSpec(self.params)
 
     def _check_params(self):
-        """Raise ValueError for a field that cannot work; a subclass adds its own."""
+        """Raise ValueError for a field that cannot work; a subclass adds its own checks."""
         self._check_at_least(batch_size=1, seed=0)
 
     def _check_at_least(self, **minimums):

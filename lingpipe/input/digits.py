@@ -1,4 +1,4 @@
-"""The handwritten digits, from a file of this folder: nothing to download or prepare, and TFDS is not imported.
+"""The handwritten digits, from a file of this folder: nothing is downloaded or prepared, and TFDS is not imported.
 
 They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, doi
 10.24432/C50P49, CC BY 4.0), 8x8 pixels, gray. A pixel counts the inked dots of a 4x4 block of a 32x32 scan. The split

@@ -57,8 +57,8 @@ class KerasHubTokenizer:
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
         """Return the number of bytes of text of each token, float32; the end of a text counts as one byte.
 
-        SentencePiece may change white space before it cuts a text into pieces: bytes of the changed text count. If
-        it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
+        SentencePiece may change white space before it cuts a text into pieces, so the bytes of the changed text count.
+        If it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
 
         Raises:
             ValueError: the tokenizer loses the characters between its tokens, as BERT's does.
@@ -110,7 +110,7 @@ def _size_of_piece(piece):
 
 
 def import_keras_hub() -> Any:
-    """Return the module `keras_hub`, which is imported only if a tokenizer needs it, because that takes a second."""
+    """Return the module `keras_hub`, imported only when needed, because the import takes a second."""
     try:
         import keras_hub
     except ImportError as error:

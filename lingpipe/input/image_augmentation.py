@@ -132,9 +132,9 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
     """Pad by 4 zeros on each side, crop at random, and mirror half of the images, drawn at random.
 
-    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: source column of target column x is
-    `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`; images are
-    normalised, so that zero is the mean, and images of another size are resized first.
+    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: the source column of target column
+    x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`; images are
+    normalised, so zero is their mean; images of another size are resized first.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)

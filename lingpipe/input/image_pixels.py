@@ -15,7 +15,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
     """Decode an image, or a part of it, into uint8 [height, width, num_channels]; of a JPEG only that part is decoded.
 
-    `choose_box` gives, from the shape int32 [3] of the image, the box int32 [4]: row, column, height, width.
+    `choose_box` maps the shape of the image, int32 [3], to the box, int32 [4]: row, column, height, width.
     """
 
     def of_jpeg():
@@ -64,7 +64,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     fallback, numbered -1 ------------------------/
     ```
 
-    The function's tensors have static shapes, as the `fallback` for rows for which it fails; n > 0.
+    Results have the static shapes of `fallback`, which replaces the results of rows that fail; n > 0.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
@@ -94,7 +94,7 @@ class PixelReader:
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the pixels, uint8 [n, *size], of encoded images, string [n], and whether each could be read, bool [n].
 
-        The first two of its seeds, int32 [n, 2 or more], draw the box of a crop; None: the middle is cropped.
+        The first two of an image's `seeds`, int32 [n, 2 or more], draw its crop; None: crops are central.
         """
         rows = (images,) if seeds is None else (images, seeds)
         return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))

@@ -92,7 +92,7 @@ class ImageSources:
 class BadRecords:
     """Counts and names bad records while their batches are made, in the process that trains.
 
-    A record is counted once, even if it is visited several times.
+    A record that is visited several times is counted once.
     """
 
     def __init__(self, max_bad_records: int, source: str) -> None:
@@ -104,7 +104,7 @@ class BadRecords:
     def note(self, bad: tf.Tensor) -> tf.Tensor:
         """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
 
-        `bad`, string [batch], has names as TFDS gives them, empty for good records. Too many end the graph's run.
+        `bad`, string [batch], has names as TFDS gives them, empty for good records. Too many bad records are an error.
         """
         is_good = bad == ''
         refusal = tf.cond(

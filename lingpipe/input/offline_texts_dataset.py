@@ -10,11 +10,11 @@ _PYDOC_TOPICS = """\
 The topics that `help()` of the Python interpreter shows (module `pydoc_data.topics`): about 80 chapters of the language
 reference and the library reference as plain text, 0.4 to 0.7 MB, so preparing them needs no network.
 
-The split is by document, by the first byte of the SHA-256 of its name: a topic is in 'test' if that is divisible by 8,
-in 'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16, which gives
-both about 20 KB. Many topics quote each other, so of the documents in 'dev' every paragraph is dropped that also stands
-in 'train', however indented, and of those in 'test' every one that stands in either.
-The text belongs to the Python version: results compare within one configuration only.
+The split is by document, by the first byte of the SHA-256 of its name. A topic is in 'test' if the byte is divisible by
+8, and in 'dev' (for choices, so that the test is for the final figure alone) if it leaves 9 when divided by 16. Both
+have about 20 KB. Many topics quote each other, so 'dev' drops every paragraph that is also in 'train', however
+indented, and 'test' drops every paragraph that is in either. The text depends on the Python version, so results are
+comparable within one configuration only.
 """
 
 _PYTHON = f'python{sys.version_info.major}_{sys.version_info.minor}'

@@ -10,7 +10,7 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Return the rows of one epoch after the other, endlessly, after the first `position` over all epochs."""
+    """Return the rows of all epochs in turn, endlessly, without the first `position` rows."""
     first_epoch, first_index = divmod(position, count)
 
     def rest_of(epoch):
@@ -40,8 +40,8 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Read files once, and shuffle first the files and then the rows in a buffer.
 
-    The seed, int64 [2], is None for stored order. `read` is called with a seed for the files, an int64 scalar drawn
-    from this seed, or with None.
+    `order_seed`, int64 [2], is None for stored order. `read` gets a seed for the files, an int64 scalar drawn from
+    `order_seed`, or None.
     """
     if order_seed is None:
         return read(None)

@@ -90,9 +90,9 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. If texts begin
-    with a start token, each document does too. All documents in memory are one ring of tokens, which every epoch cuts
-    at different places::
+    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. Each document
+    begins with the tokenizer's `start_ids` other than `end_id`. All documents in memory are one ring of tokens, which
+    every epoch cuts at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on,
         epoch 1   --|----1----|----2----|----0----|----3----|    and visited in an order drawn from it

@@ -1,4 +1,4 @@
-"""Records of texts from JSON lines, CSV and TFDS, with their places for errors; the base class of inputs of them."""
+"""Text records from JSON lines, CSV and TFDS, with their places for error messages; the base class of their inputs."""
 
 import csv
 import dataclasses
@@ -112,7 +112,7 @@ def _from_csv(path):
     try:
         for fields in rows:
             record = Record(f'{path}, line {rows.line_num}', fields)
-            if None in fields or None in fields.values():  # where DictReader puts what is too much or too little
+            if None in fields or None in fields.values():  # how DictReader marks extra or missing values
                 raise record.error(f'has more or fewer columns than {columns}.')
             yield record
     except csv.Error as error:

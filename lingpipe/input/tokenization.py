@@ -151,7 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor of a task for the class of the vocabulary; a GPT has none to classify."""
+        """Return KerasHub's preprocessor of a task for `keras_hub_class`; GPTs have none for classification."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:
@@ -161,7 +161,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
 
 def _texts(p):
-    from lingpipe.input import text_input, text_records, tfds_builders  # TFDS, which language models do not need
+    from lingpipe.input import text_input, text_records, tfds_builders  # these import TFDS, which models do not need
 
     if p.files:
         yield from (record.text(p.text_feature or 'text') for record in text_records.from_files(p.files))

@@ -6,7 +6,7 @@ of some of the states.
 
 Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
 GPipe, arXiv 1811.06965, scales them up. The tables describe the networks that the authors released and whose parameters
-they counted: the output of a normal cell includes state 0, and the dilation that the paper's figure shows at one
+they counted. There, the output of a normal cell includes state 0. The dilation that the paper's figure shows at one
 separable 5x5 convolution of B is not applied.
 """
 

@@ -19,8 +19,8 @@ class DropPath(keras.layers.Layer):
     """Drops a whole path of a branching network for some examples, so that the other paths learn to work without it.
 
     Each example of the batch is kept with probability `keep_prob` and then divided by it, which leaves the expected
-    value unchanged; the others become zero (FractalNet, arXiv 1605.07648, 'Regularization via drop-path'). It does
-    nothing outside training.
+    value unchanged; the others become zero (FractalNet, arXiv 1605.07648, 'Regularization via drop-path'). Outside
+    training, nothing is dropped.
 
     Args:
         final_keep_prob: final probability, in (0, 1], of keeping a path.
@@ -192,7 +192,7 @@ class FactorizedReduction(AmoebaNetLayer):
         [ReLU] -+- rows and columns 0, 2, 4, ... -> 1x1 -+- concatenate -> batch norm
                 +- rows and columns 1, 3, 5, ... -> 1x1 -+
 
-    A row or column that is missing at the end counts as zeros. With an odd number of filters the second half is the
+    A missing last row or column is filled with zeros. With an odd number of filters the second half is the
     larger one. The layer comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
     """
 

@@ -173,7 +173,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`, and restore Python's random state: a later model starts from the same weights."""
+    """Do as `deferred_variables`, and restore Python's random state, so later models start from the same weights."""
     random_state = random.getstate()
     try:
         with deferred_variables():
@@ -186,8 +186,8 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    What the block assigns to a variable, as a layer's `build` may, becomes its initial value; a variable that has a
-    value gets it at the end. Keras queues variables without a value, and allocates them when the next ordinary scope
+    What the block assigns to a variable, as a layer's `build` may, becomes its initial value; a variable with a value
+    is assigned at the end. Keras queues variables without a value, and allocates them when the next ordinary scope
     closes; this scope removes its own from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)

@@ -123,7 +123,7 @@ class TiedTable(base_layer.BaseLayer):
     """The base class of layers that may share an embedding's table (arXiv 1608.05859).
 
     The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
-    back. Without a pipeline, as when it is analysed or exported, the layer creates its own table.
+    back. Without a pipeline, as in analysis or export, the layer creates its own table.
     """
 
     table: Any

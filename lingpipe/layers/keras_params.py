@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-With it a params file can contain layers of Keras and of third parties as well as LingPipe's own, and text can override
-each of their arguments, as in `body.layers[3].units=10`:
+So a params file can contain layers of Keras and of third parties, and overrides can change each of their arguments, as
+in `body.layers[3].units=10`:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """

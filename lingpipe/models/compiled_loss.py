@@ -65,7 +65,7 @@ class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
 
     The sum of several losses has one weight, the number of examples. So each of them must be a mean over the examples,
-    or a sum; a mean by another weight, such as the number of unmasked tokens, stands alone.
+    or a sum. A mean by another weight, such as the number of unmasked tokens, must be the only loss.
 
     Args:
         compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
@@ -83,7 +83,7 @@ class CompiledLoss:
         Raises:
             NotAdditive: one of several losses has a weight of its own.
         """
-        found: list[tuple] = []  # Keras gives each loss its targets, outputs and weights; the results are recorded here
+        found: list[tuple] = []  # results of the losses, which Keras calls
         fraction = tf.reduce_sum(targets.fractions)
         recording = losses.shallow_copy(self._compile_loss)
         recording._flat_losses = [part._replace(loss=functools.partial(_record, found, metrics, fraction))

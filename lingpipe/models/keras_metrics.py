@@ -39,14 +39,14 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
 
 
 def _name(params):
-    """Return the name of a metric without a number, which Keras would add within a process, such as in 'auc_1'."""
+    """Return the name of a metric without the number that Keras would append, as in 'auc_1'."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
 
 
 class MetricState:
-    """A Keras metric as sums: what a micro-batch adds to its variables, and the number that follows from their sums.
+    """A Keras metric as sums: what a micro-batch adds to the metric's variables, and the result for their sums.
 
     The variables of most metrics count something, so the values for a batch are the sums of those for its parts::
 
@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """The results of a metric for a few examples: of all at once, in parts, and of some of them."""
+    """The results of a metric for a few examples: all at once, in parts, and only some of them."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now

@@ -134,7 +134,7 @@ class ModelSurface(keras.Model):
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
         """Save the weights, which the plain model can also load; see `keras.Model.save_weights`.
 
-        An earlier file stays whole until the new one is, so that `BackupAndRestore` survives a worker's loss.
+        An earlier file is kept until the new one is complete, so `BackupAndRestore` survives a worker's loss.
         """
         path = str(filepath)
         if not overwrite or max_shard_size is not None or '://' in path or not path.endswith('.weights.h5'):

@@ -80,7 +80,7 @@ class PipelineModel(model_surface.ModelSurface):
             device_placement.place(optimizer)
         self._kept.losses.clear()
         jit_compile = self.pipe.params.jit_compile if jit_compile == 'auto' else jit_compile
-        self.pipe.set_jit_compile(bool(jit_compile))  # an attribute that seems not to change is not set
+        self.pipe.set_jit_compile(bool(jit_compile))  # Keras skips setters that are given the getter's value
         super().compile(
             optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution, jit_compile,
             auto_scale_loss=False)
@@ -104,7 +104,7 @@ class PipelineModel(model_surface.ModelSurface):
         self._follow_layers(self.train_function)
         self._refuse_new_weights()
         if self.pipe.built:
-            optimizer_parts.move_slots(self._built_optimizer())  # a move inside the trace would repeat it
+            optimizer_parts.move_slots(self._built_optimizer())  # a move while tracing would force another trace
         super().make_train_function(force)
         return self._with_plain_graph('train_function')
 
@@ -372,7 +372,7 @@ class PipelineModel(model_surface.ModelSurface):
                 f'PipelineModel does not call. {advice}')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Return an optimizer that scales the loss if a layer computes in float16; Keras checks the model's policy."""
+        """Return an optimizer that scales the loss if any layer uses float16; Keras checks only the model's policy."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not training_optimizer.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
@@ -385,8 +385,8 @@ def _preprocesses(source):
 
 def _run_plain(function: Callable, *arguments: Any) -> Any:
     first, *others = gc.get_threshold()
-    # The first call traces: of its millions of objects most stay, and looking for garbage takes a tenth of its time.
-    rises = 0 < first < _OBJECTS_BETWEEN_COLLECTIONS  # not if another thread is in here
+    # The first call creates millions of objects, most of which stay, and garbage collection takes a tenth of its time.
+    rises = 0 < first < _OBJECTS_BETWEEN_COLLECTIONS  # not if another thread has raised it
     if rises:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *others)
     try:

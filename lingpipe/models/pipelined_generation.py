@@ -50,7 +50,7 @@ class PipelinedGeneration:
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
-            stop_token_ids: None: every text is as long as the arrays.
+            stop_token_ids: tokens that end a text; None: texts fill the arrays.
         """
         tensors = _map_tensors(tf.convert_to_tensor, inputs)
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
@@ -69,7 +69,7 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Map over the tensors of nests, which have None for the images of a text without images."""
+    """Map over the tensors of nests; the images of a text without images are None."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -106,7 +106,7 @@ class _Draws:
         self._growth = []
 
     def state_before(self, index):
-        """Return the list of pairs of a variable and its value before the draw of the token at a position."""
+        """Return the list of pairs (variable, its value before the token at position `index` is drawn)."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))

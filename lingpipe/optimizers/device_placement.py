@@ -1,4 +1,4 @@
-"""A Keras optimizer over several devices: slots and arithmetic on the device of each variable, and equal results."""
+"""A Keras optimizer on several devices: slots and arithmetic on the device of each variable, with unchanged results."""
 
 import contextlib
 import copy
@@ -18,9 +18,9 @@ from lingpipe.stages import losses
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
 
-    Otherwise it would do much arithmetic on the first device. Its own methods compute the same as before: the update,
-    weight decay and clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call it
-    again after variables have moved, which moves their slots, and after attributes of the optimizer have changed.
+    Otherwise it would do much arithmetic on the first device. Its own methods still compute the update, weight decay
+    and clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call this function
+    again after variables have moved, to move their slots, and after attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -58,14 +58,14 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """Updates weights on their devices, by one function for each device, where Keras's `apply` asks for the update.
+    """Updates weights in Keras's `apply`, by one function for each device, run on that device.
 
     ::
 
         clip by the global norm: one scalar per variable changes its device
         on each device: clip each gradient, decay the weight, update_step
 
-    The functions run the optimizer's own methods. Learning rate and number of the step are arguments of them, because a
+    The functions run the optimizer's own methods. They take learning rate and step number as arguments, because a
     compiled function cannot read a variable of another device. What works on all weights at once runs as in Keras,
     partly on the first device; see `optimizer_parts.works_on_all_weights`.
     """
@@ -121,7 +121,7 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update variables; Keras passes its learning rate as a variable, whose arithmetic works with any dtype."""
+        """Update variables; the learning rate is a Keras variable, as in Keras, and works with any dtype."""
         optimizer = self._optimizer
         with self._numbers_are(*numbers):
             if not self._clips_by_global_norm():
@@ -179,7 +179,7 @@ def _constrain(variables: list) -> None:
 
 
 def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
-    """Multiply gradients by a scalar; like Keras, it first adds up the rows that an embedding looked up twice."""
+    """Multiply gradients by a scalar; like Keras, first add up the rows that an embedding looked up twice."""
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]
 
 
@@ -205,7 +205,7 @@ class DeviceFunctions:
             per_variable: lists, each with one tensor per variable; a variable with a None is left out.
 
         Returns:
-            List of the function's results for each variable; None if it returned None, or the variable was left out.
+            List of one result per variable; None if the function returned None, or the variable was left out.
         """
         groups, results = {}, [None] * len(variables)
         for position, row in enumerate(zip(variables, *per_variable)):
@@ -220,7 +220,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return the function of a device; a moved variable needs a new trace: an old one would update the old copy."""
+        """Return a device's function; retrace it for moved variables, because an old trace would update old copies."""
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
         if key not in self._functions:

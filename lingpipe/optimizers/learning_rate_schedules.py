@@ -58,7 +58,7 @@ class WarmupPolynomialDecay(_Schedule):
     """
 
     initial_learning_rate: float  # the rate at the end of the warm-up
-    warmup_steps: float  # it may be a fraction, if it comes from a number of epochs
+    warmup_steps: float  # may be fractional if computed from epochs
     max_steps: int  # of the whole training run
     end_learning_rate: float = 1e-4
     power: float = 2.0

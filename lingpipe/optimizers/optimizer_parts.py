@@ -19,7 +19,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether an optimizer averages, accumulates, or overrides what a user's class may do with all weights at once."""
+    """Whether an optimizer works on all weights at once: it averages, accumulates, or overrides certain methods."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps
@@ -57,7 +57,7 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opt
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Move the slots of each weight to the device of the weight.
 
-    Keras creates most slots there, but not all of them (Adafactor's factors), and not after the weight has moved. A
+    Keras creates most slots there, but not all (such as Adafactor's factors), and does not move them with the weight. A
     list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
     """
     for part in parts_of(optimizer):

@@ -67,7 +67,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
 
 
 def _refuse_several_rates(train_params: hyperparams.Params, optimizer_params: hyperparams.InstantiableParams) -> None:
-    """Refuse learning rates of which only one could be used."""
+    """Refuse several learning rates, because only one can be used."""
     own = optimizer_params.learning_rate
     is_own = not param_tree.equal(own, keras_params.KerasParams(optimizer_params.cls).learning_rate)
     given = {'train.learning_rate': train_params.learning_rate, 'train.lr_schedule': train_params.lr_schedule,
@@ -145,7 +145,7 @@ def _done(function: Callable) -> tf.Tensor:
 class MovingAverage:
     """Computes `average = decay * average + (1 - decay) * value`, each average on the device of its variable.
 
-    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first steps lose their weight (as with
+    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first values lose influence (as with
     `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at
     least in float32. For integers, such as a counter of steps, the average is the value itself.
     """

@@ -4,7 +4,7 @@
 
     global_step    model/dense_1/000_kernel    moving_average/dense_1/000_kernel    optimizer/SGD/0000    ...
 
-So training with two partitions can resume with three, and be evaluated with one.
+So a run on two partitions can resume on three, and be evaluated on one.
 """
 
 import os
@@ -21,7 +21,7 @@ from lingpipe.training import checkpoints, errors
 
 MODEL, _AVERAGE = 'model/', 'moving_average/'  # prefixes of the names of weights and of their averages
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-# Else each worker of a cluster would read from its own disk.
+# Otherwise each worker of a cluster would read from its own disk.
 _ON_THIS_MACHINE = tf.train.CheckpointOptions(experimental_io_device='CPU:0')
 _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
@@ -99,7 +99,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Read variables of a checkpoint by pairs of a stored name and a variable, which may have another name."""
+    """Read a checkpoint into variables, given (stored name, variable) pairs; a variable's own name may differ."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, state)
@@ -152,7 +152,7 @@ def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOpt
     """
     try:
         checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()
-    except Exception as error:  # a corrupt list of objects raises any error in TensorFlow's own code
+    except Exception as error:  # a corrupt list of objects makes TensorFlow raise any error
         if errors.is_lost_machine(error):
             raise
         raise _damaged(path, error) from error
@@ -166,7 +166,7 @@ def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.Check
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Ask each machine for a random text in this folder, because it may have another folder of the same name."""
+    """Return whether each machine sees this folder, and not another of the same name, by a random text in it."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

@@ -1,4 +1,4 @@
-"""Saving the state of a training run while it continues, and restoring it: which checkpoints are kept and read.
+"""Checkpoints of a training run: written while the run continues, kept, deleted and restored.
 
 ::
 
@@ -35,12 +35,12 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Start a function of no arguments once the previous one has ended; raise the error of that one."""
+        """Wait for the previous function and raise its error, if any; then start a function without arguments."""
         self.wait()
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raise the error of the function if it has ended with one; do not wait."""
+        """Raise the error of the function if it has already failed; do not wait."""
         if self._work and self._work.done():
             self.wait()
 
@@ -51,7 +51,7 @@ class BackgroundWriter:
             work.result()
 
     def close(self) -> None:
-        """Wait for the function to end, and only warn of its error: another one has ended the training run."""
+        """Wait for the function; log its error as a warning, because an earlier error is ending the run."""
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
@@ -71,12 +71,12 @@ class Checkpointer:
     optimizer's slots and the moving averages. All random numbers follow from the step. A constant learning rate is not
     stored, so that training can resume with another one.
 
-    If all machines see the folder, each writes and reads its shard of a checkpoint; else this one does it all.
+    If all machines see the folder, each handles its shard of a checkpoint; otherwise this machine handles everything.
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
-        wait: function of a path and 'written' or 'read' that returns the scope of the wait, such as
-            `waits.for_checkpoint`.
+        wait: function such as `waits.for_checkpoint` that returns the scope of a wait, given a path and 'written' or
+            'read'.
 
     Attributes:
         state: dictionary from the names in a checkpoint to `tf.Variable`.
@@ -99,8 +99,8 @@ class Checkpointer:
         Nothing is written if the state has not changed since the last save or restore.
 
         Args:
-            position: function that returns the version of the state, or None during an update; if it changes during
-                the copy, nothing is written, and the result is None.
+            position: function that returns the version of the state, or None during an update. If the version changes
+                during the copy, `save` writes nothing and returns None.
 
         Raises:
             tf.errors.OpError: this checkpoint or the previous one could not be written.
@@ -117,7 +117,7 @@ class Checkpointer:
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
         """Copy the state of the current step, write it in a thread that then calls `then`, and return the path.
 
-        It waits for the previous checkpoint, and raises the error of that one.
+        First wait for the previous checkpoint, and raise its error.
         """
         self._writer.wait()
         return self._begin_write(copied_to_hosts(self.state), then)
@@ -135,11 +135,11 @@ class Checkpointer:
                 state = {name: _variable_of(copy) for name, copy in copies.items()}
                 try:
                     checkpoint_contents.checkpoint_of(state).write(path, options=self._options)
-                except tf.errors.OpError:  # such as a full disk: TensorFlow writes the index in place
+                except tf.errors.OpError:  # such as a full disk, which may leave an incomplete index
                     with contextlib.suppress(tf.errors.OpError):
                         checkpoints.delete(path)
                     raise
-            then()  # before the previous checkpoint is deleted: what this writes is about a checkpoint that exists
+            then()  # before the previous checkpoint is deleted, so that best.json always names an existing one
             self._damaged = [damaged for damaged in self._damaged if damaged != path]
             checkpoints.keep_newest(path, self._max_to_keep, self._damaged)
         self._current = path
@@ -197,7 +197,7 @@ def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
     a new buffer when a step changes it.
     """
     copies = {name: _copied_to_host(variable) for name, variable in state.items()}
-    # Other machines run operations in order, but later than they are called here: the last one of each is awaited.
+    # Other machines run operations in order, but asynchronously, so the last copy on each device is awaited.
     for tensor in {tensor.device: tensor for tensor in copies.values()}.values():
         with tf.device(tensor.device):
             tf.raw_ops.Size(input=tensor).numpy()

@@ -28,14 +28,14 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     """Read the newest complete checkpoint of a folder; warn of the corrupt ones, and change nothing.
 
-    Only reading shows whether a file is corrupt: TensorFlow stores a checksum of every value. So `read` is a function
-    of a path that reads a checkpoint or raises `DamagedCheckpointError`.
+    Only reading shows whether a file is corrupt, because TensorFlow stores a checksum of every value. So `read`, given
+    a path, reads a checkpoint or raises `DamagedCheckpointError`.
 
     Returns:
         Pair of the path that was read (None if there are no checkpoints) and the list of the newer, corrupt paths.
 
     Raises:
-        TrainingError: all are corrupt, or as `read`.
+        TrainingError: all are corrupt, or `read` raises it.
     """
     damaged = []
     for path in complete(directory):
@@ -100,7 +100,7 @@ def _write_list(directory: str, paths: list[str]) -> None:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove what a process left that was killed, or whose disk was full, while writing."""
+    """Remove files that a killed process, or one with a full disk, left unfinished."""
     names = _names_in(directory)
     for name in names:
         if _UNFINISHED.fullmatch(name.rstrip('/')) and f'{name.partition(".")[0]}.index' not in names:
@@ -116,7 +116,7 @@ class BestCheckpoint:
     """The best value so far of one metric, and the step of its checkpoint.
 
     Args:
-        folder: that of the checkpoint, 'best' in the log directory.
+        folder: 'best' in the log directory, which holds the checkpoint.
         metric: name of the metric; None: no checkpoint is kept.
     """
 
@@ -126,7 +126,7 @@ class BestCheckpoint:
         self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read an earlier start's record; delete it if the next value cannot be compared with it.
+        """Read the record of an earlier process; delete it if new values cannot be compared with it.
 
         Args:
             resumes: whether the training run continues from a checkpoint.

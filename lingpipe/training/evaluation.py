@@ -37,8 +37,8 @@ class Evaluator:
         """Refuse an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
 
         Raises:
-            ValueError: the model cannot take its examples (those of the shapes of `training_input` fit), or it numbers
-                the classes otherwise than `training_input`.
+            ValueError: the examples of `data` do not fit the model, or its classes have other numbers than in
+                `training_input`.
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
@@ -66,7 +66,7 @@ class Evaluator:
             if interrupted:
                 return None
             sums = tf.nest.map_structure(
-                lambda tensor: np.asarray(tensor, np.float64),  # counts exceed the integers of float32
+                lambda tensor: np.asarray(tensor, np.float64),  # float32 cannot hold large counts exactly
                 self._function(batch, decode and self._can_decode))
             totals = sums if totals is None else tf.nest.map_structure(np.add, totals, sums)
             on_batch()
@@ -89,7 +89,7 @@ class Evaluator:
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-    """Raise ValueError if a class of both inputs has different numbers; inputs may name their classes differently."""
+    """Raise ValueError if a class name occurs in both inputs with different numbers."""
     numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
                         for part in (data, training_input))
     for each in numbers.keys() & trained.keys():
@@ -126,14 +126,14 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
     """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors."""
-    with contextlib.closing(batches_of(data, train_params)) as batches:  # a finalizer would lose a Ctrl-C
+    with contextlib.closing(batches_of(data, train_params)) as batches:  # a Ctrl-C in a finalizer would be ignored
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
                              'other files.')
 
 
 class TrainedTask:
-    """The task of a run, with any number of partitions, which may differ from that of training."""
+    """The task of a run; its number of partitions may differ from that in training."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
                  input_spec: Any = None) -> None:
@@ -168,7 +168,7 @@ class CheckpointEvaluation(TrainedTask):
         if os.path.realpath(folder) in map(os.path.realpath, (self._logdir.train, self._logdir.best)):
             for name, metrics in results.items():
                 self._write_curves(name, step, metrics)
-        for name, metrics in results.items():  # last: the reader may have gone
+        for name, metrics in results.items():  # last, because the output may be a closed pipe
             print(f'step {step}, {name}: {progress.metrics_text(metrics)}', flush=True)
         return results
 

@@ -1,4 +1,4 @@
-"""An experiment: its params, checked; its input and its task, built; and where it trains."""
+"""Checks of an experiment's params, its input and task built from them, and its placement."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -89,10 +89,10 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
 
 
 def input_spec(params: hyperparams.Params) -> Any:
-    """Return the nest of `tf.TensorSpec` of the input of an experiment's body; prepare no data.
+    """Return the nest of `tf.TensorSpec` that an experiment's body takes; prepare no data.
 
     Raises:
-        ValueError: a size of the input is invalid; the input, which would check it, is not built.
+        ValueError: a size of the input is invalid; this is checked here, because the input is not built.
     """
     p = params.input
     for field in _SIZES:

@@ -42,8 +42,8 @@ class Exporter(evaluation.TrainedTask):
         """Write the model of a checkpoint, by default the newest complete one, with its moving averages if any.
 
         Returns:
-            List of the paths of the Keras file, of the SavedModel, of the names of classes if there are any, and of a
-            preset if the model is one of KerasHub.
+            List of paths: the Keras file, the SavedModel, the names of classes if any, and the preset of a KerasHub
+            model.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
@@ -94,7 +94,7 @@ def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
 
 
 class CheckpointGeneration(evaluation.TrainedTask):
-    """Generates text; of the input only the tokenizer is used."""
+    """Generates text; only the tokenizer of the input is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
@@ -110,8 +110,8 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or texts that the model reads. Several are processed at once, a group for
-                each partition.
+            prompts: beginnings of documents, or texts that the model reads. They are processed at once, in one group
+                for each partition.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
         """
         self._reader.restore_chosen(path, self._logdir.train)
@@ -124,7 +124,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
 
 
 class CheckpointTranslation(evaluation.TrainedTask):
-    """Translates; of the input only the tokenizer is used."""
+    """Translates; only the tokenizer of the input is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         tokenizer = params.input.tokenizer.Instantiate()
@@ -140,7 +140,7 @@ class CheckpointTranslation(evaluation.TrainedTask):
 
 
 class Prediction(evaluation.TrainedTask):
-    """Classifies files with a checkpoint of a run; only the description of its dataset is used.
+    """Classifies files with a checkpoint of a run; no examples of the run's dataset are read.
 
     ::
 
@@ -167,7 +167,7 @@ class Prediction(evaluation.TrainedTask):
         count, batches = self._input.cls.FileBatches(self._input, files)
         step = self._reader.restore_chosen(path, self._logdir.train)
         lines = [line for batch in batches for line in self._of_batch(*batch)]
-        is_printed = output is None  # to a terminal that may lack characters
+        is_printed = output is None  # a terminal may lack characters
         text = ''.join(f'{json.dumps(line, ensure_ascii=is_printed)}\n' for line in lines)
         if output is None:
             print(text, end='', flush=True)

@@ -2,10 +2,10 @@
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
-A rule is a pair: a regular expression for names of the model's variables, and the name in the checkpoint, a text in
-which the groups of the expression replace each '%s'. Expressions match from the beginning of a name, as with
-`re.match`. The first rule that matches counts. The second list has expressions for variables that are not read. If
-several checkpoints have a variable, the last one counts.
+A rule is a pair of a regular expression for names of the model's variables and a name in the checkpoint. The groups of
+the expression replace each '%s' in that name. Expressions match from the beginning of a name, as with `re.match`. The
+first matching rule applies. The second list has expressions for variables that are not read. If several checkpoints
+have a variable, it comes from the last.
 """
 
 import operator

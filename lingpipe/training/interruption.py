@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 
 from lingpipe.cluster import waits
 
-_REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closed terminal sends SIGHUP, and its shell another one
+_REPEATED_BY_USERS = (signal.SIGTERM, signal.SIGINT)  # a closing terminal and its shell both send SIGHUP
 _SECONDS_OF_ONE_REQUEST = 1.  # a terminal and a launcher may both send the same Ctrl-C
 _Handler = Callable[[int, types.FrameType | None], Any] | int | None  # what `signal.getsignal` returns
 
 
 class Interruption:
-    """Whether the program was asked to stop; `stop` is called when it is.
+    """A request to stop the program; `stop` is called when it comes.
 
     Attributes:
-        reason: name of the signal, or another reason; None if nothing asked.
+        reason: name of the signal, or another reason; None before any request.
     """
 
     def __init__(self, stop: Callable = lambda: None) -> None:
@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread: by SIGINT if Ctrl-C asked, else with the exit code TRY_AGAIN."""
+        """End this process at once, from any thread: by SIGINT after Ctrl-C, else with the exit code TRY_AGAIN."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
@@ -46,7 +46,7 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop, so that a loop over training runs is to end too."""
+        """Whether Ctrl-C asked to stop, which should also end a loop over training runs."""
         return self.reason == signal.SIGINT.name
 
 
@@ -84,7 +84,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
 
 def end_at_signals() -> None:
-    """Let a signal end this process at once until `catch_signals`, so that it can be started again."""
+    """Until `catch_signals` runs, let a signal end this process at once with the exit code TRY_AGAIN."""
     for number in waits.STOP_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
             signal.signal(number, _end_to_resume)
@@ -97,7 +97,7 @@ def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoRetur
 
 
 def end_by(number: int) -> NoReturn:
-    """End this process by a signal, from any thread, so that a loop of a shell ends too."""
+    """End this process by a signal, from any thread, so that a shell loop ends too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -119,7 +119,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Require this folder; warn if params describe another model than its run's: the weights may fit both."""
+        """Require the folder to exist; warn if params describe another model, which the run's weights may fit too."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -127,7 +127,7 @@ class LogDir:
                             '--model_params_override, which are in control/params.txt.', self.path)
 
     def read(self, *names: str) -> str | None:
-        """Return the text of a file by its path below this folder, or None if there is no such file."""
+        """Return the text of a file by its path below this folder, or None if there is none."""
         return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
@@ -182,7 +182,7 @@ def read_text(file: str) -> str | None:
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replace a file at once, so that a full disk or a kill leaves the old one complete."""
+    """Replace a file atomically, so that a full disk or a kill leaves the old one complete."""
     with tf.io.gfile.GFile(f'{file}.new', 'wb') as stream:
         stream.write(text)
     tf.io.gfile.rename(f'{file}.new', file, overwrite=True)

@@ -61,8 +61,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     """Plan a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
-    `partition_by` may be 'auto': the plan with the shortest simulated step of those that fit is chosen. For a Keras
-    model `num_partitions`, `num_micro_batches`, `schedule` and `recompute` are 'auto'::
+    `partition_by` may be 'auto'. Of the plans that fit, the fastest in simulation is chosen. For a Keras model
+    `num_partitions`, `num_micro_batches`, `schedule` and `recompute` are 'auto'::
 
         planned = lingpipe.plan(model, batch_size=256, accelerator='a100', num_devices=4)
         print(planned)
@@ -138,7 +138,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return the memory of a GPU that the planner knows; without accelerators a device's share of the host's memory."""
+    """Return the memory of a known GPU, or without accelerators a device's share of the host's memory; else None."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
@@ -164,7 +164,7 @@ class _Subject(NamedTuple):
     params: hyperparams.Params
     body: hyperparams.Params
     specs: Any
-    source: Any = None  # None: of the body
+    source: Any = None  # None: that of the body
     num_slots: float = _SLOTS_OF_ADAM  # tensors that training keeps for each weight
 
 
@@ -203,6 +203,6 @@ def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
 
 
 def _slots_of(model: keras.Model) -> float:
-    """Return the slots of the optimizer of `compile`; Adam's if the model is not compiled."""
+    """Return the number of slots of a model's optimizer; Adam's if the model is not compiled."""
     optimizer = getattr(model, 'optimizer', None)
     return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

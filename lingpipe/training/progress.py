@@ -51,7 +51,7 @@ class SummaryWriter:
 
 
 class TimeSpent:
-    """Seconds by kind, after the first step, which builds the graph."""
+    """Seconds in each of `KINDS` after the first step, which builds the graph."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(KINDS, 0.0)
@@ -116,7 +116,7 @@ class Progress:
             self._bar.close()
 
     def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
-        """Return the estimated seconds to the last step, by the mean time of a step since the first was built."""
+        """Return the estimated seconds to the last step, by the mean time of the steps after the first."""
         now = time.monotonic()
         if self._measured_from is None:
             self._measured_from = now - seconds, step - done_steps

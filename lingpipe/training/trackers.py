@@ -129,7 +129,7 @@ class Trackers:
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to several curves of 'train', or of a dataset, whose points are visible to others at once."""
+        """Add a point to several curves of 'train' or of a dataset; others see a dataset's points at once."""
         self._files[name].scalars(step, values)
         if name != 'train':
             self._files[name].flush()

@@ -128,7 +128,7 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Train for some steps, with batches of one static shape; for fewer, but at least one, once `stopping` is set.
+        """Train for `num_steps` steps, or fewer, but at least one, if `stopping` is set; batches have one static shape.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -190,7 +190,7 @@ class TrainProgram:
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
         """Stop training if a step is not finite, else apply and count it.
 
-        If the loss is scaled, the scale itself may cause numbers that are not finite: the step is skipped as long as
+        If the loss is scaled, the scale itself may cause numbers that are not finite, so the step is skipped as long as
         the scale can be reduced.
         """
         scale = training_optimizer.scale_of(self.optimizer)

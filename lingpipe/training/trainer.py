@@ -59,7 +59,7 @@ class Trainer(prepared_run.PreparedRun):
                     print(told, flush=True)
 
     def run_to_exit_code(self) -> int:
-        """Do what `run` does; return 0 if it came to the last step and its evaluation, else EXIT_TRY_AGAIN."""
+        """Call `run`; return 0 if it finished the last step and the final evaluation, else EXIT_TRY_AGAIN."""
         self.run()
         return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
@@ -114,7 +114,7 @@ class Trainer(prepared_run.PreparedRun):
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """Save the run and end its process: nothing cancels a step that waits. Do nothing if a batch has come."""
+        """Save the run and end its process, since nothing can cancel a waiting step. Do nothing if a batch has come."""
         self._dog.beat()
         try:
             self._program.before_save()
@@ -144,7 +144,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _bring_to_host(self) -> None:
-        """Bring the state to the host, and count the asynchronous steps that end before it."""
+        """Bring the state to the host, and count the asynchronous steps that ended meanwhile."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
             self._step = int(self._program.global_step)
@@ -203,7 +203,7 @@ class Trainer(prepared_run.PreparedRun):
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _evaluate_between_steps(self) -> None:
-        """Evaluate the inputs by which choices are made: only Dev, if there is one."""
+        """Evaluate on Dev alone if there is one, because Test must not influence choices."""
         inputs = self._evaluation_inputs
         self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
 
@@ -228,7 +228,7 @@ class Trainer(prepared_run.PreparedRun):
 
     def _error_of_input(self, what: str, why: str) -> errors.TrainingError:
         """Save the steps that are done, and return the error of an input that gives no more batches."""
-        path = self._save()  # which counts these steps
+        path = self._save()  # this updates `self._step`
         return errors.TrainingError(f'The input of training, {self._input.source}, {what} after step {self._step}: '
                                     f'{why} The steps are saved in {path}.')
 
@@ -259,7 +259,7 @@ class Trainer(prepared_run.PreparedRun):
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _save_best(self, results: dict[str, dict[str, float]]) -> None:
-        """Save this state if it is the best so far; only then is that recorded."""
+        """Save this state if it is the best so far, then record it in best.json."""
         record = self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
         if record:
             self._begin_save(self._best_checkpointer, lambda: self._best.write(record))

@@ -20,7 +20,7 @@ class Watchdog:
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps' if training needs all of these; one that gets a signal asks the chief to stop.
+        needed_job: job, 'worker' or 'ps', whose tasks training needs; a task that gets a signal asks the chief to stop.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 
