@@ -1,6 +1,6 @@
-"""Installs the packages lingpipe and params, the models that come with it, and the command lingpipe.
+"""Installs the package lingpipe, the package params with its models, and the command lingpipe.
 
-A folder `params` or a module of the current folder is found besides; see `lingpipe/model_registry.py`.
+The command also finds a folder `params` or a module in the current folder; see `lingpipe/model_registry.py`.
 """
 
 import pathlib
@@ -8,7 +8,7 @@ import pathlib
 import setuptools
 
 _FOLDER = pathlib.Path(__file__).parent
-# What compiles for TPUs that are not there; there are no wheels for other machines.
+# To compile for TPUs that are not there; wheels exist only for Linux on x86-64.
 _TPU_COMPILER = [f"{package}; sys_platform == 'linux' and platform_machine == 'x86_64'"
                  for package in ('jaxlib==0.10.2', 'libtpu==0.0.51')]
 _CLASSIFIERS = [

@@ -1,5 +1,4 @@
-"""Benchmarks, in folders by the question that they answer; `python -m benchmarks.speed.step_time` starts one from the
-root.
+"""Benchmarks in folders by question; `python -m benchmarks.speed.step_time` starts one from the root.
 
     speed/       how long does a step take, where does its time go, what does a choice cost?
     memory/      how large a model fits, and does the planner know?
@@ -8,7 +7,7 @@ root.
     accuracy/    what does a training run learn?
     equality/    does a pipeline compute what plain Keras does, and would the tests see it if not?
     peers/       how fast are other libraries on the same model?
-    tpu/         what does a step need by the TPU compiler? No TPU is needed.
+    tpu/         what does a step need according to the TPU compiler? No TPU is needed.
     support/     what several of these share: models, processes and tables
     results/     what they measured, written by --csv; `results_page` writes the tables of docs/results.md from it
 

@@ -1,11 +1,11 @@
-"""All that a machine with GPUs can prove, in one command; without one the same list runs on virtual CPU devices.
+"""All checks for a machine with GPUs in one command; without GPUs the same list runs on virtual CPU devices.
 
     python -m benchmarks.gpu_checklist
     python -m benchmarks.gpu_checklist --checks=equality,sums --num_blocks=2 --width=64
 
-Every check runs in a process of its own, one after the other, on `--num_devices` devices: as many GPUs, or that many
-parts of the first GPU where there are fewer. A check that fails shows why and does not stop the others; the exit code
-is then 1. What a check had to leave out on this machine it names, with the reason.
+The checks run one after the other in separate processes on `--num_devices` devices: GPUs, or parts of the first GPU if
+there are fewer GPUs. A check that fails shows why and does not stop the others; the exit code is then 1. Each check
+names what it left out on this machine, with the reason.
 """
 
 import statistics

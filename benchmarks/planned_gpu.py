@@ -1,13 +1,13 @@
-"""Step times that the planner expects of A100s, beside steps that others measured; and the fit of what they reach.
+"""Step times that the planner expects of A100s, beside steps that others measured, and a fit of what A100s reach.
 
     python benchmarks/planned_gpu.py --rows=a100_iterations.csv
     python benchmarks/planned_gpu.py --rows=a100_iterations.csv --fit --leave_out=hidden_size
 
-A row is a GPT model on R pipelines of K devices: the columns `global_batch` (sequences), `micro_batch`, `hidden_size`,
-`heads`, `layers`, `sequence_length`, `data_parallel` (R), `pipeline_parallel` (K) and `milliseconds`. Rows of vTrain's
-(Bang et al., MICRO 2024) are meant. Its model, by its source, has 50,257 tokens, an output layer of its own, dropout,
-and weights, gradients and activations in half precision, beside which Adam keeps weights and two slots in float32. Each
-block is recomputed inside of its backward pass::
+A row is a GPT model on R pipelines of K devices, with the columns `global_batch` (sequences), `micro_batch`,
+`hidden_size`, `heads`, `layers`, `sequence_length`, `data_parallel` (R), `pipeline_parallel` (K) and `milliseconds`.
+The rows should be vTrain's (Bang et al., MICRO 2024). By its source, vTrain's model has 50,257 tokens, a separate
+output layer and dropout. Weights, gradients and activations are in half precision, and Adam also keeps weights and two
+slots in float32. Each block is recomputed inside its backward pass::
 
     embedding + L / K blocks -> L / K blocks -> ... -> L / K blocks + softmax        1F1B; R times; sums at the end
 

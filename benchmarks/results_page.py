@@ -3,7 +3,7 @@
     python -m benchmarks.speed.bubble --model=decoder --csv=benchmarks/results/bubble.csv
     python -m benchmarks.results_page
 
-The page says where a table goes, and which of its columns are shown; without a list, all are::
+The page says where each table goes and which columns it shows; without a list, it shows all::
 
     <!-- bubble.csv: schedule | step ms -->
     <!-- end -->

@@ -1,4 +1,4 @@
-"""Lines, modules and words of this project beside its aims, and how its lines are spent.
+"""Lines, modules and words of this project beside its aims, and how its lines are divided.
 
     python -m benchmarks.weight
 

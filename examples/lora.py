@@ -2,8 +2,8 @@
 
     python examples/lora.py --preset=gemma_2b_en --texts=texts.txt --save=tuned
 
-Each line of the file is a text. The folder `tuned` is a preset of KerasHub. The low-rank parts are merged into its
-kernels, so it takes no more memory than the original.
+Each line of the file is a text. The folder `tuned` is a preset of KerasHub. The low-rank parts are merged into the
+kernels, so the model is no larger than the original.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments=None):
     pipe = lingpipe.GPipeLayer.from_preset(
         flags.preset, lora_rank=flags.rank, lora_layers=flags.lora_layers, preprocessor=preprocessor,
         num_partitions=flags.num_partitions, num_micro_batches=4, schedule='1f1b')
-    task = pipe.model  # of KerasHub, whose weights the pipeline trains
+    task = pipe.model  # KerasHub's task, whose weights the pipeline trains
 
     model = lingpipe.PipelineModel(pipe)
     model.compile(keras.optimizers.Adam(flags.learning_rate), keras.losses.SparseCategoricalCrossentropy(True))

@@ -3,8 +3,8 @@ r"""Trains a model on the workers of a Ray cluster: Ray places the processes, an
     pip install 'ray[train]'
     python examples/ray_train.py --workers=2 -- --model=params.transformer_lm --logdir=/shared/logs/lm
 
-Ray Train tells each worker its place by TF_CONFIG, which `lingpipe train --cluster=multi_worker` reads. The log
-directory must be one that all nodes see, because a worker may be placed elsewhere after a fault.
+Ray Train gives each worker its place in TF_CONFIG, which `lingpipe train --cluster=multi_worker` reads. All nodes must
+see the log directory, because Ray may move a worker after a fault.
 """
 
 import argparse

@@ -205,8 +205,8 @@ class AmoebaNetDCifar10(_Published):
 class AmoebaNetBCifar10(AmoebaNetB18x512):
     """AmoebaNet-B(18, 512) of ImageNet, fine-tuned for CIFAR-10 at 480 pixels: 99.0 % in GPipe's paper.
 
-    All weights except the two softmax layers' come from a training run of `AmoebaNetB18x512`, whose hyperparameters
-    are used (arXiv 1811.06965, section 4). Train that model first, with --logdir=logs/amoebanet_b, or name its
+    All weights except the two softmax layers' come from a training run of `AmoebaNetB18x512`, whose hyperparameters are
+    used here (arXiv 1811.06965, section 4). Train that model first, with --logdir=logs/amoebanet_b, or name its
     checkpoint in `train.init_from_checkpoint_rules`.
     """
 
@@ -226,7 +226,7 @@ class AmoebaNetBCifar10(AmoebaNetB18x512):
 
 @model_registry.RegisterSingleTaskModel
 class AmoebaNetBCifar100(AmoebaNetBCifar10):
-    """The same for CIFAR-100: 91.3 % in GPipe's paper."""
+    """`AmoebaNetBCifar10` for CIFAR-100: 91.3 % in GPipe's paper."""
 
     NUM_CLASSES = 100
     DATASET = 'cifar100'

@@ -76,7 +76,7 @@ class PydocGPTNeoX(_SmallHubModel):
 
 @model_registry.RegisterSingleTaskModel
 class PydocGPTNeoXLora(PydocGPTNeoX):
-    """The same model, fine-tuned with LoRA of rank 4: the weights of a training run of `PydocGPTNeoX` are frozen.
+    """`PydocGPTNeoX`, fine-tuned with LoRA of rank 4: the weights of its training run are frozen.
 
     Train `PydocGPTNeoX` first, with --logdir=logs/keras_hub, or name its checkpoint by `train.init_from_checkpoint`.
     """

@@ -65,7 +65,7 @@ class DigitsResNet(_Digits):
 class DigitsViT(_Digits):
     """A Vision Transformer of KerasHub on the handwritten digits, in 16 patches.
 
-    KerasHub puts all blocks into one layer, which no partition boundary can cut: so there are two replicas.
+    KerasHub puts all blocks into one layer, which cannot be cut into partitions, so there are two replicas.
     """
 
     NUM_PARTITIONS = 1

@@ -55,7 +55,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
 
     Convolutions and the activations between them are bfloat16; weights, the statistics of batch norm, the loss, sums of
     gradients and the optimizer are float32. Batch norm normalises over a micro-batch; replicas that share statistics
-    normalise over one micro-batch of each, together.
+    normalise together, over one micro-batch each.
     """
 
     NUM_TRAINING_EXAMPLES = 1_281_167
@@ -103,7 +103,7 @@ class _ImageNet(base_model_params.SingleTaskModelParams):
 
 
 class _Sgd(_ImageNet):
-    """Training as in the released configurations for batches up to 4,096: momentum, rate in proportion to the batch."""
+    """Training as released for batches up to 4,096: SGD with momentum, learning rate in proportion to the batch."""
 
     LABEL_SMOOTHING = 0.0
     LEARNING_RATE_OF_BATCH_256 = 0.1
@@ -121,7 +121,7 @@ class _Sgd(_ImageNet):
 
 
 class _Lars(_ImageNet):
-    """Training with LARS; rate and warm-up by batch size as in the released code."""
+    """Training with LARS; rate and warm-up depend on batch size as in the released code."""
 
     WEIGHT_DECAY = 1e-4
     EPSILON = 0.0
@@ -207,7 +207,7 @@ class ResNet50MLPerf16384(_MLPerf):
 
 @model_registry.RegisterSingleTaskModel
 class ResNet50MLPerf32768(_MLPerf):
-    """Batch 32,768: 512 to 2,048 cores, 72 to 76 epochs to the target on the most; here on any number of devices."""
+    """Batch 32,768: 512 to 2,048 cores (with 2,048: 72 to 76 epochs to the target); here any number of devices."""
 
     BATCH_SIZE = 32_768
     LEARNING_RATE = 31.2

@@ -10,7 +10,7 @@ from lingpipe.models import translation_model
 
 @model_registry.RegisterSingleTaskModel
 class SpokenNumbers(base_model_params.SingleTaskModelParams):
-    """'four hundred and seven thousand and twelve' to '407012', by letters: trains in minutes on two CPU cores."""
+    """From 'four hundred and seven thousand and twelve' to '407012' by letters; trains in minutes on two CPU cores."""
 
     NUM_PARTITIONS = 2
     NUM_MICRO_BATCHES = 4
@@ -50,12 +50,11 @@ class SpokenNumbers(base_model_params.SingleTaskModelParams):
 
 
 class _Published(base_model_params.SingleTaskModelParams):
-    """T(L, H, A) of GPipe (arXiv 1811.06965, section 5): L layers on either side, H hidden units, A heads.
+    """T(L, H, A) of GPipe (arXiv 1811.06965, section 5): L encoder and L decoder layers, H hidden units, A heads.
 
-    The paper's own text, 25 billion pairs in 103 languages, is not public: this model reads German and English. The
+    The paper's 25 billion text pairs in 103 languages are not public, so this model reads German and English. The
     paper gives sizes and partitions; its parameter counts imply heads of size 64. The optimizer and its 4,000 warm-up
-    steps are from arXiv 1706.03762, section 5.3. The cosine decay after them and the threshold of the logits are
-    ours.
+    steps are from arXiv 1706.03762, section 5.3. The cosine decay after these and the logit limit are ours.
     """
 
     NUM_LAYERS = 6

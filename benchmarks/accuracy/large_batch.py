@@ -2,9 +2,9 @@
 
     python -m benchmarks.accuracy.large_batch
 
-Each optimizer is tried with several learning rates for batch 32, which grow in proportion to the batch. All training
-runs warm up for a fifth of their steps and then decay with power 2. Micro-batches of about 32 images, whatever the
-batch, are what batch norm sees.
+Each optimizer is tried with several learning rates for batch 32, scaled in proportion for larger batches. The learning
+rate warms up for a fifth of the steps and then decays with power 2. Batch norm sees micro-batches of about 32 images,
+whatever the batch.
 """
 
 import functools

@@ -5,8 +5,8 @@
     python -m benchmarks.accuracy.training_runs --model_params_override='task.dtype_policy=float32' \\
         --model_params_override='task.dtype_policy=mixed_bfloat16'
 
-A row for each model and each --model_params_override: a seed, a precision, fewer steps. User seconds are the work of
-all cores, so they tell the cost where others use the machine too.
+Each model has a row for each --model_params_override, such as a seed, a precision, or fewer steps. User seconds are
+summed over cores, so they show the cost on a shared machine.
 """
 
 import re

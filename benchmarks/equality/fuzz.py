@@ -1,11 +1,11 @@
-"""Looks for models that a pipeline computes otherwise than plain Keras: draws them, and runs both.
+"""Looks for models that a pipeline computes differently from plain Keras: draws random models and runs each both ways.
 
     python -m benchmarks.equality.fuzz --minutes=60 --models=1000 --seed=0
 
-oneDNN is as TensorFlow sets it for the processor; TF_ENABLE_ONEDNN_OPTS=0 and =1 look at the other way.
+TensorFlow decides by the processor whether to use oneDNN; TF_ENABLE_ONEDNN_OPTS=0 or =1 overrides it.
 
-Models are run in processes of their own, of which one that hangs or dies is a crash like any other. A model that fails
-is printed as a program that runs when it is pasted into a file.
+Models run in separate processes; one that hangs or dies is a crash like any other. A model that fails is printed as a
+program to paste into a file and run.
 """
 
 import collections

@@ -3,9 +3,9 @@
     pip install keras-hub
     python -m benchmarks.equality.keras_hub --only=BertBackbone,ResNetBackbone
 
-Outputs, loss and every gradient of a batch in two micro-batches, or one where two are refused, against Keras's over the
-same micro-batches, run eagerly, in float32. What differs is tried in float64 too: batch norms over few values enlarge
-rounding. The settings are small ones of our own (`keras_hub_settings.py`).
+Outputs, loss and gradients of a batch in two micro-batches (or one, if two are refused) are compared with Keras's, run
+eagerly over the same micro-batches in float32. A model that differs is tried in float64 too, because batch norms over
+few values enlarge rounding. The settings are small (`keras_hub_settings.py`).
 """
 
 import collections

@@ -1,5 +1,4 @@
-"""Small settings of KerasHub's backbones,
-    a table for `keras_hub.py`: as few layers and channels as each class allows."""
+"""Small settings of KerasHub's backbones for `keras_hub.py`: as few layers and channels as each class allows."""
 
 from typing import NamedTuple
 

@@ -1,9 +1,9 @@
-"""Whether the tests find the defects of `defects.py`, each planted alone in a copy of the checkout.
+"""Checks whether the tests find the defects of `defects.py`, each planted alone in a copy of the checkout.
 
     python -m benchmarks.equality.planted_bugs --defects=3,7 --whole_suite
 
-The tests that a defect names run first, up to the first failure; with --whole_suite all others follow if these find
-nothing. A test counts only if it passes without the defect. Exit status 1: a defect was not found.
+The tests that a defect names run first, up to the first failure; with --whole_suite the others follow if none fails.
+Only a test that passes without the defect finds it. Exit status 1 means that one was missed.
 """
 
 import contextlib

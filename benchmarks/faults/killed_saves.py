@@ -2,10 +2,10 @@
 
     python -m benchmarks.faults.killed_saves --kills=100 --at_each_moment=7
 
-The run saves as often as it can. Each start first reads all that the list of checkpoints names, whose values TensorFlow
-keeps checksums of, and resumes from the newest. At the end the run continues to a multiple of 100 steps, and its
-checkpoint is compared, bit for bit, with that of a run that was never disturbed. At which moment a random kill came is
-told by the files that it left; the same files confirm each chosen moment.
+The run saves as often as it can. Each start first reads all checkpoints of the list, so that TensorFlow verifies their
+checksums, and resumes from the newest. At the end the run continues to a multiple of 100 steps, and its checkpoint is
+compared, bit for bit, with that of a run that was never disturbed. The files that a kill leaves show at which moment a
+random one came, and confirm each chosen moment.
 """
 
 import os

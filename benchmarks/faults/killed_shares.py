@@ -2,10 +2,10 @@
 
     python -m benchmarks.faults.killed_shares --times=3
 
-A chief and two workers of this machine save into one folder as often as they can: the worker of each partition writes
-its values, the chief the step and, at the end, the list. Each start of the chief first reads all that the list names,
-whose values TensorFlow keeps checksums of. At the end the run continues to a multiple of 100 steps, and its checkpoint
-is compared, bit for bit, with that of a run of such a cluster that was never disturbed.
+A chief and two workers on this machine save into one folder as often as they can. Each worker writes its partition's
+values. The chief writes the step and, at the end, the list. Each start of the chief first reads all listed checkpoints,
+so TensorFlow verifies their checksums. At the end the run continues to a multiple of 100 steps, and its checkpoint is
+compared, bit for bit, with that of an undisturbed run of such a cluster.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Training in a cluster on this machine that is started again whenever it ends so that it can be resumed."""
+"""A training cluster on this machine that is restarted whenever it ends in a way that allows resuming."""
 
 import pathlib
 import re

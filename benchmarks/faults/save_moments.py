@@ -1,12 +1,12 @@
-"""Moments of a save at which a training process can be killed, and what it leaves then.
+"""Moments of a save at which a training process can be killed, and the files left then.
 
 ::
 
     training   step ─ copy ─ step ─ step ─ ...
     writer              └─> values ─> index ─> an old checkpoint is deleted ─> list
 
-A process that has called `obey` kills itself at the moment that another one asks for: functions of LingPipe and
-TensorFlow are wrapped. Values are written by TensorFlow's compiled code; there the other process kills it.
+`obey` wraps functions of LingPipe and TensorFlow, so that its process kills itself at the moment that another process
+asks for. While TensorFlow's compiled code writes the values, the other process kills the training process.
 """
 
 import functools

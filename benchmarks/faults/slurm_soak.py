@@ -1,11 +1,11 @@
-r"""Trains under Slurm while faults are injected, one in 70 seconds, and prints what each of them cost.
+r"""Trains under Slurm while faults are injected, one every 70 seconds, and prints what each fault cost.
 
     python -m benchmarks.faults.slurm_soak --minutes=15 --script=pipeline
     python -m benchmarks.faults.slurm_soak --minutes=15 --script=multi_worker
 
-It needs root, and Debian's slurm-wlm and munge: a Slurm of three nodes is started on this machine, and the log directory
-is a file system of its own, which can be filled and frozen. At the end the job is stopped, and its weights are compared
-with those of a run without faults up to the same step.
+It needs root, and Debian's slurm-wlm and munge, because it starts a Slurm of three nodes on this machine. The log
+directory is in a separate file system, which is filled and frozen. At the end the job is stopped, and its weights are
+compared with those of a run without faults up to the same step.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""One partition of a pipeline alone in a process, doing what its device would do, for its memory to be measured."""
+"""One partition of a pipeline alone in a process, doing what its device would do, so that its memory is measured."""
 
 import keras
 import tensorflow as tf

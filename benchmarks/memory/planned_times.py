@@ -1,8 +1,8 @@
 """Step times that the planner predicts from measured times of layers, beside the times of real steps.
 
-A device is one core here: TensorFlow runs every operation on one thread, and a process of K devices is held to K cores,
-so that a pipeline of one partition does not spread over two. Cores share memory bandwidth and caches, as accelerators
-do not. For K devices the layers are therefore measured by K processes at once, each held to a core of its own::
+A device is one core here: TensorFlow runs every operation on one thread. A process of K devices is bound to K cores, so
+a pipeline of one partition does not use two cores. Unlike accelerators, cores share memory bandwidth and caches. So for
+K devices, K processes measure the layers at once, each bound to its own core::
 
     core 0   layer 0 F B | layer 1 F B | ...      what a layer takes on one of two devices
     core 1   layer 0 F B | layer 1 F B | ...

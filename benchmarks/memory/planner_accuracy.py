@@ -3,10 +3,9 @@
     python -m benchmarks.memory.planner_accuracy --model=decoder
     python -m benchmarks.memory.planner_accuracy --model=amoebanet --what=time
 
-Memory: each partition runs in a process of its own, which does the actions of its device and no others. What would come
-from the partition before is made on the spot by a small source, and the gradients that would come back are those of a
-sum.
-Time: `planned_times.py` says how.
+Memory: each partition runs in a process of its own, which does the actions of its device and no others. A small source
+layer makes the inputs from the previous partition, and the gradients from the next one are those of a sum.
+Time: see `planned_times.py`.
 """
 
 import sys

@@ -1,10 +1,9 @@
-"""Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder and
-weights.
+"""Seconds of a training step: LingPipe beside torch.distributed.pipelining and torchgpipe, on the same decoder.
 
     python -m benchmarks.peers.step_time --torch_python=/path/to/another/venv/bin/python
 
-PyTorch is optional, and may be installed in an environment of its own. Every configuration has processes of its own,
-held to their cores, and they take turns, a measured step each.
+PyTorch is optional, and may be installed in an environment of its own. Every configuration has separate processes,
+bound to their cores. The configurations take turns, one measured step each.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Where PyTorch lives, and its processes at work: it may have a Python of its own, without TensorFlow."""
+"""Processes that run PyTorch, and its versions: PyTorch may have its own Python, without TensorFlow."""
 
 import contextlib
 import json

@@ -1,9 +1,9 @@
-"""One process of a peer at work: a line on its input asks for a step, a line of JSON on its output answers.
+"""One process of a peer: a line on its input asks for a step, and a line of JSON on its output answers.
 
     python -m benchmarks.peers.torch_step '{"library": "plain", "folder": ..., "cores": [0], "num_threads": 1}'
 
 The first answer is a dictionary with the number of parameters and the first step's loss (null where another rank has
-it); each further answer is the seconds of a step. It needs PyTorch, not TensorFlow.
+it); each further answer is the seconds of a step. The process needs PyTorch, not TensorFlow.
 """
 
 import datetime

@@ -1,5 +1,4 @@
-"""Tables 2 and 3 of GPipe (arXiv 1811.06965): normalised throughput over K and M, by the planner, beside the published
-figures.
+"""Tables 2 and 3 of GPipe (arXiv 1811.06965): normalised throughput over K and M, planned beside published.
 
     python -m benchmarks.scaling.gpipe_throughput
 """

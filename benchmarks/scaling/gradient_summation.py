@@ -1,11 +1,11 @@
-"""Seconds to sum the gradients of ResNet-50: on TPUs by a model of links, measured on virtual devices of this machine.
+"""Seconds to sum the gradients of ResNet-50: by a model of TPU links, and measured on virtual devices.
 
     python -m benchmarks.scaling.gradient_summation
     python -m benchmarks.scaling.gradient_summation --num_devices=  # the model alone, which takes a second
 
-Virtual devices of one process share its memory and this machine's cores. Weights are spread over them as a pipeline
-spreads them, and the sum of each comes to the device that it lives on. The methods take turns. Before that the sums of
-each are compared with NumPy's. The model counts until all chips have all sums.
+Virtual devices of one process share its memory and this machine's cores. Weights are spread over the devices as in a
+pipeline, and each gradient sum ends on its weight's device. First each method's sums are compared with NumPy's; then
+the methods take turns. The model's time ends when all chips have all sums.
 """
 
 import math

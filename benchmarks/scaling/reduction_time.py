@@ -1,7 +1,7 @@
-"""How long accelerators take to sum their gradients, so that each has the sums, over one ring or over two dimensions.
+"""How long accelerators take to sum gradients over one ring or over two dimensions, until each has all sums.
 
-A transfer of b bytes between neighbours takes latency + b / bandwidth. A ring of n cuts what it sums into n parts. In n
-- 1 steps every chip gets the sum of one of them, in n - 1 more all get all sums. Every step sends a part over every
+A transfer of b bytes between neighbours takes latency + b / bandwidth. A ring of n chips cuts the tensor into n parts.
+After n - 1 steps every chip has one part's sum, after n - 1 more it has all sums. Every step sends a part over every
 link.
 """
 

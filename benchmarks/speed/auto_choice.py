@@ -1,11 +1,11 @@
-"""Compares what 'auto' chooses for two cores with everything that it chose among, each setting measured.
+"""Compares what 'auto' chooses for two cores with all settings that it chose among, by measuring each.
 
     python -m benchmarks.speed.auto_choice --model=decoder --counts=4,8,16
     python -m benchmarks.speed.auto_choice --model=amoebanet --counts=2,4,8
 
-The planner measures the layers on one core, and simulates. Then each setting trains in a separate process, bound to two
-cores; the processes take turns, a measured step each. Processes differ from each other by several per cent: --rounds
-starts new ones.
+The planner measures layers on one core and simulates steps. Then each setting trains in a separate process, bound to
+two cores; the processes take turns, a measured step each. Processes differ by several per cent, so --rounds starts new
+ones.
 """
 
 import contextlib

@@ -3,9 +3,9 @@
     python -m benchmarks.speed.bubble --model=decoder
     python -m benchmarks.speed.bubble --model=decoder --schedules=zb_h1 --waiting_partitions= --num_steps=30
 
-Every row is a process of its own. A model's is held to one core a partition; where partitions only wait, no core is
-shared. The simulations are fed with the times of the very step that they are compared with: 'simulated' with what each
-kind of action took in each partition, on average; 'own times' with every action as long as it was.
+Every row has its own process. A model's process is bound to one core a partition; partitions that only wait need no
+core. The simulations use the times of the step that they are compared with. 'simulated' uses the mean time of each kind
+of action in each partition; 'own times' uses every action's own time.
 """
 
 import time

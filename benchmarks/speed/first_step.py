@@ -3,8 +3,8 @@
     python -m benchmarks.speed.first_step --runs=3
     python -m benchmarks.speed.first_step --model=params.transformer_lm
 
-All three train the layers of the model with its optimizer on a batch of its size. The kinds take turns, and medians
-count. Each process imports what it needs, so imports are inside the functions.
+All three train the layers of the model with its optimizer on a batch of its size. They take turns, and medians are
+reported. Each process imports what it needs, so imports are inside the functions.
 """
 
 import statistics

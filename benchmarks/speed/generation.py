@@ -1,11 +1,11 @@
-"""How many tokens per second a pipeline generates with one group of prompts, and with one for each partition.
+"""How many tokens per second a pipeline generates with one group of prompts, and with a group per partition.
 
     pip install -e '.[hub]'
     python -m benchmarks.speed.generation --num_partitions=2
 
-With one group, one partition computes while the others wait. With as many groups as partitions none waits, so that K
-partitions should generate K times as many tokens per second. A partition is one core. Plain Keras generates the same
-texts on one core and on all of them, once by operations and once compiled by XLA, in processes of their own.
+With one group, one partition computes while the others wait. With as many groups as partitions, no partition waits, so
+K partitions should generate K times as many tokens per second. A partition has one core. Plain Keras generates the same
+texts in separate processes: on one core and on all, once by operations and once compiled by XLA.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Prints what each schedule waits for and keeps, simulated; nothing is measured, and no device is needed.
+"""Prints how long each schedule waits and what it keeps, by simulation; no device is needed.
 
     python -m benchmarks.speed.schedules --num_devices=4 --num_micro_batches=8,16
     python -m benchmarks.speed.schedules --schedule=zb_h1 --draw

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.step_time --model=decoder --num_partitions=2 --schedules=gpipe,1f1b
 
-Every configuration has a process of its own, held to its cores, and they take turns, a measured step each.
+Every configuration has its own process, bound to its cores. The processes take turns, a measured step each.
 """
 
 import contextlib

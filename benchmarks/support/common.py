@@ -1,4 +1,4 @@
-"""What all benchmarks share: processes of their own, tables in Markdown and CSV, and what they ran on."""
+"""What all benchmarks share: separate processes, tables in Markdown and CSV, and a line about the machine."""
 
 import csv
 import datetime

@@ -4,10 +4,10 @@
     python -m benchmarks.tpu.gpipe_table_1 --cache_dir=logs/compiled
     python -m benchmarks.tpu.gpipe_table_1 --cache_dir=logs/compiled --leave_out=moving_average,gradient_sums
 
-No TPU is needed, but much time. What was compiled is kept in --cache_dir, so that a run which was stopped resumes.
+This needs much time, but no TPU. Compiled programs are kept in --cache_dir, so a stopped run can resume.
 
-The first row of each table is the model before GPipe: forward and backward pass are one program, with neither
-micro-batches nor recomputation. The others are the programs of `tpu_route='stage_programs'`.
+The first row of each table is the model without GPipe: forward and backward pass are one program, with neither
+micro-batches nor recomputation. The other rows are the programs of `tpu_route='stage_programs'`.
 """
 
 from typing import NamedTuple

@@ -1,13 +1,12 @@
-"""What each model needs on the fullest device of a pipeline, as planned and by the TPU compiler; by default the default
-models.
+"""Memory that models need on the fullest device of a pipeline, as planned and by the TPU compiler.
 
     pip install -e '.[tpu-compile]'
     python -m benchmarks.tpu.tpu_compiled_memory --cache_dir=logs/compiled
     python -m benchmarks.tpu.tpu_compiled_memory --models=params.amoebanet.AmoebaNetD18x208 --topologies=v2:2x2 \\
         --recompute=stage,layer
 
-No TPU is needed, but much time. What was compiled is kept in --cache_dir, so that a run which was stopped resumes.
-The models of GPipe's Table 1 have a table of their own: `benchmarks.tpu.gpipe_table_1`.
+This needs much time, but no TPU. Compiled programs are kept in --cache_dir, so a stopped run can resume.
+Without --models the default models are compiled; GPipe's Table 1 is in `benchmarks.tpu.gpipe_table_1`.
 """
 
 from absl import app, flags

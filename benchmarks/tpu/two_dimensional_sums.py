@@ -3,20 +3,20 @@
     pip install -e '.[tpu-compile]'
     python -m benchmarks.tpu.two_dimensional_sums --topologies=v5e:4x4,v3:4x4,v3:32x32
 
-No TPU is needed: the TPU's own compiler compiles the program, which takes all gradients of the model in float32, each
-in its own shape, and returns their sums. It notes its algorithm::
+No TPU is needed, only the TPU compiler. The program takes all gradients of the model in float32, each in its own shape,
+and returns their sums. The compiler notes its algorithm::
 
     StrategyND{colors:2 phases:2 cores:{64 32},{64 32} ... dim_used:{0 1},{1 0} ...}
 
-Here two parts of the tensor (colors) go at the same time, each in two phases: one part along rings of 64 cores of
-dimension 0, which is y, and then of 32 of dimension 1, which is x, the other part along x first. A later phase has what
-a reduce-scatter in the earlier ones leaves. The compiler explains these names nowhere. On a slice of 4 x 8 chips of two
+Here two parts of the tensor (colors) are summed at the same time, in two phases. One part goes along y (dimension 0) in
+rings of 64 cores, then along x (dimension 1) in rings of 32. The other goes along x first. A later phase sums what a
+reduce-scatter in the earlier phases leaves. The compiler explains these names nowhere. On a slice of 4 x 8 chips of two
 cores it notes {16 4},{8 8} and dim_sizes:8,4, which only this reading explains.
 
 An all-reduce of B bytes in a ring of n cores sends 2 B (n - 1) / n over each link in 2 (n - 1) steps: Thakur,
-Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4. Rings that share
-a link add up. Bytes are those of both directions together, without the padding of tiles. A slice without the links that
-close its lines to rings sends up to twice as many. For comparison there is one ring through all cores, by formula.
+Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4. The bytes of
+rings that share a link add up. They include both directions, but no padding of tiles. A slice without the links that
+close its lines to rings sends up to twice as many. For comparison, a formula gives one ring through all cores.
 """
 
 import math

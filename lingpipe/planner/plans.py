@@ -14,7 +14,7 @@ from lingpipe.stages import micro_batches
 
 # The update reads weight, gradient and slots, and writes weight and slots.
 _TIMES_OF_WEIGHTS, _TIMES_OF_SLOTS = 3, 2
-# Plans count as equally fast if their steps take at most this many times as long as the fastest.
+# Plans are treated as equally fast if their step times are at most this multiple of the shortest.
 EQUALLY_FAST = 1.01
 KINDS = ('weights', 'slots', 'gradients', 'boundary', 'working')
 LEGEND = {
@@ -30,7 +30,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
                num_slots: float) -> layer_profile.StageCostModel:
     """Return the `StageCostModel` of layers, in seconds, from their times and sizes for one micro-batch.
 
-    `accelerator`, also an `Achieved`, gives the times of sending and of the update.
+    `accelerator` is an `Accelerator` or an `Achieved`: its bandwidths determine transfers and updates.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return layer_profile.StageCostModel(
@@ -85,7 +85,7 @@ class Setting:
     stack: Any  # `LayerStack`
     accelerator: Any  # `Accelerator` of every device
     memory_limit: int | None  # bytes of a device; None: no limit
-    num_slots: float  # optimizer tensors that a device keeps for each weight; sharded over replicas
+    num_slots: float  # slots that a device keeps per weight; a fraction if replicas share them
     dtype: str = 'float32'  # compute dtype, for the peak of the accelerator
     layer_times: Any = None  # function from a micro-batch's size to a measured list of `LayerTime`; None: not measured
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
@@ -115,11 +115,11 @@ class Plan:
 
     @functools.cached_property
     def device_bytes(self) -> list[int]:
-        """Bytes of each device, of all its stages."""
+        """Bytes that each device needs for its stages."""
         return self.bytes_of('total')
 
     def bytes_of(self, kind: str) -> list[int]:
-        """Return the bytes of each device, of one of `KINDS` or the 'total'."""
+        """Return each device's bytes of one of `KINDS`, or of the 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             sums[self.schedule.device_of(stage)] += getattr(part, kind)
@@ -170,7 +170,7 @@ class Plan:
     def speedup(self) -> float:
         """Throughput relative to that of one device that has room for everything and recomputes nothing.
 
-        Neither throughput counts updates of weights.
+        Neither throughput includes weight updates.
         """
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)

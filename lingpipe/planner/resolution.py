@@ -40,7 +40,7 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack for another batch size; both stacks share the memory found for micro-batches."""
+        """Return the stack for another batch size; both share the sizes computed for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
@@ -58,8 +58,8 @@ class LayerStack:
         """Return the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
-        Williams et al., CACM 52(4), 2009). Here a layer counts as one operation that reads its weights and inputs and
-        writes what it keeps. A backward pass counts as two forward passes, and recomputation as one. A layer without a
+        Williams et al., CACM 52(4), 2009). Here a layer is one operation that reads its weights and inputs and writes
+        what it keeps. A backward pass takes as long as two forward passes, and recomputation one. A layer without a
         trained weight in it or before it has no backward pass.
         """
         times = []

@@ -1,6 +1,6 @@
 """The choice of 'auto': the fastest of all plans that fit, by their simulated steps.
 
-Plans are made in the order of a lower bound on their step time, the time of their work without any waiting::
+Plans are made in the order of a lower bound on their step time: the time of the work without waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
     step   1.9   1.3   1.2   1.6                     <- no later plan can be among the best: the search ends
@@ -32,7 +32,7 @@ _NUMBERS_OF_VIRTUAL_STAGES = (2, 3, 4)
 class _Combination(NamedTuple):
     """The settings of one plan."""
 
-    bound: float  # lower bound on its step: seconds that each device works if work is evenly spread and none waits
+    bound: float  # lower bound on the step time: seconds of evenly spread work per device, without waiting
     setting: plans.Setting  # of one of its replicas
     order: Any  # value of `schedule`
     sizes: tuple[int, int, int]  # K, M and V
@@ -45,7 +45,7 @@ def numbers_of_micro_batches(p: hyperparams.Params, batch_size: int) -> list[int
 
 
 def _numbers_of_partitions(p, num_layers, most):
-    """Return the numbers of partitions to choose among; `most` is the largest that there are devices for."""
+    """Return the numbers of partitions to choose among; `most` is the largest number that the devices allow."""
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
     if num_virtual_stages > num_layers:
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
@@ -57,7 +57,7 @@ def _numbers_of_partitions(p, num_layers, most):
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the numbers of replicas to choose among; with 'auto', 1 first, and only 1 without `num_devices`.
+    """Return the numbers of replicas to choose among; with 'auto', the divisors of `num_devices`, from 1 up; None: 1.
 
     Raises:
         ValueError: there are fewer devices than replicas.
@@ -81,8 +81,8 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 def best(candidates: list[plans.Plan]) -> plans.Plan:
     """Return the fastest plan that fits; if none fits, the one that needs the least memory.
 
-    Plans count as equally fast if their steps take at most a hundredth longer than the fastest. Of these, the one with
-    the fewest devices is best, then the one with the least memory.
+    Plans are treated as equally fast if their steps take at most a hundredth longer than the fastest. Of the equally
+    fast, the plan with the fewest devices is best, then that with the least memory.
     """
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
@@ -93,7 +93,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Return the fastest plan for the fewest devices on which the model fits, or None if these are too many."""
+    """Return the fastest plan for the fewest devices on which the model fits; None if `most_partitions` is too few."""
     p = p.Copy().Set(num_partitions=AUTO)
     for num_partitions in _numbers_of_partitions(p, len(setting.stack), most_partitions):
         found = _ranked(_combinations(setting, p, [num_partitions]), p)
@@ -114,7 +114,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
         At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.
 
     Raises:
-        ValueError: a field of `p` is wrong, or nothing is possible.
+        ValueError: a field of `p` is wrong, or no plan is possible.
     """
     if p.num_partitions == AUTO and num_devices is None:
         fewest = fewest_devices(settings[0], p, _DEFAULT_MOST_PARTITIONS)

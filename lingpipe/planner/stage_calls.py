@@ -1,4 +1,4 @@
-"""The calls that the executor builds for a step of a pipeline, without allocating or running anything."""
+"""The calls that the executor builds for a pipeline's step, traced without allocating or running anything."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,8 +13,7 @@ from lingpipe.schedules.timeline import Action
 from lingpipe.stages import losses, stage_layers
 from lingpipe.stages.stage_program import ActionResult
 
-# Positions at which methods of `StageProgram` take the sums of weight gradients; the new sums are their last result but
-# one.
+# Positions at which methods of `StageProgram` take the sums of weight gradients.
 _PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
@@ -51,7 +50,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
 
 def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
-    """Return the training step up to the gradient sums as a function of tensors: (inputs, targets, values).
+    """Return the training step, up to the gradient sums, as a function of tensors `(inputs, targets, values)`.
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.

@@ -1,8 +1,8 @@
 """Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
 With K cores, M micro-batches and V stages on each core the program is a loop of V M + K - 1 ticks. In each tick every
-core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). From the last core it moves
-to the first one, as long as there are stages left, and waits there until all micro-batches have entered::
+core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). From the last core the
+output moves to the first, if stages are left, and waits until all micro-batches have entered::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
     core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1 (m0', m1', ...), stage K + k
@@ -11,7 +11,7 @@ to the first one, as long as there are stages left, and waits there until all mi
 
 Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The backward pass runs the
 loop in reverse and recomputes each tick from its inputs. Layers before and after the identical ones, such as embedding
-and softmax, run for one micro-batch after the other, each on all cores, with large weights sharded over them.
+and softmax, run on all cores, one micro-batch after the other, with large weights sharded over the cores.
 """
 
 import functools
@@ -34,8 +34,8 @@ class SpmdPipeline:
     """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
 
     Args:
-        run: (start, end) of the equal layers, as `stage_map.longest_run` finds it; the last n of them are the stages,
-            with n the largest multiple of K V; the others run before.
+        run: (start, end) of the equal layers, from `stage_map.longest_run`. The last n of these layers form the stages,
+            where n is the largest multiple of K V. The others run before.
         num_cores, num_micro_batches, num_rounds: K, M and V.
         is_partitioned: whether the program is for K cores; otherwise it is for one device.
 
@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return, for each variable of a stage, the K lists of the V variables in this role."""
+        """Return K lists for each variable of a stage: the V corresponding variables on each core."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -105,7 +105,7 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            seed_and_step: int64 tensor `[2]` that determines all random numbers, which equal those of other pipelines.
+            seed_and_step: int64 tensor `[2]` that determines all random numbers, the same as in a `GPipeLayer`.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
@@ -189,7 +189,7 @@ class SpmdPipeline:
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Give the first core what enters or, later, what its queue `[K, M - K, ...]` held; others get what arrived."""
+        """Give the first core the new input or, later, the head of its queue; give other cores what arrived."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -201,7 +201,7 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Replicate before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
+        """Index with replication before and after; otherwise every tick would cut and gather the gradient of `rows`."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
@@ -210,7 +210,7 @@ class SpmdPipeline:
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run the first stage's layers, with the weights of a core's round and the seeds of its micro-batch."""
+        """Run the first stage's layers with a core's weights of a round and the seeds of a micro-batch."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing = tensors[sum(counts):]
@@ -252,7 +252,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 @tf.custom_gradient
 def _of_round(weights, round_):
     """Return the entry for one round in a tensor `[V, ...]`."""
-    def gradient(upstream):  # a choice, not a scatter, which a TPU would compute one element after the other
+    def gradient(upstream):  # by tf.where, because a TPU would compute a scatter one element after the other
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
         return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None
 
@@ -268,7 +268,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """For each entry of tensors `[M, ...]`, apply a function that maps a list of tensors to another list."""
+    """Apply a function from a list of tensors to another list to each entry of tensors `[M, ...]`."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

@@ -36,7 +36,7 @@ _NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class SpmdStep:
-    """Trains all stages in one program; everything of a stage stays on its core, including slots and update.
+    """Trains all stages in one program; each stage stays on its core, with its slots and its update.
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return sums of metrics, and the gradients of the mean over replicas."""
+        """Return sums of metrics, and gradients of the mean loss over replicas."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:

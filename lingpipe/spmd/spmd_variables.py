@@ -45,7 +45,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return the handle by which the next program can `SpmdCores.read` and `assign` the slices as one tensor."""
+        """Return the handle with which `SpmdCores` reads and assigns the slices as one tensor in the next program."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -64,7 +64,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """One variable of every stage, V on each of K cores, that the program sees as one tensor `[K, V, ...]`."""
+    """The same variable of all stages, V on each of K cores: in the program, one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):

@@ -20,7 +20,7 @@ def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list)
         specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
 
     Returns:
-        The index of the run's first layer, and the index after its last; of equally long runs, the first counts.
+        The index of the run's first layer, and the index after its last; of equally long runs, the first.
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -88,7 +88,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
     """Make a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
 
-    An optimization barrier hides from XLA that everything was computed before: `tf.recompute_grad` has no such barrier,
+    An optimization barrier hides from XLA that everything was computed before. `tf.recompute_grad` has no such barrier,
     so XLA removes its recomputation.
 
     Args:
@@ -181,7 +181,7 @@ def _refuse_losses_and_changes(part, scope):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Refuse unused weights: their gradient must be None, but here it is 0, and then weight decay changes them."""
+    """Refuse unused weights: in Keras their gradient is None, but here it is 0, so weight decay changes them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
@@ -212,7 +212,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError unless stages train the same kinds of variables, share none, and no layer has constraints."""
+    """Raise ValueError if stages train different kinds of variables or share any, or if layers have constraints."""
     constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
                    if variable.constraint]
     if constrained:

@@ -19,8 +19,8 @@ class TimeStamps:
     """Makes operations that read the clock.
 
     `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order, so the devices would work
-    one after the other. Each timestamp is therefore a separate function, called by a stateless operation. Its arguments
-    are the tensors that it waits for.
+    one after the other. Each timestamp is therefore a separate function, called by a stateless operation. The
+    function's arguments are the tensors that the timestamp waits for.
     """
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class TimeStamps:
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
         """Build a timestamp that waits until a device has computed a tensor.
 
-        An accelerator's operations count as done when they are queued. Only a value that the host has received is
-        certain to have been computed, so the host reads the clock then.
+        For TensorFlow, an accelerator's operation is done when queued. Only a value that the host has received is
+        certain to be computed, so the host reads the clock after receiving it.
         """
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
@@ -58,8 +58,8 @@ def _stamp_function(dtypes):
 class Clocks:
     """Measures the offset of each clock when it is first needed.
 
-    A machine is asked for its time several times. The fastest answer counts. It is assumed to be from the middle
-    between question and answer, as in NTP (RFC 5905, section 8)::
+    Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
+    lie midway between question and answer, as in NTP (RFC 5905, section 8)::
 
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
                                   │                             wrong by half of answered - asked at most
@@ -93,14 +93,14 @@ def _time_of(host):
 class ActionTimes:
     """Observer of an `executor.Execution` that timestamps the start and the end of every call of a stage.
 
-    A call begins when its arguments are on its device and the previous call there has ended, so that waiting does not
-    count as work. Its results are passed on after the timestamp of its end; otherwise other calls could begin earlier::
+    A call begins when its arguments are on its device and the previous call there has ended, so waiting is not
+    measured. Its results are passed on after the end's timestamp; otherwise other calls could begin before it::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
                                         └─────────> results ──> other devices
 
-    Make one for each graph that is traced.
+    Make one `ActionTimes` per traced graph.
 
     Args:
         clock_offset: function of a device's name that returns how far its clock is ahead of this machine's, in seconds.
@@ -181,7 +181,7 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Map the tensors of a nest like `tf.nest.map_structure`, and also in dictionaries whose keys cannot be sorted."""
+    """Map a nest's tensors as `tf.nest.map_structure` does, but also in dictionaries whose keys cannot be sorted."""
     if tf.is_tensor(nest):
         return function(nest)
     if isinstance(nest, dict):

@@ -47,18 +47,18 @@ def table(text: str) -> str:
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph instead of a missing part, with the command that would add it."""
+    """Return a paragraph in place of a missing part, with the command that adds the part."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 
 
 def folded(summary: str, content: str) -> str:
-    """Return HTML that is shown when the summary is clicked."""
+    """Return HTML whose content is shown when its summary is clicked."""
     return f'<details><summary>{html.escape(summary)}</summary>{content}</details>'
 
 
 def image(content: bytes, media_type: str, description: str) -> str:
-    """Return a picture of a media type that is embedded in the page, with a description for screen readers."""
+    """Return HTML that embeds a picture of a media type, with a description for screen readers."""
     data = base64.b64encode(content).decode('ascii')
     return f'<img src="data:{media_type};base64,{data}" alt="{html.escape(description)}">'
 
@@ -69,11 +69,11 @@ def figure(drawn: drawing.Figure, description: str) -> str:
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the page of some sections, {heading: HTML of the parts}."""
+    """Return a page of sections, {heading: HTML of its parts}."""
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(
         title=html.escape(title), introduction='\n'.join(introduction),
         links=''.join(f'<a href="#{anchor}">{html.escape(name)}</a>' for name, anchor in anchors.items()),
         sections='\n'.join('\n'.join([f'<section id="{anchors[name]}">', f'<h2>{html.escape(name)}</h2>', *parts,
                                       '</section>']) for name, parts in sections.items()))
-    return written.encode('utf-8', 'replace').decode('utf-8')  # paths may hold bytes that are no text
+    return written.encode('utf-8', 'replace').decode('utf-8')  # paths may contain bytes that are not text

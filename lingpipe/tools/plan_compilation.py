@@ -30,7 +30,7 @@ class CompiledDevice(NamedTuple):
     at_work: int  # arguments and outputs of the current call, without weights and sums
     temporaries: int  # other memory of its program
     limit: int  # memory that the compiler lets programs use
-    moment: str  # the call, such as '0B3 backward'
+    moment: str  # the call at the peak, such as '0B3 backward'
     programs: list  # `CompiledProgram` of each function
 
     @property
@@ -113,7 +113,7 @@ def _device(step, device, num_slots, programs, sizes, limit):
 def _lifetimes(calls, lasting):
     """Return a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
 
-    The zeros that sums begin with do not wait for a call: they exist from the start.
+    The zeros with which sums begin wait for no call, so they exist from the start.
     """
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
@@ -136,7 +136,7 @@ def _held(lifetimes, sizes, temporaries):
 
 
 def _total(refs, sizes):
-    """Return the bytes of tensors; a weight that no call reads counts with its plain size."""
+    """Return the bytes of tensors; for a weight that no call reads, its unpadded size."""
     return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
 
@@ -147,11 +147,11 @@ def _function_name(call):
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
     """Compile the programs of the devices of a plan, without allocating anything.
 
-    With tpu_route='spmd' this is one program for all devices, otherwise the functions of each. 'auto' takes the route
-    of a training run on a system of that topology. The SPMD program is that of a single replica, with the whole batch.
+    With tpu_route='spmd' one program runs on all devices; otherwise each has its own programs. 'auto' takes the route
+    of a training run on `topology`. The SPMD program is for one replica with the whole batch.
 
     Args:
-        topology: the TPUs to compile for, such as 'v5e:2x2'; a device of the plan is one of its devices.
+        topology: TPUs to compile for, such as 'v5e:2x2'; each device of the plan is one of their devices.
 
     Returns:
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
@@ -178,7 +178,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 def _route(params, topology):
     """Return params without 'auto' for the route, and a sentence that says what is compiled.
 
-    Everything that a training run would refuse, before or after its system is started, is refused here too.
+    Everything that a training run would refuse, before or after the TPU system starts, is refused here too.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
@@ -233,7 +233,7 @@ def _task_and_specs(params):
 
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
     """Return a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
-    # Tensors that the step replaces count once, as when the step runs.
+    # Tensors that the step replaces are counted once, because their memory is reused.
     total, limit = program.arguments + program.temporaries, tpu_compiler.memory(topology)
     table = wording.table(
         ['planned MiB', 'compiled MiB', 'weights, slots, batch', 'temporaries', 'limit MiB', 'fits',

@@ -28,7 +28,7 @@ _NUM_SAMPLES = 5
 
 
 class _Written(NamedTuple):
-    """The contents of a folder's event files; if several runs have written a step, the last one counts."""
+    """The contents of a folder's event files; if several runs have written a step, the last value is kept."""
 
     scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
     texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
@@ -57,7 +57,7 @@ class Report:
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
-        """Write the page, replace an earlier one, and return its path."""
+        """Write the page over an earlier one; return the path."""
         path = f'{self._logdir.path.rstrip("/")}/report.html'
         logdirs.replace_text(path, self.text())
         print(path, flush=True)

@@ -61,7 +61,7 @@ def _with_numbered_functions(text):
 
 
 def _unpacked(match):
-    """Unpack a boolean constant: TensorFlow's MLIR writes it as bits, the newer MLIR that reads it expects bytes."""
+    """Unpack a boolean constant: TensorFlow's MLIR writes bits, but the newer MLIR that reads them expects bytes."""
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()
@@ -78,7 +78,7 @@ def collectives(text: str) -> dict:
 def entry_sizes(text: str) -> tuple:
     """Return the bytes of each argument and of each output, as two lists, including the device's padding.
 
-    A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes the room of `[64, 128]`.
+    A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes as much memory as `[64, 128]`.
 
     Raises:
         ValueError: the text lacks the layout of its arguments.

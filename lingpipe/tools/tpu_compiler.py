@@ -111,7 +111,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def _answer(self, request):
-        """Return the cached answer; without one, ask the compiler, and cache its answer if it is of use again."""
+        """Return the cached answer; without one, ask the compiler, and cache its program or out-of-memory error."""
         if self._cache_dir is None:
             return self._ask(request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
@@ -140,7 +140,7 @@ class TpuCompiler:
 
 
 class _Worker:
-    """The process; what it writes before it dies is for the user to see."""
+    """The compiler's process; what it writes to stderr is shown to the user."""
 
     def __init__(self):
         self._channel, other_end = multiprocessing.Pipe()
@@ -192,7 +192,7 @@ def memory(topology: str) -> int:
 
 
 def mesh(topology: str) -> list[int]:
-    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on such a system.
+    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology.
 
     For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
     """
@@ -210,7 +210,7 @@ def check(topology: str) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is not known, or has no room for a pipeline: a TensorFlow device a partition."""
+    """Raise ValueError if a topology is unknown, or lacks a TensorFlow device for each partition of each replica."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:

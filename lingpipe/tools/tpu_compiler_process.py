@@ -1,11 +1,11 @@
-"""The TPU compiler in a separate process: it may abort or hang, and must not take its caller with it.
+"""The TPU compiler in a separate process, because it may abort or hang, and its caller must go on.
 
-It compiles for TPUs that do not exist on this machine. Private names of jaxlib are used only here::
+Private names of jaxlib are used only here. The process compiles for TPUs that this machine lacks::
 
     caller ── request ──> worker: StableHLO ─> libtpu's compile-only client of a topology ─> sizes, operations, HLO text
            <── answer ──
 
-Started by `tpu_compiler.TpuCompiler` as `python -m lingpipe.tools.tpu_compiler_process FILE_DESCRIPTOR`.
+`tpu_compiler.TpuCompiler` starts it as `python -m lingpipe.tools.tpu_compiler_process FILE_DESCRIPTOR`.
 """
 
 import functools
@@ -14,7 +14,7 @@ import sys
 import time
 from multiprocessing import connection
 
-# Without these, libtpu asks the network which machine it is on, requires to be the only process, and writes log files.
+# Without these, libtpu asks the network which machine it is on, allows only one process, and writes log files.
 _ENVIRONMENT = {
     'TPU_SKIP_MDS_QUERY': '1', 'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
     'ALLOW_MULTIPLE_LIBTPU_LOAD': '1', 'TPU_LOG_DIR': 'disabled'}
@@ -82,7 +82,7 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """Erase the operation in which TensorFlow copies donated tensors: StableHLO lacks it, and does not need it."""
+    """Erase the operations with which TensorFlow copies donated tensors: StableHLO neither has nor needs them."""
     copies = []
 
     def visit(operation):

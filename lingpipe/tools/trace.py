@@ -1,4 +1,4 @@
-"""When each device does what in some training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
+"""Times of each device's actions in training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
 
 import time
 from typing import Any
@@ -77,7 +77,7 @@ class Trace:
     Neither checkpoints nor curves are read or written, because the time of a step does not depend on the weights.
 
     Raises:
-        ValueError: a field of `train` or `eval` cannot work.
+        ValueError: a field of `train` or `eval` is invalid.
         TrainingError: the log directory cannot be written to.
     """
 
@@ -98,7 +98,7 @@ class Trace:
         return measured.steps
 
     def _record(self, num_steps):
-        # While the first step is built, the input prefetches many batches; a new iterator has none.
+        # While the first step is built, the input prefetches many batches, so other steps begin with a new iterator.
         self._program.run_traced(self._iterator_at(0))
         iterator = self._iterator_at(1)
         steps = [self._program.run_traced(iterator) for _ in range(1, NUM_STEPS_TO_WARM_UP + num_steps)]
@@ -126,8 +126,7 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
     Raises:
         TypeError: `model` is not a `PipelineModel`.
-        ValueError: `model` is not compiled, its loss is computed on the whole batch, outside the pipeline, or an
-            argument is wrong.
+        ValueError: `model` is not compiled, its loss is computed outside the pipeline, or an argument is wrong.
     """
     require_compiled(model)
     require_targets(model, y)
@@ -139,7 +138,7 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
 
 def require_compiled(model: Any) -> None:
-    """Raise TypeError or ValueError, as `trace`, if a model is not a compiled `PipelineModel`."""
+    """Raise TypeError or ValueError, as `trace` does, if a model is not a compiled `PipelineModel`."""
     if not isinstance(model, pipeline_model.PipelineModel):
         raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
     if not model.compiled:
@@ -147,7 +146,7 @@ def require_compiled(model: Any) -> None:
 
 
 def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
-    """Raise ValueError if a batch lacks targets for its loss."""
+    """Raise ValueError if the model's loss lacks targets."""
     if y is None and model._compile_loss is not None:
         raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 

@@ -17,7 +17,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draw steps, by title, below each other, all on one scale of milliseconds since their batch was requested."""
+    """Draw titled steps below each other, on one scale of milliseconds since each step's batch was requested."""
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 

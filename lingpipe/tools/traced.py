@@ -1,4 +1,4 @@
-"""Measured steps: the shares of their time, in the rows of GPipe's own table, with advice, and their picture."""
+"""Measured steps: how their time is divided, as in GPipe's table, with advice and a picture."""
 
 import dataclasses
 import itertools
