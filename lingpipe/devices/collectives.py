@@ -73,7 +73,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the running pipeline, an int, or an int64 scalar on `device` if only that knows it."""
+        """Return the number of the running pipeline: an int, or an int64 scalar there if only `device` knows it."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
@@ -94,8 +94,8 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
     """Build the sums of one stage's gradients over replicas in the current graph, and return their list.
 
     Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
-    replicas. Each method sends the sum of a weight to its owner; the chains of different owners run at the same time,
-    so that all links are busy::
+    replicas. Each method sends the sum of a weight to its owner; the sums of different owners run at the same time, so
+    that all links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
@@ -226,7 +226,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Return the size of groups, less than `group_size` if there are fewer replicas; refuse groups that differ."""
+    """Return the size of groups, less than `group_size` if there are fewer replicas; refuse unequal groups."""
     group_size = min(group_size, num_replicas)
     if num_replicas % group_size:
         sizes = [size for size in range(1, num_replicas + 1) if num_replicas % size == 0]

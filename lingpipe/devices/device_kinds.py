@@ -1,4 +1,4 @@
-"""The requirements of each kind of device on graphs, and the devices of this machine."""
+"""What each kind of device requires of graphs, and the devices of this machine."""
 
 import contextlib
 import functools
@@ -91,7 +91,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def use_virtual_devices(num_devices: int) -> None:
-    """Split the CPU into virtual devices for pipelines; call it before TensorFlow or Keras has done anything else.
+    """Split the CPU into virtual devices for pipelines; call this before TensorFlow or Keras does anything.
 
     Each operation uses one thread of a shared pool, and leaves the others to other devices.
     """
@@ -110,8 +110,8 @@ def use_virtual_devices(num_devices: int) -> None:
 def configure_graph_optimizer() -> None:
     """Switch off the optimisation of graphs outside the stages, which costs start-up seconds and gains nothing.
 
-    The graph of a step contains one call for each action and one for each device's update: there is nothing to
-    optimise. The functions of stages are still optimised, see `graph_pieces.py`. This applies to the whole process.
+    The graph of a step contains one call for each action and each device's update, so there is nothing to optimise. The
+    functions of stages are still optimised, see `graph_pieces.py`. The switch applies to the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 

@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices; return an empty list: nothing is left to assign."""
+    """Assign new values to Keras variables on their devices; return an empty list, as nothing is left."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

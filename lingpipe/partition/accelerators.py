@@ -1,8 +1,8 @@
-"""Peaks of accelerators by their makers' figures, speeds that real programs reached, and times at those speeds.
+"""Peaks of accelerators as their makers state them, speeds that real programs reached, and times at those speeds.
 
 A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks, so times computed from peaks are lower bounds. The second set of figures, `Achieved`, is
-what real programs reached. It exists only for accelerators with measured steps.
+reach a part of these peaks, so times computed from peaks are lower bounds. `Achieved` is what real programs reached,
+and exists only for accelerators with measured steps.
 """
 
 import math
@@ -37,13 +37,13 @@ class Accelerator(NamedTuple):
 
     name: str  # name that users write
     memory: int  # bytes of its memory that programs may use
-    flops: float  # floating-point operations a second where the largest products take bfloat16 or float16
+    flops: float  # floating-point operations a second if the largest products are in bfloat16 or float16
     float32_flops: float  # the same with float32
     memory_bandwidth: float  # bytes per second between memory and arithmetic
     link_bandwidth: float  # bytes per second to the next device, one way
-    # function from shape and dtype to the bytes in which it stores a tensor
+    # function from shape and dtype to the bytes that a tensor takes there
     tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size
-    achieved: Achieved | None = None  # `Achieved`; None: there are no measured steps
+    achieved: Achieved | None = None  # None: there are no measured steps
 
     def peak_flops(self, dtype: str) -> float:
         """Return floating-point operations a second for products of a dtype, such as 'bfloat16'."""
@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU, with two equal peaks: JAX and TensorFlow round matmul operands to bfloat16 by default."""
+    """Return a TPU, with two equal peaks, because JAX and TensorFlow round matmul operands to bfloat16 by default."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -120,7 +120,7 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achiev
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass; the host starts kernels ahead of the device, and the slower one counts."""
+    """Return the seconds of a pass; the host starts kernels ahead of the device, so the slower of the two counts."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 

@@ -35,8 +35,8 @@ def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysi
     """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
     Args:
-        partition_by: 'params'; another text: cut by `costs`; or a list of end indices.
-        memory_limit: bytes of one device, which a given list of end indices must keep to as well; None: no limit.
+        partition_by: 'params', any other text to cut by `costs`, or a list of end indices.
+        memory_limit: bytes of one device, also for a list of end indices; None: no limit.
 
     Raises:
         ValueError: no cut is possible, or the given cut is not possible.
@@ -95,9 +95,9 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: names of the devices of one replica; layers are measured on the first. With recompute='auto'
-            partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows: nothing on CPUs
-            without a limit; 'stage' where the limit or the rows of a batch are not known.
+        devices: names of the devices of one replica; layers are measured on the first. With recompute='auto' partitions
+            recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without a limit, CPUs recompute
+            nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
 
     Raises:
         ValueError: no cut is possible, or a size that measuring needs is unknown.
@@ -127,7 +127,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
             return cut_with(value, limit)
         except ValueError:  # no cut fits
             continue
-    # The estimate refuses only what the user has limited.
+    # If nothing fits, only the user's own limit is an error.
     return cut_with(value, p.memory_limit)
 
 

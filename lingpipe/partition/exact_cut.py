@@ -21,7 +21,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     and the rest is balanced without it. If cuts are equally good, later partitions get more layers.
 
     Several stages on a device are balanced stage by stage, because a schedule waits for stages. The limit then applies
-    to the sum of the stages of a device. That sum is not part of the search: if it exceeds the limit, the stages are
+    to the sum of the stages of a device. That sum is not part of the search. If it exceeds the limit, the stages are
     cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:

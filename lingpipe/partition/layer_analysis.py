@@ -12,7 +12,7 @@ from lingpipe import hyperparams
 from lingpipe.layers import base_layer
 from lingpipe.stages import micro_batches, stage_layers
 
-# Operations that count as free: they move, reshape or convert numbers.
+# Operations that are taken as free: they move, reshape or convert numbers.
 _FREE = frozenset([
     'Const', 'Placeholder', 'Identity', 'IdentityN', 'NoOp', 'Reshape', 'ExpandDims', 'Squeeze', 'Shape', 'Pack',
     'Unpack', 'StridedSlice', 'Slice', 'ConcatV2', 'Split', 'SplitV', 'Transpose', 'Cast', 'StopGradient',
@@ -196,9 +196,9 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
     """Call a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
 
     Args:
-        look: function that gets a built layer, whose variables are not allocated, and the specs of its inputs, and
-            returns a result and the specs of the outputs.
-        layers: the layers of these params, which this function builds, but does not allocate; None: others are made.
+        look: function of a built layer, whose variables are not allocated, and of the specs of its inputs. It returns a
+            result and the specs of the outputs.
+        layers: the layers of these params, which are built here, but not allocated; None: others are made.
 
     Raises:
         ValueError: a layer cannot take its input; the message names the layer.

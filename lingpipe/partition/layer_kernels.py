@@ -6,8 +6,8 @@ kernel writes it and another one reads it::
     x ─┬─> [norm] ──> (product) ──> [bias, split] ──> (product) ──> [scale, softmax] ──> (product) ──> [bias, +] ──>
        └─────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-If a backward pass needs a tensor of the forward pass that no kernel wrote to memory, it recomputes the tensor: the
-backward pass of a norm reads x.
+A backward pass recomputes tensors of the forward pass that no kernel wrote to memory. For example, the backward pass of
+a norm reads x.
 """
 
 import collections
@@ -116,7 +116,7 @@ class _Fused:
 
     def _first_of_each(self):
         """Return the dictionary from operation to the first one of its kernel."""
-        # Neighbours of one pass are fused if they come after equally many products: operations before and after a
+        # Neighbours of one pass are fused if they come after equally many products, as operations before and after a
         # product cannot be one kernel.
         self._levels, first = {}, {}
         for operation in self._operations:

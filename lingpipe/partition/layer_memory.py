@@ -43,7 +43,7 @@ class Buffers:
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Whether an operation is the one among equal operations that runs, and makes new tensors."""
+        """Whether an operation makes new tensors, and is the one of equal operations that runs."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -215,7 +215,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 def _told_apart(memories, sizes, made, first_kept, walks):
     """Return memories with the inputs of a partition that would begin at each layer, by a walk from the last layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
-    # the previous layer did not make them: a partition that begins with the previous layer receives them too.
+    # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
         entering = {name for name in entering | received if made.get(name, -1) < index}

@@ -165,7 +165,7 @@ def _profile(job, device):
         seconds = _median_seconds([_as_call(traced, arguments) for traced in traces])
         for variable, value in state:  # random generators, from which a layer may draw
             variable.assign(value)
-    # Times are noisy: no part is negative, and recomputation takes at most a forward pass.
+    # Times are noisy: negative ones become 0, and recomputation takes at most a forward pass.
     forward_seconds, both_seconds, from_inputs_seconds = seconds
     backward_seconds = max(both_seconds - forward_seconds, 0.0)
     recomputed_seconds = min(max(from_inputs_seconds - backward_seconds, 0.0), forward_seconds)
@@ -179,7 +179,7 @@ def _as_call(traced, arguments):
 
 
 def _median_seconds(calls):
-    """Return each call's median seconds over rounds of all, so that other load affects all; more rounds if short."""
+    """Return each call's median seconds; every round runs all calls, so that other load affects all of them."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()
@@ -214,7 +214,7 @@ class StageCostModel:
     part of its weight-gradient action (W).
 
     Args:
-        recompute: 'selective' counts as if it used all the time that it may.
+        recompute: 'selective' is taken to use all the time that it may.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.
     """
@@ -235,8 +235,8 @@ class StageCostModel:
     def of_layers(self, schedule: Schedule) -> np.ndarray:
         """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
 
-        A backward action that directly follows its own forward action recomputes nothing ahead: all of 1F1B's last
-        stage, and one of every stage of GPipe.
+        A backward action that directly follows its own forward action recomputes nothing ahead. In 1F1B, these are all
+        of the last stage; in GPipe, one per stage.
         """
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])

@@ -43,7 +43,7 @@ class MemoryBudget:
     def stage_limits(self) -> list[np.ndarray]:
         """Return limits to try, in descending order: arrays `[partitions, 1]` of bytes.
 
-        In the last array, each of V stages on a device gets 1 / V of its limit. A stage that is alone gets all of it.
+        In the last array, each of V stages on a device gets 1 / V of the device's limit.
         """
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
@@ -96,7 +96,7 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Return a reason and a remedy, by filling partitions up to the limit; extra ones count like the last one."""
+        """Return a reason and a remedy, by filling partitions up to the limit; extra ones are filled like the last."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]

@@ -1,4 +1,4 @@
-"""Construction of a pipeline: from Params, layers, a Keras model, a preset or a config; numbers instead of 'auto'."""
+"""Construction of a pipeline from Params, layers, a Keras model, a preset or a config, and choice of 'auto' fields."""
 
 from typing import Any, Self
 
@@ -27,12 +27,12 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
-        """Make a built pipeline of a Keras model, which keeps using the same weights.
+        """Make a built pipeline of a Keras model; both use the same weights.
 
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
                 several inputs and outputs are allowed. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` but `layers`; those that need the size of a batch (partition_by='time',
+            **fields: fields of `Params()` except `layers`. Those that need the size of a batch (partition_by='time',
                 memory_limit) require `batch_size`, unless the model's inputs have one. By default 'auto' chooses
                 num_partitions, num_micro_batches, schedule and recompute; see `GPipeLayer`.
 
@@ -191,7 +191,7 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
     is 4 K. Nothing is measured, so the choice is always the same.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
-        return 1  # a value that is not a number is refused with all other fields
+        return 1  # a value that is not a number is refused later
     most = _MICRO_BATCHES_PER_PARTITION * num_partitions
     if not isinstance(batch_size, int) or not isinstance(num_replicas, int) or min(batch_size, num_replicas) < 1:
         return most

@@ -50,10 +50,10 @@ class ReplicaShare(NamedTuple):
 class Execution:
     """Runs one replica's share of a batch through the stages.
 
-    Every device runs its actions in schedule order, and each action waits for the previous one: this limits memory.
-    Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made:
-    control edges delay an action, but not the tensors that it reads from other devices. Comments below use the same
-    numbers::
+    Every device runs its actions in schedule order. Each action waits for the previous one, which limits memory.
+    Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made,
+    because control edges delay an action, but not the tensors that it reads from other devices. Comments below use this
+    diagram's numbers::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
                     └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, which is 2: an input
@@ -62,11 +62,11 @@ class Execution:
                        └───────────── 4 ───────────────── 5                  4: in flight, from F until 5: its B
 
     A tensor goes directly from the stage that makes it to each stage that reads it, and the gradients that come back
-    from these are summed. Recomputation waits for its turn on the device, but not for gradients: it fills time that a
-    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
+    from these are summed. Recomputation waits for its turn on the device, but not for gradients, so it fills time that
+    a device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
     frees residuals after their last use only within one program. A split backward pass has two programs, so it
-    recomputes ahead of them. Removing a tensor from a dictionary here only shows that nothing reads it twice: a tensor
-    is freed at run time, after the last operation that reads it.
+    recomputes ahead of them. Removing a tensor from a dictionary here only shows that nothing reads it twice. Tensors
+    are freed at run time, after the last operation that reads them.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -76,7 +76,7 @@ class Execution:
         self.stages, self._options, self._recompute, self.share = stages, options, recompute, share
         self._schedule = schedule = options.schedule.for_num_micro_batches(len(share.parts))
         self._by_layer = recompute == 'layer' and bool(schedule.backwards())
-        # The B actions without recomputation. Before a B that directly follows its own F nothing else is computed.
+        # The B actions without recomputation. A B that directly follows its own F needs none.
         is_all = recompute == 'none'
         self._without_recompute = schedule.backwards() if is_all else schedule.backwards_after_own_forward()
         inputs = [boundary.unpack(nest) for nest in share.parts]
@@ -144,7 +144,7 @@ class Execution:
         return [boundary.pack(self._outputs[last, m], structure) for m in range(len(self.share.parts))]
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of metrics, losses and gradients of all actions; call it once: it removes them."""
+        """Build and return the sums of metrics, losses and gradients of all actions; called once."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
         inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
                   for m in range(len(self.share.parts))]
@@ -161,7 +161,7 @@ class Execution:
                 for index, parts in self._added_losses.items()}
 
     def fork(self) -> Self:
-        """Return a copy for another backward pass: a gradient tape may ask for several."""
+        """Return a copy for another backward pass, because a gradient tape may ask for several."""
         fork = copy.copy(self)
         fork._in_flight, fork._previous = dict(self._in_flight), dict(self._previous)
         fork._gradients, fork._weight_gradients = gradient_flow.BoundaryGradients(), [None] * len(self.stages)
@@ -194,7 +194,7 @@ class Execution:
 
     def _forward(self, action: schedules.Action) -> None:
         stage, m = self.stages[action.stage], action.micro_batch
-        # 2. The inputs come from the stages that made them, and variables as earlier micro-batches left them.
+        # 2. Inputs come from the stages that made them; variables have the values that earlier micro-batches left.
         inputs = self._wiring.inputs(stage.index, lambda producer: self._outputs[producer, m])
         targets = self.share.targets[m] if stage is self.stages[-1] else ()
         values, borrowed, statistics = self.state.before(stage)
@@ -222,7 +222,7 @@ class Execution:
         if self._by_layer:
             in_flight = self._in_turn(action, program.recompute, in_flight, 'between', needed).in_flight
         elif not program.has_residuals(in_flight, needed) and (is_split or not stage.jit_compile):
-            # Compiled as a whole, one program recomputes and reads residuals, so that XLA frees them.
+            # If XLA compiles the stage, the backward program recomputes residuals itself, so that XLA frees them.
             in_flight = self._in_turn(action, program.recompute, in_flight, 'residuals', needed).in_flight
         if self._by_layer:  # never split: refused by `validation`
             input_gradients = self._backward_by_segment(action, program, in_flight, gradients)
@@ -287,7 +287,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A 1 that is not a constant: if it were, TensorFlow would specialise backward functions per micro-batch."""
+        """A 1 that is not a constant, for which TensorFlow would specialise backward functions per micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 
@@ -295,10 +295,10 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Weight a mean by the rows of its micro-batch, and a sum by all rows: the total is later divided by all rows.
+        """Weight a mean by the rows of its micro-batch, and a sum by all rows, by which the total is later divided.
 
-        An empty micro-batch computes one row, which does not count here either. A loss that is not proven to be either
-        counts as a mean, which happens only without `refuse_unproven_losses`.
+        An empty micro-batch computes one row, whose weight is 0. A loss that is not proven to be a mean or a sum is
+        weighted as a mean. This happens only without `refuse_unproven_losses`.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
@@ -313,9 +313,9 @@ class Execution:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Return zeros that are not constants: TensorFlow would keep constants as a second copy of the weights.
+        """Return zeros that are not constants, because TensorFlow would keep constants as large as weights in memory.
 
-        They take no memory before the stage's first backward action: they wait for the action before it.
+        They take no memory before the stage's first backward action, as they wait for the device's previous action.
         """
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]

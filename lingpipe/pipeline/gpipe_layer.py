@@ -32,20 +32,20 @@ class _Untracked:
 class GPipeLayer(construction.Constructors):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with gradients equal to one device's.
 
-    A batch is cut into micro-batches, which follow each other through the partitions; gradients are summed over
-    micro-batches and applied once, so the result depends neither on the number of partitions nor on recomputation::
+    A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
+    micro-batches and applied once. So the result depends neither on the number of partitions nor on recomputation::
 
         layers      [0 1 2 3]  [4 5 6]  [7 8 9]      num_partitions=3
         devices       CPU:0     CPU:1    CPU:2
         micro-batch     2   ->    1   ->   0         num_micro_batches=3
 
-    It is a Keras layer: it works under `tf.GradientTape`, in Functional models and in `model.fit`.
+    The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Params define it, or arguments do: fields of Params, and `layers`, a list of Keras layers that the pipeline shares,
-    with the weights that they already have. With arguments, as in `from_keras`, four fields are 'auto' by default: a
-    partition for each device; 4 K micro-batches for K partitions, so that the bubble is small (arXiv 1811.06965,
-    section 2.3), or with `batch_size` the largest number up to 4 K that divides the rows of a replica; the schedule
-    '1f1b'; recomputation only if `memory_limit`, or the memory of the GPUs, requires it. `print(pipe)` shows choices.
+    Params or arguments define the pipeline. Arguments are fields of Params and `layers`, a list of Keras layers, which
+    keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. This gives a partition
+    for each device, the schedule '1f1b', and recomputation only if `memory_limit` or the GPUs' memory requires it. K
+    partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3). With `batch_size`, M is the
+    largest number up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
 
     Args:
         source: what provides the layers of `params`; None: the fields of `params`.
@@ -65,8 +65,8 @@ class GPipeLayer(construction.Constructors):
         p.Define(
             'model', None, 'Params of a Keras model to cut instead, such as lingpipe.KerasModelParams(function).')
         p.Define(
-            'num_partitions', 1, 'K: number of contiguous partitions, each on its own device; the number of devices, '
-            'where a schedule has several partitions on each.')
+            'num_partitions', 1, 'K: number of devices, each with one contiguous partition, or several '
+            'if the schedule says so.')
         p.Define(
             'num_micro_batches', 1, 'M: number of micro-batches that a batch, or the share of a replica, is cut into.')
         p.Define(
@@ -80,15 +80,15 @@ class GPipeLayer(construction.Constructors):
             'num_virtual_stages', 1, "V: number of partitions on each device, for the schedules 'interleaved_1f1b' and "
             "'circular'; 2 for 'zb_v' and 'v_half'; a CSV file or list says itself where its partitions are.")
         p.Define(
-            'recompute', 'stage', "'none': keep all activations; 'selective': recompute what is large for the time "
-            "that it takes, such as attention's probabilities, as memory_limit requires, or where that is None in a "
+            'recompute', 'stage', "'none': keep all activations; 'selective': recompute large tensors that take little "
+            "time, such as attention's probabilities, as far as memory_limit requires or, without a limit, in a "
             "small part of the forward pass's time; 'stage': keep activations between partitions and recompute the "
             "rest, a partition at a time; 'layer': recompute a layer at a time.")
         p.Define(
             'partition_by', 'flops', "What the cut makes even: 'flops', 'time' (measured on the first device) or "
             "'params'; or a list of ascending end indices.")
         p.Define(
-            'memory_limit', None, 'Bytes that a device may hold by estimate, which the cut keeps to; None: no limit.')
+            'memory_limit', None, 'Most bytes that a device may need by estimate; None: no limit.')
         p.Define(
             'batch_size', None, "Rows of a training batch, for memory_limit and what partition_by measures; None: "
             'those that the pipeline is built with.')
@@ -109,7 +109,7 @@ class GPipeLayer(construction.Constructors):
             "replicas that fill the system and have one partition or share statistics, else 'stage_programs'.")
         p.Define(
             'added_losses', 'exact', "'exact': losses of layers (add_loss) are refused unless they are means or sums "
-            "over examples; 'averaged': others count as the mean over micro-batches, such as the balance of experts.")
+            "over examples; 'averaged': others, such as the balance of experts, are averaged over micro-batches.")
         p.Define('jit_compile', False, 'Whether XLA compiles the functions of each partition.')
         p.Define('random_seed', None, 'Integer that dropout and its like depend on, instead of seeds of '
                  'layers; None draws one from Keras.')
@@ -119,7 +119,7 @@ class GPipeLayer(construction.Constructors):
                  source: layer_sources.LayerSource | None = None, **fields: Any) -> None:
         params, chosen, source = construction.given(type(self), params, source, fields)
         validation.validate_gpipe_params(params, len(source))
-        # Otherwise Keras would pass it weights that are already cast.
+        # With autocast, the weights that Keras passes would already be cast.
         super().__init__(params, autocast=False, dtype='float32')
         self.supports_jit = False
         self.model, self.stack = source.model, source.layers
@@ -127,7 +127,7 @@ class GPipeLayer(construction.Constructors):
         self._seed_generator = keras.random.SeedGenerator(params.random_seed)
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._seed_variable = self._seed_generator.state.value  # here TensorFlow finds it when it saves functions
+            self._seed_variable = self._seed_generator.state.value  # where TensorFlow finds it when saving functions
         self._untracked = _Untracked(source, chosen)
         self.jit_compile = params.jit_compile
 
@@ -151,7 +151,7 @@ class GPipeLayer(construction.Constructors):
     @property
     def partitions(self) -> list[balancing.Partition]:
         """List of `Partition`: the layers of each partition, its device and its costs."""
-        devices = [part.device for part in self.stages]  # which says if there are no weights yet
+        devices = [part.device for part in self.stages]  # raises ValueError if there are no weights yet
         return self.cut.describe(self.analyses, devices)
 
     @property
@@ -181,7 +181,7 @@ class GPipeLayer(construction.Constructors):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._require_built(inputs)
-        with patches.telling_what_failed_first():  # Keras makes another error of the one inside
+        with patches.telling_what_failed_first():  # Keras turns the error inside into another one
             return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
@@ -196,7 +196,7 @@ class GPipeLayer(construction.Constructors):
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Do what `build` does for a nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        """Do what `build` does, from a nest of `tf.TensorSpec` `[batch, ...]` of the input.
 
         Args:
             load_weights: whether to load the weights that come with the model of `params`; otherwise
@@ -238,9 +238,9 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Move weights that layers got since the last call, as by `enable_lora` and `quantize`, and trace again.
+        """Move weights that `enable_lora`, `quantize` and the like added since the last call, and trace again.
 
-        The first call only records the weights, which are in their places.
+        The first call only records the weights, which are already in place.
         """
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
@@ -252,7 +252,7 @@ class GPipeLayer(construction.Constructors):
         self._untracked.placed = found
 
     def forget_programs(self) -> None:
-        """Drop all traces, so that the next call traces again: attributes of layers may have changed."""
+        """Drop all traces, because attributes of layers may have changed; the next call traces again."""
         self._untracked.losses.clear()
         self._untracked.functions.clear()
         for each in self._untracked.grid.stages if self._untracked.grid else []:
@@ -283,7 +283,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether some layer trains by default, as layers that augment images do, or by an argument in its model."""
+        """Whether some layer is in training mode by default, like image augmentation, or by an argument in a model."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -324,9 +324,9 @@ class GPipeLayer(construction.Constructors):
         """Compute the mean loss of a batch and its gradients, with the loss inside the last stage.
 
         Args:
-            loss_fn: a Keras loss, or a function `(y_true, outputs)` that returns a scalar (the mean over the examples),
-                a tensor `[batch, ...]` (a loss for each), or, as in Lingvo, `{name: (mean, weight)}` with the entry
-                'loss'; or `losses.LossAndStates`.
+            loss_fn: a Keras loss, `losses.LossAndStates`, or a function `(y_true, outputs)`. The function returns a
+                scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for each example), or, as in
+                Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
@@ -374,7 +374,7 @@ class GPipeLayer(construction.Constructors):
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return the same object for equal losses: stages keep their programs by it."""
+        """Return the same object for equal losses, because stages keep their programs under it."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)
@@ -385,7 +385,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`; in eager mode, as one `tf.function`: otherwise devices would not work in parallel."""
+        """Return `method`, in eager mode as one `tf.function`, because otherwise devices would not work in parallel."""
         self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method

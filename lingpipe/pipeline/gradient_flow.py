@@ -129,14 +129,14 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
     def of(gradient: Any) -> _Given:
         """Return the given gradients that `gradient` depends on."""
-        # A constant one, such as that of a sign, must still be summed if there is any loss: it counts for all.
+        # A constant gradient, such as that of tf.sign, must still be summed if there is any loss, so all are returned.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
     return _Paths(list(map(of, trace.input_gradients)), [of(tf.nest.flatten(each)[0]) for each in trace.sums])
 
 
 class LossFactors:
-    """The factors of the gradients of a batch's losses: stages sum losses, but their mean is differentiated.
+    """Factors of the gradients of a batch's losses, because stages sum losses, but their mean is differentiated.
 
     `program` is that of the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
@@ -173,7 +173,7 @@ class LossFactors:
     def gradient_factor(self) -> tf.Tensor | None:
         """Factor of the gradients of the sum over the batch, so that float16 has the same range as in Keras.
 
-        Gradients of the sum are larger than those of the mean by the weight that the mean divides by. So the factor is
+        Gradients of the sum are those of the mean times the weight that the mean divides by. So the factor is
         the loss scale divided by that weight. If the weight depends on outputs, the number of rows is used instead.
         None: the loss is not scaled.
         """
@@ -204,7 +204,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
     """Turn sums into gradients of the mean loss, on the devices of the weights.
 
-    A variable that several stages use belongs to the first of them: the others send it their sums.
+    A variable that several stages use belongs to the first of them, to which the others send their sums.
 
     Args:
         total_weight: scalar by which the loss is divided: the weight of all replicas' examples.

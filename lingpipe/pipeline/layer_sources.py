@@ -114,7 +114,7 @@ class LayersOfParams(_Layers):
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 
         Returns:
-            For each stage, the pair of its `StageLayers` and None: the stage reads all outputs of the previous one.
+            For each stage, its `StageLayers` and None, because the stage reads all outputs of the previous one.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -134,7 +134,7 @@ class LayersOfParams(_Layers):
 class LayersOfModel(_Layers):
     """The layers of a Sequential or Functional model, which share weights with the model itself.
 
-    A tensor that skips partitions goes directly from the one that makes it to the one that reads it::
+    A tensor that skips partitions goes directly from the partition that makes it to the one that reads it::
 
         CPU:0  stem ──> block 1 ──┬────────────> ...
         CPU:1                     ├─> block 2 ─┐
@@ -283,13 +283,13 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return what determines which layers a model calls: its layers, and the attributes of it and of nested models."""
+    """Return what determines which layers a model calls: its layers, its attributes and those of nested models."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
 
 def refuse_dtype_policy(dtype_policy: str | None) -> None:
-    """Raise ValueError for a policy beside layers or a model."""
+    """Raise ValueError for a policy given with layers or a model."""
     if dtype_policy is not None:
         raise ValueError(f'dtype_policy={dtype_policy!r} was given with layers that have policies of their own. Leave '
                          'it out, and call keras.config.set_dtype_policy before the layers are made.')
@@ -310,7 +310,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Build layers as if no function were being traced, as in the first step of `fit`, so that values are kept."""
+    """Build layers outside any function being traced, such as the first step of `fit`, so that values are kept."""
     with tf.init_scope(), graph_pieces.recording():
         yield
 

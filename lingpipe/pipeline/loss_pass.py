@@ -29,7 +29,7 @@ class ValueAndGrad(NamedTuple):
 class StageLoss:
     """A loss with sample weights among the targets, in the form in which the last stage calls it.
 
-    It returns `{name: (sum, weight)}`, and gets outputs in the structure that `source`, the source of the layers, gives
+    It returns `{name: (sum, weight)}`. The loss function gets the outputs as `source`, the source of the layers, packs
     them. `results` is for `losses.means`.
     """
 
@@ -42,7 +42,7 @@ class StageLoss:
 
 
 def targets_of(y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a loss of `StageLosses` takes besides outputs, to be cut into micro-batches."""
+    """Return the tuple of what a `StageLoss` takes besides outputs, to be cut into micro-batches."""
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 

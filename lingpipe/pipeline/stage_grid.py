@@ -17,7 +17,7 @@ from lingpipe.stages.stage import Stage
 
 
 class MiniBatch:
-    """The executions of one mini-batch on all replicas that take part.
+    """The executions of one mini-batch on all replicas that have a share.
 
     ::
 
@@ -26,7 +26,7 @@ class MiniBatch:
 
     Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
     what one pipeline of R M micro-batches does, random numbers included. Each weight is on one of the devices that
-    have its stage. It is broadcast to the others at the start of a step, and the gradients come back to it. So the
+    have its stage. At the start of a step it is broadcast to the others, and its gradients are sent back. So the
     weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
     """
 
@@ -167,7 +167,7 @@ class StageGrid:
 
     def mini_batch(self, options: executor.PassOptions, values: list[stage_layers.Variables], inputs: Any,
                    targets: Any = None) -> MiniBatch:
-        """Cut a batch (nests of tensors `[batch, ...]`) for all replicas; without a loss it has no targets."""
+        """Cut a batch (nests of tensors `[batch, ...]`) into all replicas' shares; `targets` is None without a loss."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if options.training:

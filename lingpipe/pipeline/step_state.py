@@ -70,8 +70,8 @@ class StepState:
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
-        Statistics are those of all rows. Assigned values follow the `aggregation` of their Keras variable: 'mean';
-        'sum' of the changes; else the value of the first replica.
+        Statistics are of all rows. The `aggregation` of a Keras variable combines assigned values: 'mean' averages
+        them, 'sum' adds up their changes, others take the first replica's.
 
         Args:
             replicas: states of all replicas after their shares of the batch, this one's first.

@@ -17,19 +17,18 @@ from lingpipe.stages.stage import Stage
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions, and the backward actions as their gradient.
 
-    No weight leaves its device. Each stage's weights enter a port there: a function that returns a token, the scalar 0,
-    and whose gradient is the gradients of the weights::
+    No weight leaves its device. Each stage's weights enter a function on that device, its port. The port returns a
+    token, the scalar 0, and its gradient function the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
                 backward: the pipeline's gradient runs all B actions, that of port k returns the sums of stage k
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of the means of the losses that layers added, one per stage that
-        has such layers.
+        Nest of tensors `[batch, ...]`, and the list of mean added losses, one per stage whose layers add any.
     """
     values = variable_placement.read_values(grid.stages)
-    # Traces the stages: in a custom gradient TensorFlow would register all variables that a trace reads.
+    # Trace the stages, because in a custom gradient TensorFlow would register all variables that a trace reads.
     _mini_batch(grid, inputs, training, values, step=0)
     results: dict[str, Any] = {}
     tokens = [_port(stage, variables, weights, results)
@@ -84,7 +83,7 @@ def _means_of_added(grid: stage_grid.StageGrid, batch: stage_grid.MiniBatch) -> 
 
 def _owned_weights(stages: list[Stage],
                    values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
-    """Return, for each stage, pairs (Keras variable, value) of the weights that no earlier stage has."""
+    """Return, for each stage, the Keras variables and the values of the weights that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -109,7 +108,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Return gradients that raise an error when computed: saved gradient functions lack the forward pass they need."""
+    """Return gradients that raise an error when computed, because saved gradient functions lack the forward pass."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):

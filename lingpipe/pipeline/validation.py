@@ -18,7 +18,7 @@ _CHOICES = {
     'tpu_route': ['auto', 'spmd', 'stage_programs', 'logical_cores'],
 }
 _COUNTS = 'num_partitions', 'num_micro_batches', 'num_virtual_stages', 'num_replicas'
-_OPTIONAL = {  # the least value, and what it is
+_OPTIONAL = {  # the least value, and what the field is
     'memory_limit': (1, 'a number of bytes that a device may hold, as 16e9'),
     'batch_size': (1, 'the number of rows of a training batch'),
     'num_optimizer_slots': (0, 'the tensors that the optimizer keeps for each weight, as 2 for Adam')}
@@ -27,9 +27,9 @@ _LAYERS_WITH_NOISE_SHAPE = keras.layers.Dropout, keras.layers.AlphaDropout
 
 
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
-    """Raise ValueError, which says what to do, if a field of GPipeLayer's params cannot work.
+    """Raise ValueError, with a remedy, if a field of GPipeLayer's params cannot work.
 
-    `num_layers` is None if it is not known yet.
+    `num_layers` is None if not known yet.
     """
     if num_layers == 0:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params, or model to the '
@@ -74,7 +74,7 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
 
 
 def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.layers.Layer]) -> None:
-    """Raise ValueError for layers that, only in training, need a whole batch: they mix examples, or fix its size."""
+    """Raise ValueError for layers that need a whole batch in training, because they mix examples or fix its size."""
     num_micro_batches = p.num_replicas * p.num_micro_batches
     for layer in layers:
         if isinstance(layer, _MIXING_LAYERS) and num_micro_batches > 1:
@@ -87,7 +87,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if a batch of `count` micro-batches has several shapes on devices that compile for one."""
+    """Raise ValueError if the `count` micro-batches may differ in shape on devices that compile for one shape."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return
@@ -134,7 +134,7 @@ def _check_devices(devices: list[str], num_partitions: int, num_replicas: int) -
 
 
 def _is_one_of(name: str, full_names: list[str]) -> bool:
-    try:  # without a kind of device TensorFlow would choose one
+    try:  # for a name without a kind TensorFlow would choose one
         has_kind = tf.DeviceSpec.from_string(name).device_type is not None
         return has_kind and any(variable_placement.is_same_device(name, each) for each in full_names)
     except ValueError:

@@ -142,7 +142,7 @@ def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int,
 
 
 def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tuple[Action, ...]:
-    """Put the W of each micro-batch after the B that is `delay` micro-batches later, and the last ones at the end."""
+    """Put the W of each micro-batch after the B that is `delay` micro-batches later, and the last Ws at the end."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
     for action in actions:

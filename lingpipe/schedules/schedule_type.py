@@ -21,7 +21,7 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Return a decorator that lets users choose a schedule by name.
 
-    Every module of this folder is imported: a new schedule is one new file. The decorated function takes `(num_devices,
+    Every module here is imported, so a new schedule is one new file. The decorated function takes `(num_devices,
     num_micro_batches)`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
 
     Args:
@@ -121,7 +121,7 @@ class Schedule:
     def backwards_after_own_forward(self) -> frozenset[Action]:
         """Return the backward actions that run right after their own forward action on the same device.
 
-        Nothing needs to be recomputed there: the activations still exist (torchgpipe calls this 'except_last').
+        They need no recomputation, because the activations still exist (torchgpipe calls this 'except_last').
         """
         return frozenset(
             later
@@ -133,7 +133,7 @@ class Schedule:
         """Return for each device the peak memory that follows from the order of its actions.
 
         Activations are kept from F to the end of B. A split B leaves what its W needs, which is kept to the end of W.
-        All stages count as equally large.
+        All stages are taken as equally large.
 
         Args:
             activations: size of the activations of one micro-batch through all stages of a device, M_B in Zero Bubble

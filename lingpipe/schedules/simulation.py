@@ -44,8 +44,8 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     the norm of all gradients.
 
     Args:
-        costs: `StageCosts` of every stage, or a list of them, one per stage; None: F, W and a B
-            with a W take `num_devices / num_stages` each, other Bs twice that.
+        costs: one `StageCosts` for all stages, or a list with one per stage; None: F, W and a B with a W take
+            `num_devices / num_stages` each, other Bs twice that.
 
     Raises:
         ValueError: there are costs for another number of stages, or the schedule never ends.
@@ -69,7 +69,7 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
 
     A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
     without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
-    split. The `Span`s begin at 0, in the order of their starts.
+    split. The `Span`s are in the order of their starts, from 0.
 
     Args:
         durations: time of each action; a missing action takes none; recomputations are actions of kind `RECOMPUTE`.

@@ -1,4 +1,4 @@
-"""Actions, the work of a schedule, and the start and end of each on its device: simulated or measured, and drawn."""
+"""Actions of a schedule, and when each starts and ends on its device: simulated or measured, and as a drawing."""
 
 import dataclasses
 from collections.abc import Collection

@@ -9,15 +9,15 @@ pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
 
 Every micro-batch takes the same path as the previous one, six time slots later, because on each device it takes two
 slots each of F, B and W. So the path of one micro-batch, the building block, gives the order of all (arXiv 2405.15362,
-section 3). A block has four legs and three turns. A leg goes through all devices, a turn leads from one leg to the
+section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one leg to the
 next. Each leg has a number of slots from one device to the next, and each turn has a number of slots::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
     device 2       F   F         B   B                     B to B on the last
 
-With steeper legs fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
-turns are chosen for the shortest simulated step, by the costs of the stages; unknown costs count as equal.
+With shorter legs, fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
+block is chosen for the shortest simulated step by the stages' costs, which are equal if unknown.
 """
 
 import collections

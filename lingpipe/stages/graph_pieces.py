@@ -20,7 +20,7 @@ from lingpipe.stages import boundary
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
     """Copy an operation; the copy takes the device and control flow of the current graph.
 
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one of its operations.
+    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for a certain one.
     """
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
@@ -47,7 +47,7 @@ def functions_of(attributes: Iterable) -> set[str]:
     return names | {function.name for attribute in attributes for function in attribute.list.func}
 
 
-# Attribute of a function in which no operation has side effects: TensorFlow then does not order them.
+# Attribute of a function without side effects, whose operations TensorFlow then does not order.
 WITHOUT_ORDER = {'_disable_acd': True}
 _NO_GRADIENT = 'LingPipeGraphPiece'
 _CALL = 'PartitionedCall'
@@ -73,20 +73,20 @@ def recording() -> Iterator[None]:
 class GraphPiece:
     """The part of a graph that computes some tensors from others, as a separate function.
 
-    The function is not inlined, unless `inline` is set: build time and memory of an unrolled pipeline depend on that. A
-    stateless operation calls it; otherwise TensorFlow would run calls on different devices one after another, because
-    of side effects in them.
+    The function is not inlined unless `inline` is set, because building an unrolled pipeline would take more time and
+    memory. A stateless operation calls the function. Otherwise TensorFlow would run calls on different devices one
+    after another, because of their side effects.
 
     Args:
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
         side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
-        jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep
-            for their gradients: XLA cannot pass these from one program to another.
+        jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep for
+            gradients. XLA cannot pass these from one program to another.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
         repeats: whether the piece recomputes what another piece computed. An optimization barrier before it keeps XLA
             from merging the two computations, which would retain the results.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
-            operations, and keeps a virtual CPU to one core.
+            operations, and limits a virtual CPU to one core.
     """
 
     def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],
@@ -156,7 +156,7 @@ class GraphPiece:
         graph, inputs = tf.compat.v1.get_default_graph(), arguments + list(self._function.captured_inputs)
         attributes = self._attributes.get(graph)
         if attributes:
-            # The public `create_op` inspects its own signature in every call, a fifth of the time.
+            # The public `create_op` inspects its own signature in every call, which takes a fifth of the time.
             results = graph._create_op_internal(_CALL, inputs, self._dtypes, attrs=attributes).outputs
         else:
             with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
@@ -189,7 +189,7 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if gradients are not zero: under two tapes TensorFlow runs unneeded gradients with zeros."""
+    """Fail at run time if gradients are not zero, because under two tapes TensorFlow runs unneeded ones with zeros."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -204,7 +204,7 @@ def _compiled(function: Callable) -> Callable:
 @functools.cache
 def _optimizer_config() -> bytes:
     """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results."""
-    # A second round finds nothing, and each of a pipeline's calls would copy its piece: this only delays the start.
+    # A second round finds nothing, and copies of the piece for each of a pipeline's calls only delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.meta_optimizer_iterations = options.ONE
@@ -245,7 +245,7 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Return the max poolings whose outputs are read by gradients among `operations`.
 
-    A backward pass that repeats them is much faster on CPUs: oneDNN's gradient needs a record of the maxima, which its
+    A backward pass that repeats them is much faster on CPUs. oneDNN's gradient needs a record of the maxima, which its
     max pooling writes only for a gradient in the same graph.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}

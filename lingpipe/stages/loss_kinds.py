@@ -38,7 +38,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
 
     Raises:
-        NotAdditive: the graph of the loss shows no `Kind`, or Keras would not take the weights for weights of rows.
+        NotAdditive: the graph of the loss shows no `Kind`, or Keras would not apply the weights to rows.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -64,7 +64,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sample_weight: Any) -> None:
-    """Raise NotAdditive for weights with fewer dimensions than the values: NumPy's broadcast aligns the last ones."""
+    """Raise NotAdditive for weights with fewer dimensions than the values, because broadcasts align last dimensions."""
     missing = 0 if sample_weight is None else len(sizes) - len(sample_weight.shape)
     if missing > 1 or missing == 1 and sizes[-1] != 1:
         raise NotAdditive(f'Keras takes the sample weights of the loss {name!r} for weights of its last dimensions')

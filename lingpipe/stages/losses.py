@@ -14,13 +14,13 @@ _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
 class LossAndStates:
-    """A loss function for the pipeline, with other numbers that need more than a sum and its weight.
+    """A loss function for the pipeline, with metrics that need more than a sum and its weight.
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
-        states: from name to an object that computes a number from sums over the examples, such as
-            `keras_metrics.MetricState`: its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of
-            tensors; its `result(*sums)` returns the number, a float32 scalar, from the sums over all micro-batches.
+        states: from name to an object, such as `keras_metrics.MetricState`, that computes a metric from sums over the
+            examples. Its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of tensors. Its
+            `result(*sums)` returns the metric, a float32 scalar, from the sums over all micro-batches.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
@@ -38,7 +38,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return, for `means`, a function of the sums for each entry that is not (sum, weight), as {name: function}."""
+    """Return `results` for `means`: {name: function of the sums} for each entry that is not (sum, weight)."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -182,7 +182,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Return weights as a divisor: in a mean by weights each counts once, else once for each of its values."""
+        """Return weights as a divisor, broadcast to `values`, except in a mean by weights that have the same rank."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 

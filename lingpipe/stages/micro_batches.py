@@ -1,8 +1,8 @@
 """Micro-batches of a batch, and their sums.
 
 Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`. If n is known
-only at run time, it may be less than M. Then some micro-batches are empty. Many operations fail on a tensor of no rows,
-as convolutions and pooling do. So an empty micro-batch computes on one row of the batch, and counts as 0 rows::
+only at run time, it may be less than M. Then some micro-batches are empty. Many operations, such as convolutions and
+pooling, fail without rows. So an empty micro-batch computes on one row of the batch, but its row count is 0::
 
     n = 2, M = 4   rows  [0:1]  [0:1]  [1:2]  [1:2]     numbers of rows  0  1  0  1
 """

@@ -39,7 +39,7 @@ class StepSeeds:
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return the seed of a replica: on logical cores each draws its own, because it cannot read host variables."""
+        """Return seed and step on logical cores, which cannot read host variables, so each replica has its own seed."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -128,9 +128,9 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Create Keras's global generator if there is none: created inside a traced layer, it would never get a value.
+    """Create Keras's global generator if there is none, because one made in a traced layer would never get a value.
 
-    Python's random state, from which Keras draws its seed, does not change, so later layers' weights do not either.
+    Python's random state, from which Keras draws the seed, is restored, so later layers get the same weights.
     """
     random_state = random.getstate()
     try:

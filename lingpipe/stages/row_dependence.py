@@ -1,6 +1,6 @@
 """How the results of a function depend on the rows of a batch, followed through the operations of its graph.
 
-Only what is proven counts: an operation without a rule counts as mixing the rows.
+An operation without a rule is taken to mix the rows, except in `are_sums`.
 """
 
 import dataclasses
@@ -100,7 +100,7 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
     mixed = {output.ref(): row_rules.MIXED for output in operation.outputs}
     if other is None or other.type != operation.type or len(other.outputs) != len(operation.outputs):
         return mixed
-    # A gradient gives a loop more inputs afterwards: empty lists, for what its backward pass needs.
+    # Building a gradient later adds inputs to a loop: empty lists for what its backward pass needs.
     given = [found.get(tensor.ref(), row_rules.CONSTANT) for tensor in operation.inputs]
     node = row_rules.Node(operation, other, given)
     pairs = list(zip(operation.outputs, other.outputs))
@@ -155,7 +155,7 @@ def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED
     results = zip(node.operation.outputs, node.other.outputs)
-    # A float that does not grow may be a sum over the rows: `row_rules.placed` finds no rows in it.
+    # A float that does not grow may be a sum over the rows, so `row_rules.placed` makes it MIXED.
     return [row_rules.CONSTANT if _is_whole_number(one) and not row_rules.grown(one, two) else row_rules.ROWS
             for one, two in results]
 

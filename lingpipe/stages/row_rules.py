@@ -1,6 +1,6 @@
 """Rules for operations: how their results depend on the rows of a batch.
 
-A rule says only whether a result has rows; where they are is the dimension that grows from trace to trace. So a result
+A rule says only whether a result has rows. They are in the dimension that grows from trace to trace. So a result
 in which two dimensions grow, such as the differences of all pairs of rows, has no rows.
 """
 
@@ -61,7 +61,7 @@ class Node(NamedTuple):
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Return the constant value of an input, None if it has none or it depends on the number of rows."""
+        """Return the constant value of an input; None if it has none or depends on the number of rows."""
         return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return a dependence with the axis of its rows: the only dimension that grows, and grows as they do; or MIXED."""
+    """Return a dependence with the axis of its rows, the only dimension that grows, in proportion to them; or MIXED."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -126,7 +126,7 @@ def _added(node: Node) -> Dependence:
     forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
         return MIXED
-    has_sums = Form.SUM in forms  # beside them a constant is the sum of its n-th parts
+    has_sums = Form.SUM in forms  # beside them a constant is a sum of n equal parts
     powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in given}
     others = Form.ROWS if Form.ROWS in forms else Form.CONSTANT
     return Dependence(Form.SUM if has_sums else others, powers.pop()) if len(powers) == 1 else MIXED
@@ -195,7 +195,7 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the dependence of inputs that become a result, in which all rows have to be in their order."""
+    """Return the dependence of a result that inputs are moved into, and that must keep all rows in order."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
@@ -232,7 +232,7 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return the dependence of a gather: a constant by rows' indices, rows by constant indices, or within each row."""
+    """Return the dependence of a gather: from a constant by rows of indices, from rows by constants, or in each row."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED

@@ -18,7 +18,7 @@ _NONE, _FEW = object(), 1000
 _PLAIN = (type(None), bool, int, float, str, np.generic)
 _KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # without dtype, this would fix the policy
 
-# Beginnings of the types of operations that change nothing, or, as curves and random numbers, in any order.
+# Beginnings of types of operations that change nothing, or only curves and random numbers, whose order is free.
 _HARMLESS = ('ReadVariableOp', 'VariableShape', 'VarIsInitialized', 'ResourceGather', 'LookupTableFind',
              'LookupTableSize', 'LookupTableExport', 'QueueSize', 'Write', 'FlushSummary', 'Rng', 'StatefulRandom',
              'StatefulUniform', 'StatefulStandardNormal', 'StatefulTruncatedNormal')
@@ -93,7 +93,7 @@ class Stage:
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Drop all programs, so that they are traced again: attributes of layers may have changed."""
+        """Drop all programs, because attributes of layers may have changed; they are traced again."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
@@ -129,7 +129,7 @@ class Stage:
         return self._programs[key, trainability]
 
     def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return the replica of a number, which layers work for on one of its micro-batches; None if it is alone."""
+        """Return the `Replica` of this number, for which layers work on a micro-batch; None if there is only one."""
         num_replicas = self._num_replicas * collectives.current().count  # of all pipelines that train together
         if num_replicas == 1:
             return None
@@ -182,7 +182,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if a stage's layers or loss change state outside Keras: recomputation would change it again."""
+    """Raise ValueError if a stage's layers or loss change state outside Keras, which recomputing would change again."""
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     for operation in graph.get_operations() if captured else ():
         for place, tensor in enumerate(operation.inputs):

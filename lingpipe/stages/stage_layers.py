@@ -23,7 +23,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """One layer of a sequence, at a position of it: a piece that a stage may recompute separately."""
+    """One layer at a position of a sequence: a piece that a stage may recompute separately."""
 
     call_index = 0
 
@@ -42,8 +42,8 @@ class StageLayers:
         segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
             built Keras layers inside), `call_index` (number of earlier calls of these layers in the model) and
             `position` (place in the model).
-        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order; a place in this list
-            picks the random numbers, so they do not depend on the stage that the layer is in.
+        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order. A generator's place
+            in this list picks its random numbers, so these do not depend on the stage.
         keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
             not summed.
     """

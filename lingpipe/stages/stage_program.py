@@ -10,7 +10,7 @@ import tensorflow as tf
 from lingpipe.stages import boundary, graph_pieces, losses, row_dependence, stage_layers, stage_trace
 
 Values = dict[Any, tf.Tensor]  # from `tensor.ref()` of a stage's graph to the value of the tensor
-# By a forward action, for its backward action. The other three include what is unrepeatable, such as random numbers.
+# What a forward action retains for its backward action; all include what is unrepeatable, such as random numbers.
 Retained = Literal['residuals', 'between', 'selected', 'unrepeatable']
 _REPEATING = 'recompute', 'backward_from_inputs', 'backward_segment'
 # The most parameters of a program that the compiler of libtpu 0.0.51 accepts for TPU v2 and v3; v4 and v5e allow more.
@@ -62,7 +62,7 @@ class ActionResult(NamedTuple):
 
 
 class StageProgram:
-    """Forward and backward of one stage, cut from one traced graph.
+    """Forward and backward functions of one stage, cut from one traced graph.
 
     ::
 
@@ -77,7 +77,7 @@ class StageProgram:
 
     Residuals are tensors that the forward pass computes and the backward pass reads. The bridge is what the first half
     of a split backward pass computes and the second half reads. A backward function computes only the needed gradients:
-    none of frozen weights, or of inputs that depend on no trained weight. The function also takes the sums of weight
+    none for frozen weights, or for inputs that depend on no trained weight. The function also takes the sums of weight
     gradients over micro-batches, and returns the new sums, so that only one copy of them exists.
 
     Args:
@@ -130,7 +130,7 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action; without all residuals it recomputes them, so that they stay inside one function.
+        """Build the backward action, which recomputes missing residuals, so that they stay inside one function.
 
         Args:
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
@@ -233,7 +233,7 @@ class StageProgram:
             cut.selected, cut.is_selected = choose(forward, cut.residuals, given), True
 
     def has_residuals(self, in_flight: Values, needed: NeededGradients) -> bool:
-        """Whether all residuals are there."""
+        """Whether all residuals are in flight."""
         return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
@@ -248,7 +248,7 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers of the stage add losses, for whose sum the last given gradient is."""
+        """Whether layers of the stage add losses, whose sum has the last given gradient."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
@@ -259,7 +259,7 @@ class StageProgram:
         """Return for each loss that layers added whether it is a sum over rows, a mean (False), or uncertain (None).
 
         Args:
-            other: program of the same stage with `forms.NUM_ROWS[1]` rows; this one has `forms.NUM_ROWS[0]`.
+            other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.
         """
         inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
         moments = [moment for call in self.trace.norm_calls for moment in (call.mean, call.variance)]
@@ -270,7 +270,7 @@ class StageProgram:
         """Call the piece of the graph that computes outputs.
 
         Args:
-            key: the piece; it is cut out of the graph at the first call.
+            key: names the piece, which is cut out of the graph at the first call.
             feeds: tensors at which the graph is cut, besides the arguments, if they have values.
         """
         if key not in self._pieces:

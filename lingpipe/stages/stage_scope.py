@@ -95,8 +95,8 @@ class StageScope(keras.StatelessScope):
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Record a value that a layer assigns, and that is read from now on; Keras calls this.
 
-        Moving averages of a batch norm that has just used the moments of its inputs are left out: they change at the
-        end of the batch.
+        A batch norm's moving averages are left out if it has just used its inputs' moments, because they change at the
+        batch's end.
         """
         variable, value = update
         if self._deferred[id(variable)]:
@@ -125,9 +125,9 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
-        """Refuse weights that a function with a gradient of its own reads; see `patches.checking_custom_gradients`.
+        """Refuse weights that a function with a custom gradient reads; see `patches.checking_custom_gradients`.
 
-        Here they are tensors, and TensorFlow finds gradients only for tensors that are arguments.
+        In a stage weights are tensors, and such a function has gradients only for tensors that are arguments.
         """
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]

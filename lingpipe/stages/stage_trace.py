@@ -159,7 +159,7 @@ def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> di
             sums[position] = micro_batches.join_rows(parts)
         elif parts:
             sums[position] = tf.add_n([given, *parts]) if len(parts) > 1 else given + parts[0]
-            sums[position].set_shape(weight.shape)  # TensorFlow may not know that of a gradient
+            sums[position].set_shape(weight.shape)  # TensorFlow may not know a gradient's shape
     return sums
 
 
@@ -172,7 +172,7 @@ def _dense(gradient: Any) -> tf.Tensor | None:
 
 
 class StageCut:
-    """The tensors that actions of a stage hand on to each other, for the gradients that a step needs.
+    """The tensors that actions of a stage pass to each other, for the gradients that a step needs.
 
     Args:
         inputs: positions of the needed gradients in `Trace.input_gradients`.
