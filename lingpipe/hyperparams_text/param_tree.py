@@ -170,5 +170,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return list, tuple, dict or object, the first that `value` is an instance of; equal containers share it."""
+    """Return the first of list, tuple, dict, object that `value` is; containers of two kinds are not equal."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -65,7 +65,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
-    """Return the values of a model by their numbers."""
+    """Map numbers of a model's tensors to `Value`s."""
     values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]

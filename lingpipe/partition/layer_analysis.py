@@ -178,7 +178,7 @@ class LayerAnalysis(NamedTuple):
     num_parameters: int
     flops: Flops  # `Flops` of the forward pass of one example
     outputs: Any  # nest of `tf.TensorSpec` with a batch of one example
-    # in a Keras model, whether it has a trained weight, or its inputs depend on one; True if Params describe the layer
+    # whether it has a trained weight, or its inputs depend on one (Keras models); True if Params describe the layer
     has_backward: bool = True
     num_frozen: int = 0  # number of the values of weights that would be trained if they were not frozen
 

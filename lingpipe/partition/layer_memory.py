@@ -43,7 +43,7 @@ class Buffers:
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Whether an operation makes new tensors, and is the one of equal operations that runs."""
+        """Whether an operation makes new tensors, and is the first of those that are equal."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):

@@ -107,14 +107,14 @@ class SynchronousProgram(server_program.ServerProgram):
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return the gradients (None for weights without one), and half the sum of squares of each that exists."""
+        """Return each trained variable's gradient or None, and half the sum of squares of each that exists."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, new value), averaged over rows; all shares have equally many rows."""
+        """Return pairs (variable, new value of the whole batch); all shares have equally many rows."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(

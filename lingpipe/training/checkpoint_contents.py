@@ -74,7 +74,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Read the values of a checkpoint, a path with or without '.index', into the model, and return its step."""
+        """Read a checkpoint (`path` with or without '.index') into the model, and return its step."""
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
             stored, state = stored_shapes(path), {'global_step': self._step}
