@@ -79,7 +79,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event, or None after `seconds`; poll, as a long wait could delay a signal from just before it."""
+    """Return the next event, or None after `seconds`; poll, because a long wait could delay a signal."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):

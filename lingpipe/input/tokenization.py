@@ -107,7 +107,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Name the tensors that classifiers with this tokenizer take, without learning a vocabulary."""
+        """Without learning a vocabulary, name the tensors that classifiers with this tokenizer take."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:

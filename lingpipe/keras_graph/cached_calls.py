@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph; take whole caches at first, and later `Parts`; return `Parts`.
+        """Run the method in the current graph; the first call takes whole caches, later ones the `Parts` returned.
 
         Args:
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.

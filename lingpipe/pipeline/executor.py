@@ -287,7 +287,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A 1 that is not a constant, for which TensorFlow would specialise backward functions per micro-batch."""
+        """A non-constant 1: for a constant, TensorFlow would specialise the backward function of each micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 

@@ -128,7 +128,7 @@ class Workers(collectives.Group, experiment.Placement):
                 'machines that are alike.')
 
     def end_all(self) -> None:
-        """End the sums of all other workers by an error with `ENDED`, because this one ends by an error of its own."""
+        """Make the sums of all other workers fail with `ENDED`, because this worker ends by an error of its own."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 

@@ -114,7 +114,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, new value of the whole batch); all shares have equally many rows."""
+        """Return pairs (variable, value after the whole batch); all shares have equally many rows."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(

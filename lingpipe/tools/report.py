@@ -196,5 +196,5 @@ def _values(events):
 
 
 def _without_margin(text):
-    """Remove the margin that `progress.SummaryWriter` adds to texts, so that TensorBoard keeps their spaces."""
+    """Remove the margin by which `progress.SummaryWriter` makes TensorBoard keep the spaces of texts."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

@@ -137,7 +137,7 @@ class Trackers:
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
-        """End all runs with a status of `Tracker.end`; the curves so far become visible to others."""
+        """End all runs (`status`: see `Tracker.end`); the curves so far become visible to others."""
         for file in self._files.values():
             file.flush()
         self._each(lambda tracker: tracker.end(status))
