@@ -144,7 +144,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Call `heard` in another thread when a server of a job asks the chief to stop, with the server's name.
+    """When a server of a job asks the chief to stop, call `heard` with the server's name in another thread.
 
     `heard` replaces the function of an earlier call.
     """

@@ -58,7 +58,7 @@ class DigitsImages:
 
 
 def _rows_of(split):
-    """Return rows in the order in which TFDS would store them: by the MD5 hash of the name of the split and the key."""
+    """Return rows in the order in which TFDS would store them: by the MD5 hash of split name and key."""
     part = _PART.fullmatch(split)
     if part is None:
         raise ValueError(f"split: {split!r} is not a split of the digits. Choose 'train', 'test', or a part of one, "

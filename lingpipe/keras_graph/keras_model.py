@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the places of those outputs of a unit that have logits of the same shape and type."""
+    """Return the places of the outputs of a unit that have logits of their own shape and type."""
     found = set()
 
     def find(unused_arguments, results):

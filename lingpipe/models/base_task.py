@@ -71,7 +71,7 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raise ValueError if an input does not have a label for each position at which the body returns logits.
 
-        The task compares outputs with `num_targets` tensors: labels, weights, and maybe more; None: any number.
+        The task takes `num_targets` target tensors (labels, weights, maybe more), or any number if it is None.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]

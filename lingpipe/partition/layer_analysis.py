@@ -133,7 +133,7 @@ def _matrix_product(operation):
 
 
 def _convolution(operation):
-    """Count a convolution or the gradient of one: each output value is a sum over a kernel, or over one channel."""
+    """Count multiply-adds of a convolution or its gradient: a sum over a kernel (or its channel) per output value."""
     output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
     kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
     is_depthwise = operation.type.startswith('Depthwise')

@@ -40,7 +40,7 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack for another batch size; both share the sizes computed for micro-batches."""
+        """Return the stack for another batch size; both share what is computed for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
