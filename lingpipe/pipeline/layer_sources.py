@@ -316,7 +316,7 @@ def _outside_functions() -> Iterator[None]:
 
 
 def of_params(p: hyperparams.Params) -> LayerSource:
-    """Find the layers that `GPipeLayer.Params()` describe by the field `layers` or `model`.
+    """Find the layers that the field `layers` or `model` of `GPipeLayer.Params()` describes.
 
     Raises:
         ValueError: the model cannot be made or cut, or does not go with other fields.

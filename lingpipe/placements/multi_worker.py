@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers, whose sum keeps all bits, also of a negative zero."""
+    """Return a tensor as integers, because adding 0 to them keeps all bits, even of a negative zero."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -93,7 +93,7 @@ class Stage:
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Drop all programs, because attributes of layers may have changed; they are traced again."""
+        """Drop all programs, to be traced again, because attributes of layers may have changed."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:

@@ -271,7 +271,7 @@ class StageProgram:
 
         Args:
             key: names the piece, which is cut out of the graph at the first call.
-            feeds: tensors at which the graph is cut, besides the arguments, if they have values.
+            feeds: more tensors at which to cut the graph, if `values` has them.
         """
         if key not in self._pieces:
             given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]
