@@ -260,7 +260,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
 
 def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
-    """Sum over replicas with separate functions, by a collective operation of TensorFlow's runtime."""
+    """Sum over replicas that run separate functions, by a collective operation of TensorFlow's runtime."""
     # A key is unique in a step, and the same in all replicas.
     keys = [tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)

@@ -13,7 +13,7 @@ _SIDES = ('encoder', 'decoder')
 
 
 class InstructionInput(text_records.RecordInput):
-    """Prompts with their responses, one pair per row; only tokens that the model has to write enter the loss.
+    """Prompts with their responses, one pair per row; the loss counts only tokens that the model has to write.
 
     ::
 

@@ -204,7 +204,7 @@ def deferred_variables() -> Iterator[None]:
 
 
 class _DeferringScope(keras.StatelessScope):
-    """A scope with `updates`, the pairs (variable, value) that were assigned in it, by the ids of the variables."""
+    """A scope whose `updates` maps a variable's id to the last pair (variable, value) that was assigned in it."""
 
     @functools.cached_property
     def updates(self) -> dict[int, tuple]:

@@ -113,7 +113,7 @@ class PromptedTexts(_Texts):
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Pad rows with a token that does not end a text, because samplers look for ends outside the prompt."""
+        """Pad rows with a token that ends no text, because samplers look for end tokens after the prompt."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
                       if token not in self._tokenizer.stop_ids)
         rows = np.full([len(tokens), length], filler, np.int32)

@@ -187,7 +187,7 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return a gradient of the sum, multiplied by `gradient_factor`, by which `finish` divides again."""
+        """Return a gradient of the sum, times `gradient_factor`; `finish` divides by this factor."""
         return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 

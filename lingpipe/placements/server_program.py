@@ -109,7 +109,7 @@ class AsynchronousProgram(ServerProgram):
     and its own update.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
-    batch norm and moving averages of weights have the value of the last writer. So one of two simultaneous updates is
+    batch norm and moving averages of weights have the value of the last writer. So one of two simultaneous writes is
     lost.
 
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch, so each batch is

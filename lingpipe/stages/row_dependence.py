@@ -113,7 +113,7 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
 
 
 def _of_constants(one: tf.Tensor, two: tf.Tensor) -> row_rules.Dependence:
-    """Return the dependence of a result that depends at most on the number of rows."""
+    """Return the dependence of a result that only the number of rows may change."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
         return row_rules.MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else row_rules.CONSTANT

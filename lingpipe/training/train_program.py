@@ -95,7 +95,7 @@ class TrainProgram:
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Return the result of `iterate` for the batches of an input after a number of steps."""
+        """Return the result of `iterate` for the batches of an input that follow a step."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
