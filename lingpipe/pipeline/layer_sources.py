@@ -35,7 +35,7 @@ class _Layers:
         """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes`, which traces subclassed models, if layers or attributes of models have changed."""
+        """Call `refuse_changes` if layers or attributes of models have changed, because it traces subclassed models."""
 
     def load_weights(self) -> None:
         """Load the weights that come with a model, each to its device; Params come with none."""

@@ -100,7 +100,7 @@ class Workers(collectives.Group, experiment.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Set `tf.Variable`s, the same on all workers, to the chief's values, which are sent through the hosts."""
+        """Set the same `tf.Variable`s on all workers to the chief's values, which are sent through the hosts."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:

@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return K lists for each variable of a stage: the V corresponding variables on each core."""
+        """Return K lists for each variable of a stage: one per core, with its V variables there."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:

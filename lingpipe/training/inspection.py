@@ -113,7 +113,7 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Return whether seconds are meaningful: without an accelerator, a processor core only serves to compare plans."""
+    """Return whether seconds are meaningful: without an accelerator, plans assume a CPU core, just to compare plans."""
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 
 
