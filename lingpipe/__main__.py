@@ -1,4 +1,4 @@
-"""The command `lingpipe`, also as `python -m lingpipe` if it is not on the search path."""
+"""The command `lingpipe`; if `lingpipe` is not on the search path, `python -m lingpipe` runs it too."""
 
 import os
 import signal

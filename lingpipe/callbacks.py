@@ -23,7 +23,7 @@ class Trace(keras.callbacks.Callback):
     """Measures some steps before training begins, prints where their time went, and writes the picture to a folder.
 
     Args:
-        folder: folder of timeline.png, and of trace.json for ui.perfetto.dev.
+        folder: folder to write timeline.png into, and trace.json, which ui.perfetto.dev shows.
         x: nest of tensors `[batch, ...]`, one batch.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
@@ -55,7 +55,7 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the folder of the page; before any epoch, raise an error for a model or batch that it cannot show."""
+        """Make the page's folder; before any epoch, raise an error for a model or batch that no page can show."""
         trace.require_compiled(self.model)
         if self._batch is not None:
             trace.require_targets(self.model, self._batch[1])

@@ -54,7 +54,7 @@ def examine() -> Machine:
 
 
 def report(machine: Machine) -> str:
-    """Return the table of what was found, what LingPipe would use, and a sentence for each problem."""
+    """Return the table of the findings, then what LingPipe would use, then a sentence for each problem."""
     said = machine.tensorflow
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     found = wording.table(['what', 'found'], [
@@ -115,7 +115,7 @@ def _tpu_files() -> list[str]:
 
 
 def _ask_tensorflow() -> dict[str, Any]:
-    """Import TensorFlow in a child; return what it said."""
+    """Import TensorFlow in a child process; return what the child reports."""
     backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
     if backend != 'tensorflow':
         return {'problems': [f'KERAS_BACKEND={backend} is set, but LingPipe needs tensorflow. Unset it.']}

@@ -104,7 +104,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file, 1,210 pixels wide if from `rows`."""
+    """Return a figure as the bytes of a PNG file; a figure of `rows` is 1,210 pixels wide."""
     return _saved(figure, 'png')
 
 

@@ -21,7 +21,7 @@ _SEE_ALL = 'print(params)'
 
 
 def CopyFieldsTo(from_p: 'Params', to_p: 'Params', ignore_unknown_keys: bool = False) -> 'Params':
-    """Copy the fields of `from_p` to `to_p`, and return `to_p`; its `cls` stays, so it instantiates its own class.
+    """Copy the fields of `from_p` except `cls` to `to_p`, which keeps its own class; return `to_p`.
 
     Args:
         ignore_unknown_keys: whether fields that `to_p` lacks are skipped.
@@ -183,7 +183,7 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} of all fields, and {path: type}, with containers of Params."""
+        """Return {path: text of the value} of all fields, and {path: type} of these and of containers of Params."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
@@ -225,7 +225,7 @@ class Params:
 
 
 class InstantiableParams(Params):
-    """Params of a class, which can instantiate it."""
+    """Params that can instantiate the class that they are for."""
 
     def __init__(self, cls: type | None = None) -> None:
         super().__init__()

@@ -125,7 +125,7 @@ def _unknown_error(name):
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Return the Params of an experiment, named as for GetClass, and of its dataset 'Train', 'Dev' or 'Test'.
+    """Return the Params of an experiment and of its dataset 'Train', 'Dev' or 'Test'; `name` is as for GetClass.
 
     Returns:
         Params with the fields `task`, `train`, `eval` and `input`.

@@ -144,7 +144,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """When a server of a job asks the chief to stop, call `heard` with the server's name in another thread.
+    """Call `heard`, in another thread, with the name of each server of a job that asks the chief to stop.
 
     `heard` replaces the function of an earlier call.
     """
@@ -217,6 +217,6 @@ def _session(word, name, target):
 
 
 def _close(session):
-    """Close a session. A server that has restarted does not know it, and one that hangs never answers."""
+    """Close a session. A server that has restarted does not know the session; a server that hangs never answers."""
     with contextlib.suppress(tf.errors.OpError):
         session.close()

@@ -56,12 +56,12 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Return the names, such as 'worker:1', of all processes of some jobs, except those left out."""
+        """Return the names, such as 'worker:1', of all processes of some jobs, except those in `left_out`."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
     def others(self) -> list[str]:
-        """Return the names of all other processes, except those left out."""
+        """Return the names of all other processes, except those in `left_out`."""
         return [name for name in self.tasks('chief', 'worker', 'ps') if name != self.task]
 
     def address_of(self, name: str) -> str:
@@ -80,12 +80,12 @@ class ClusterConfig(NamedTuple):
 
 def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
          mode: str | None = None) -> ClusterConfig:
-    """Read a cluster from a file or from TF_CONFIG; nothing in it is evaluated.
+    """Read a cluster from a file or from TF_CONFIG; no text in them is run as code.
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1'; None: the name in the file, else in TF_CONFIG, so that all
-            machines can use the same file.
+        task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG; a file
+            without a name suits all machines.
         mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
 
     Raises:
@@ -108,7 +108,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the two parts of 'host:port', the host without the brackets of IPv6, as sockets take them."""
+    """Return the host and the port of 'host:port'; IPv6 hosts lose their brackets, as sockets require."""
     host, _, port = address.rpartition(':')
     return host.strip('[]'), int(port)
 

@@ -7,7 +7,7 @@ The processes are numbered by their launcher. Their jobs follow from --cluster a
     multi_worker             worker:0   worker:1    worker:2    worker:3
     parameter_server         chief      ps:0        worker:0    worker:1          with --ps=1
 
-With --tpu=slice one program, the coordinator, uses all hosts. It is a client of TensorFlow servers on them::
+With --tpu=slice one program, the coordinator, uses all hosts. It is a client of TensorFlow servers on the hosts::
 
     host 0    chief: lingpipe train ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
                                       │
@@ -144,7 +144,7 @@ def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
     """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
 
-    The chief's port is that of the first host plus 1. Servers connect to the chief to run Python code.
+    The chief's port is 1 more than the port of worker 0. Servers connect to the chief to run Python code.
     With `task='worker:0'`, this process is the server of host 0.
 
     Raises:
@@ -174,7 +174,7 @@ def leave_tpu_to_server(config: cluster_config.ClusterConfig,
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0 with the chief's command line; it does not outlive the chief."""
+    """Start the server of host 0 with the chief's command line; the server does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

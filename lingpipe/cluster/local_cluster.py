@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's settings, the command of each process, and its --cluster or None."""
+    """Return the launcher's settings, the command of each process, and the --cluster in the command or None."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -193,7 +193,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Return whether the cluster can have a network of its own, and needs no other; print the answer."""
+    """Print and return whether the cluster can have its own network; return False at once if it needs another."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(

@@ -129,7 +129,7 @@ class Wait:
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the scope in which a checkpoint is 'written' or 'read'; other arguments as in `for_files`."""
+    """Return the `Wait` until a checkpoint is `verb` ('written' or 'read'); other arguments as in `for_files`."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
@@ -139,7 +139,7 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program in its own process group, so that Ctrl+C reaches only the parent, which passes it on.
+    """Start a program in its own process group, so that Ctrl+C reaches only the parent, which ends the child.
 
     Call this from the main thread, because Linux kills the child when the starting thread ends.
     """
@@ -148,7 +148,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def die_with(parent: int) -> None:
-    """Make the system kill this process when the thread of the parent that started it ends."""
+    """Make the system kill this process when the parent's thread that started this process ends."""
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile

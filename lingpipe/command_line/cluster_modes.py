@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program some seconds after an error, as TensorFlow would wait at exit for processes that have ended."""
+    """End the program some seconds after an error, because TensorFlow would wait at exit for ended processes."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

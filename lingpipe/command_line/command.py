@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Return the params after all overrides, evaluation inputs included, and {name: Params} of these inputs."""
+    """Return the params with the evaluation inputs, after all overrides, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']

@@ -100,7 +100,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
-    """Raise UsageError for a flag of language models, which has no effect on a translation."""
+    """Raise UsageError if a flag is given that only affects language models, not translation models."""
     for name in _FLAGS_OF_LANGUAGE_MODELS:
         if given[name].present:
             raise app.UsageError(f'--{name} is for language models, and this model translates. Leave it out.')

@@ -73,7 +73,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the running pipeline: an int, or an int64 scalar there if only `device` knows it."""
+        """Return the number of the running pipeline: an int, or an int64 scalar on `device` if only it knows."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
@@ -91,14 +91,14 @@ def current() -> Group:
 
 
 def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
-    """Build the sums of one stage's gradients over replicas in the current graph, and return their list.
+    """Build, in the current graph, the sums of one stage's gradients over the replicas; return a list of them.
 
     Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
-    replicas. Each method sends the sum of a weight to its owner; the sums of different owners run at the same time, so
-    that all links are busy::
+    replicas. Each method sends a weight's gradient sum to the weight's owner; the sums for different owners run at the
+    same time, so that all links are busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
-        ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its own
+        ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its tensors
         two_dimensional   half of each tensor goes down every column, then     0 ─> 1      the other half with the axes
                           along the owner's row                                |    |      swapped: both directions of
                                                                                v    v      a torus are busy
@@ -154,7 +154,7 @@ def _grid(entries: list, num_columns: int) -> list[list]:
 
 
 def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
-    """Sum every row into its entry in `column`, then sum these entries into the one in `row`."""
+    """Sum every row into its entry in `column`, then sum these entries into the entry in `row`."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 

@@ -58,8 +58,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
         CPU, GPU            call of a function
         TPU                 call of a function that XLA compiles
-        core of a TPU       the operations themselves: inside a call they would have no core
-        program
+        logical core        the operations themselves: inside a call they would have no core
     """
     if is_logical_core(device):
         return function
@@ -93,7 +92,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 def use_virtual_devices(num_devices: int) -> None:
     """Split the CPU into virtual devices for pipelines; call this before TensorFlow or Keras does anything.
 
-    Each operation uses one thread of a shared pool, and leaves the others to other devices.
+    Each operation uses one thread of a shared pool, and leaves the other threads to other devices.
     """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -165,18 +164,18 @@ def _devices(kind: str | None = None) -> list[str]:
 
 
 def num_devices() -> int:
-    """Return how many devices `stage_devices` can choose from without a warning: accelerators, else virtual CPUs."""
+    """Return how many stages can have a device each: the number of accelerators, else of virtual CPUs."""
     return len(_devices())
 
 
 def use_processes(prefix: str) -> None:
-    """Choose stages' devices from now on among those whose names begin with a prefix, such as the workers'."""
+    """From now on, choose devices of stages by a prefix of their names, such as '/job:worker/' for all workers."""
     global _process
     _process = prefix
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return a pipeline's device names, a row of partitions per replica, from params without 'auto' numbers."""
+    """Return a grid of device names: a row per replica, a column per partition. No number may be 'auto'."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

@@ -31,9 +31,9 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
-    Its new `tf.Variable` has the name and the id of the old one, by which optimizers identify it. Every `tf.function`
-    that was traced earlier is traced again. The old copy becomes empty and takes no memory. Whatever still reads it,
-    such as a `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value.
+    The new `tf.Variable` keeps the name and the id of the old one, by which optimizers identify variables. Every
+    `tf.function` that was traced earlier is traced again. The old copy becomes empty and takes no memory. Whatever
+    still reads it, such as a `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
@@ -48,7 +48,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return which of some device names is a variable's device; if none is, the full name of its device."""
+    """Return the name in `devices` that names the variable's device; if none does, the device's full name."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
@@ -83,7 +83,7 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
 def creating_on(device: str) -> Iterator[None]:
     """Create the variables in the `with` block on a device.
 
-    For devices that compile each operation separately, the host computes the initial values.
+    For TPUs and logical cores of TPUs, the host computes the initial values.
     """
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(tf.device(device))
@@ -118,7 +118,7 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read the variables of all stages by `read`, each on its device, and only once if several stages use it."""
+    """Read the variables of all stages by `read`: each variable on its device, and once even if stages share it."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices; return an empty list, as nothing is left."""
+    """Assign new values to Keras variables on their devices; return the updates that are left, an empty list."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

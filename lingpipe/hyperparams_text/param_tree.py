@@ -48,7 +48,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(container: Any, new_children: list[Any]) -> Any:
-    """Return a new container with the type and keys of `container`, and `new_children`, a list in the keys' order."""
+    """Return a new container with the type and keys of `container`; `new_children` follow the keys' order."""
     if isinstance(container, tuple):
         return type(container)(new_children)
     rebuilt = copy.copy(container)
@@ -60,7 +60,7 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a copy of a container with `function(child)` for each child; Params and other values as they are."""
+    """Return a copy of a container with `function(child)` for each child; return Params and others unchanged."""
     pairs = None if is_params(value) else children(value)
     return value if pairs is None else rebuild(value, [function(child) for _, child in pairs])
 
@@ -170,5 +170,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return the first of list, tuple, dict, object that `value` is; containers of two kinds are not equal."""
+    """Return which of list, tuple, dict and object `value` is; containers of different kinds are not equal."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

@@ -1,4 +1,4 @@
-"""The text of a value: written with `repr`, read with `ast.literal_eval`; classes and functions by registered names."""
+"""The text of a value: `repr` writes it, `ast.literal_eval` reads it; classes and functions are written as names."""
 
 import ast
 import inspect
@@ -81,7 +81,7 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, value: Any) -> None:
-        """Add `value` if it is a class or function, or all those that it holds."""
+        """Add `value` if it is a class or function, else all classes and functions inside it."""
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
@@ -130,7 +130,7 @@ def _literal_of_container(value):
 
 
 def _is_instance(value, module, name):
-    """Return whether `value` is of a class of a module, without importing the module."""
+    """Return whether `value` is an instance of a class in a module, without importing the module."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
@@ -141,7 +141,7 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
     """Return the value of a field from a text.
 
     Args:
-        type_name: name of the type that the field needs, as ToTextWithTypes writes it; ignored if not scalar.
+        type_name: name of the field's type, as ToTextWithTypes writes it; ignored unless bool, int, float or str.
 
     Raises:
         ValueError: the text has no value of that type; the caller puts the field and the text before the message.
@@ -195,7 +195,7 @@ _CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lamb
 
 
 def _read(text, names, words_are_strings):
-    """Return the value of a text, which is in brackets or quotes, a reference, or one word."""
+    """Return the value of a text: a container in brackets, a quoted string, a reference, or one word."""
     if not text:
         raise ValueError('has no value.')
     if not re.match(rf'[\[({{"\']|{REFERENCE}', text):

@@ -21,7 +21,7 @@ def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
 
 
 def paths_of(files: str) -> list[str]:
-    """Return the paths of a file, of the files in a folder, or of those that a glob pattern matches, sorted."""
+    """Return the sorted paths of files: one file, all files in a folder, or the matches of a glob pattern."""
     files = os.path.expanduser(files)
     if tf.io.gfile.isdir(files):
         found = [os.path.join(files, name) for name in tf.io.gfile.listdir(files)]
@@ -51,13 +51,13 @@ class BaseInput:
     the nest of `tf.TensorSpec`s of a batch's inputs. It overrides `TargetSpec(params)` if the targets are not labels
     and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
-    * `training_dataset(position, share)`: endless batches that follow the first `position` examples over all epochs.
-      They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method makes the
-      rows of a `row_order.Share` of each batch, and does as little work as possible for other rows. It raises
-      ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
+    * `training_dataset(position, share)`: endless batches that begin after `position` examples, counted over all
+      epochs. They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method
+      makes the rows of `share` in each batch, and does as little work as possible for other rows. It raises ValueError
+      if the position is negative, no batch can be made, or the shares do not divide a batch.
     * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
 
-    A wrong field raises ValueError; data that do not exist and cannot be prepared, RuntimeError.
+    A wrong field raises ValueError. Data that do not exist and cannot be prepared raise RuntimeError.
     """
 
     example_name = 'examples'

@@ -37,7 +37,7 @@ def stratified_split() -> dict[str, np.ndarray]:
 
 
 class DigitsImages:
-    """A split of the digits, or a part of it such as 'train[:90%]', with the attributes of `tfds_builders.TfdsImages`.
+    """A split of the digits, or a part such as 'train[:90%]'. It has the attributes of `tfds_builders.TfdsImages`.
     """
 
     name, folder = NAME, 'lingpipe/input'

@@ -74,7 +74,7 @@ class InstructionInput(text_records.RecordInput):
         return '' if p.text_field else p.prompt_template.replace(_PROMPT, record.text(p.prompt_field))
 
     def _rows_of(self, prompt, response):
-        """Return the tokens of each row of a record, and the number of those that are only shown."""
+        """Return each row of a record: its tokens, and how many of them the model does not have to write."""
         shown, length = [*self.tokenizer.start_ids, *prompt], self.params.sequence_length
         tokens = [*shown, *response, self.tokenizer.end_id]
         if self.params.text_field:  # each row begins with the last token of the previous one, so none is lost
@@ -98,15 +98,15 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts, made into tensors by the KerasHub preprocessor for the tokenizer, such as BART's::
+    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer, here of BART::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
         labels              <s> 4 2 </s> <pad> <pad>
         weights             1 1 1 1 0 0
 
-    Texts that are too long are truncated, and warnings say how many fill their rows. Everything is tokenized when the
-    input is created.
+    Texts that are too long are truncated, and warnings count the texts that fill a whole row. Everything is tokenized
+    when the input is created.
     """
 
     example_name = 'pairs'
@@ -114,7 +114,7 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input, whose `sequence_length` is that of sources."""
+        """Return the InstantiableParams of this input; `sequence_length` is the length of sources."""
         p = super().Params().Set(name='sequence_to_sequence_input')
         p.Define('source_field', 'source', 'Field of the text that the model reads.')
         p.Define('target_field', 'target', 'Field of the text that it should write.')

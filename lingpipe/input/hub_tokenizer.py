@@ -14,7 +14,7 @@ _SPACE = '▁'  # how SentencePiece writes it
 
 
 class KerasHubTokenizer:
-    """The tokenizer with which the model of a preset was trained, with the attributes of `ByteTokenizer`."""
+    """The tokenizer with which the model of a preset was trained. It has the attributes of `ByteTokenizer`."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -50,12 +50,12 @@ class KerasHubTokenizer:
         return tf.cast(self._tokenizer(text), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text, a Python string, of a sequence of integers; special tokens are left out, as in KerasHub."""
+        """Return the text of a sequence of integers as a Python string, without special tokens, as in KerasHub."""
         special = set(self._tokenizer.special_token_ids)
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the number of bytes of text of each token, float32; the end of a text counts as one byte.
+        """Return how many bytes of text each token stands for, float32; the end of a text counts as one byte.
 
         SentencePiece may change white space before it cuts a text into pieces, so the bytes of the changed text count.
         If it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
@@ -70,7 +70,7 @@ class KerasHubTokenizer:
         return self._tokenizer
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor of a task, such as 'TextClassifierPreprocessor', for rows of some lengths."""
+        """Return KerasHub's preprocessor of class `task` ('TextClassifierPreprocessor', say), for given lengths."""
         return getattr(import_keras_hub().models, task).from_preset(self.params.preset, **lengths)
 
     @functools.cached_property

@@ -69,7 +69,7 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """How images of a training batch are made; evaluation resizes images that are not cropped."""
+    """How images of a training batch are made; evaluation crops images centrally, or else only resizes them."""
 
     # (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> float32 [batch,
     # image_size, image_size, channels]
@@ -105,7 +105,7 @@ def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tens
 def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tensor, zoom: tf.Tensor) -> tf.Tensor:
     """Rotate and zoom around the centre, shift, and resize, with a single interpolation.
 
-    Without shift, rotation and zoom it is `resize`. The border pixels of an image repeat beyond its border.
+    Without shift, rotation and zoom it equals `resize`. The border pixels of an image repeat beyond its border.
 
     Args:
         images: float32 [batch, height, width, channels]; results are float32 [batch, image_size, image_size, channels].
@@ -130,11 +130,11 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
 
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Pad by 4 zeros on each side, crop at random, and mirror half of the images, drawn at random.
+    """Pad by 4 zeros on each side, crop at random, and mirror each image with probability 1/2.
 
-    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation: the source column of target column
-    x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`; images are
-    normalised, so zero is their mean; images of another size are resized first.
+    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation does all this: the source column of
+    target column x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`;
+    images are normalised, so zero is their mean; images of another size are resized first.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
@@ -149,7 +149,7 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 
 
 def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Do `crop_and_flip`, then set a square of half the image's side to zero.
+    """Do `crop_and_flip`, then set a square to zero; its side is half the side of the image.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
     square may be outside. For the 32 pixels of CIFAR-10, its side is 16 pixels.
@@ -175,7 +175,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirror a random half of the images, of any dtype, which already have their final size."""
+    """Mirror each image, of any dtype and already of the final size, with probability 1/2."""
     del image_size
     # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)

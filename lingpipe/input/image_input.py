@@ -64,7 +64,7 @@ class ImageInput(base_input.BaseInput):
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of images in files, resized to the size of the dataset; see `BaseInput`. Prepare no data."""
+        """Make batches of image files, resized like the images of the dataset; see `BaseInput`. Prepare no data."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored

@@ -92,7 +92,7 @@ class PixelReader:
     resizes: bool  # whether whole images are resized; otherwise they already have that size
 
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the pixels, uint8 [n, *size], of encoded images, string [n], and whether each could be read, bool [n].
+        """Return the pixels (uint8 [n, *size]) of encoded images (string [n]), and which are readable (bool [n]).
 
         The first two of an image's `seeds`, int32 [n, 2 or more], draw its crop; None: crops are central.
         """

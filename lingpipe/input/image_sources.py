@@ -31,7 +31,7 @@ class ImageSources:
         self._cropping = cropping
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return references to all examples, cheap to skip, in an order drawn from a seed, int64 [2], or as stored."""
+        """Return references (cheap to skip) to all examples, as stored or shuffled by a seed (int64 [2])."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)

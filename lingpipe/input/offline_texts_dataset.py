@@ -66,7 +66,7 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in the hashes' order.
 
-    Text of earlier splits is dropped from dev and test, as are documents that this leaves empty.
+    Dev keeps no paragraph of train, and test none of train or dev. Documents that this empties are dropped.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_digest):

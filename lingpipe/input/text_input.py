@@ -36,8 +36,8 @@ class TokenizedInput(base_input.MemoryInput):
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
     A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If the
-    tokens are read from files, `_cut(tokens)` groups the tokens by row, and `_row(*tokens)` makes a row of such a
-    group.
+    tokens are read from files, `_cut(tokens)` groups the tokens by row, and `_row(*tokens)` turns such a group into a
+    row.
     """
 
     _tokens: Callable[[dict], Any]
@@ -94,8 +94,8 @@ class TextInput(TokenizedInput):
     begins with the tokenizer's `start_ids` other than `end_id`. All documents in memory are one ring of tokens, which
     every epoch cuts at different places::
 
-        epoch 0   |----3----|----0----|----2----|----1----|--    cut from a place drawn from (seed, epoch) on,
-        epoch 1   --|----1----|----2----|----0----|----3----|    and visited in an order drawn from it
+        epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
+        epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited
 
     Documents in files follow each other in shuffled order, and are cut wherever a sequence is full.
     """
@@ -117,7 +117,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the `tf.TensorSpec` of tokens, or a dictionary that adds the padding mask's; prepare no data."""
+        """Return the spec of tokens, or a dictionary of the specs of tokens and padding mask; prepare no data."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens
@@ -125,7 +125,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; prepare no data."""
+        """Return `tf.TensorSpec`s `[batch_size, length]` of labels, weights and byte counts; prepare no data."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -164,7 +164,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return the places in the ring at which sequences start."""
+        """Return the places in the ring of all tokens at which sequences start, from number `position` on."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -217,8 +217,8 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
     The first token is predicted from `end_id`, which also pads the last sequence.
 
     Returns:
-        Arrays int32 `[count, length + 1]`, whose last `length` tokens are to be predicted, and float32
-        `[count, length]`, their weights.
+        An int32 array `[count, length + 1]`, in which the last `length` tokens of each row are to be predicted, and the
+        float32 weights `[count, length]` of these tokens.
     """
     advance = length - context
     count = 1 + max(0, -(-(len(tokens) - length) // advance))

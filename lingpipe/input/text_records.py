@@ -1,4 +1,4 @@
-"""Text records from JSON lines, CSV and TFDS, with their places for error messages; the base class of their inputs."""
+"""Text records from JSON lines, CSV or TFDS, each with its place for error messages; base of record inputs."""
 
 import csv
 import dataclasses
@@ -35,7 +35,7 @@ class Record:
         return value
 
     def label(self, field: str) -> str:
-        """Return the name of a class: a text unchanged, an integer or a boolean as in JSON."""
+        """Return the name of a class: a text as it is, or an integer or a boolean as JSON writes it."""
         value = self._value(field)
         if isinstance(value, int):  # a bool too
             return json.dumps(value)
@@ -55,7 +55,7 @@ class Record:
 
 
 def from_files(files: str) -> Iterator[Record]:
-    """Yield the records of files one after the other, sorted by path; the first row of a CSV file names its columns."""
+    """Yield the records of all files in the order of their paths; the first row of a CSV file names its columns."""
     for path in base_input.paths_of(files):
         ending = os.path.splitext(path)[1].lower()
         if ending not in _READERS:
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the names of the classes of the feature `label` in their order, preparing no data; None: it has none."""
+    """Return the class names of the feature `label` in order, preparing no data; None: the feature has none."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -152,7 +152,7 @@ class RecordInput(base_input.MemoryInput):
     """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
 
     A subclass defines: `_fields`, the params such as 'text_field' whose values name fields of a record;
-    `_arrays(records)`, which makes arrays, one per column, of a list of records; and `_batch`, as every `MemoryInput`
+    `_arrays(records)`, which turns a list of records into arrays, one per column; and `_batch`, as every `MemoryInput`
     does.
     """
 
@@ -179,7 +179,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, self._arrays(records)))
 
     def _records(self):
-        """Read the records; from TFDS only the fields that are named."""
+        """Read the records; from TFDS, read only the fields that the params in `_fields` name."""
         p = self.params
         if p.files is not None:
             return from_files(p.files)

@@ -62,7 +62,7 @@ def _prepare(builder):
 
 
 class Split:
-    """One split of a TFDS dataset; its size `num_bytes` is as stored.
+    """One split of a TFDS dataset; `num_bytes` is the size of the split as it is stored.
 
     All mistakes (name, split, missing data) are found here, before any graph is built.
     """
@@ -74,7 +74,7 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return dictionaries of features and 'tfds_id', a string: the file's name and the record's number in it.
+        """Return dictionaries of features and of 'tfds_id', a string that names a file and a record number in it.
 
         An int64 scalar `shuffle_seed` draws the order of the files; None: stored order.
         """

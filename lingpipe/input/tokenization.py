@@ -47,7 +47,7 @@ class ByteTokenizer:
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the number of bytes of text of each token, float32; the end of a document counts as one byte."""
+        """Return how many bytes of text each token stands for, float32; the end of a document counts as one byte."""
         return tf.ones_like(tokens, tf.float32)
 
 
@@ -85,7 +85,7 @@ _KINDS = {
 
 
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
-    """Tokens are the byte sequences that byte-pair encoding merges most often (arXiv 1508.07909, section 3.2).
+    """Tokens are bytes, or sequences that byte-pair encoding merges (arXiv 1508.07909, section 3.2).
 
     The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. Learning takes a
     second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.

@@ -1,4 +1,4 @@
-"""Methods of a model that keep caches, cut into the stages of a pipeline: a cache stays on its layer's device."""
+"""A model's methods that keep caches, cut into the stages of a pipeline; each cache stays on its layer's device."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ class Weights(NamedTuple):
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
         """Return, on the device of each stage, the values of all variables: `[stages][variables]`.
 
-        Values that a stage does not use are never copied, because nothing reads the copy.
+        A copy that its stage does not use is never made, because nothing reads it.
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
@@ -89,8 +89,8 @@ class CachedCall:
 
     An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage.
     Results that depend on no weights are computed in every stage that needs them. A model stacks the caches of its
-    layers into one tensor, and takes slices of it. Here, neither is ever computed, because the parts of the stack
-    become the slices of the next call.
+    layers into one tensor, and takes slices of it. Here, neither the stack nor the slices are computed, because the
+    parts of the stack become the slices of the next call.
 
     Args:
         method: bound method of the model. Its parameters whose names end in 'cache' are caches, and its last results
@@ -98,7 +98,7 @@ class CachedCall:
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:
-        splits: dictionary from the name of a cache to a list with the `Split` of each of its tensors, once called.
+        splits: {name of a cache: list with the `Split` of each of its tensors}, filled by the first call.
     """
 
     def __init__(self, method: Callable, weights: Weights, jit_compile: bool = False) -> None:
@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph; the first call takes whole caches, later ones the `Parts` returned.
+        """Run the method in the current graph; the first call takes whole caches, later calls take returned `Parts`.
 
         Args:
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.
@@ -149,7 +149,7 @@ class CachedCall:
 
 
 class _Program:
-    """A traced method as one piece for each stage: placeholders, results, and old and new tensors of each cache."""
+    """A traced method: placeholders, results, old and new tensors of each cache, and one piece for each stage."""
 
     def __init__(self, method, weights, specs, caches):
         self._weights = weights
@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return the dictionary from each tensor of a cache that the graph reads to the number of its part."""
+    """Return {tensor: number of its part} for the tensors of a cache that the graph reads: the whole, or slices."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)

@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError for a tokenizer of another KerasHub class or, with a preset, for one not of KerasHub."""
+        """Raise ValueError if the tokenizer has another KerasHub class or, with a preset, is not from KerasHub."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -190,7 +190,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Assign variables part by part in the `with` block, and initialise all others at its end."""
+        """Assign variables part by part in the `with` block; at its end, initialise those not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

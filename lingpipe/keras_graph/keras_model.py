@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Return units that also return the outputs' logits, and {place among the outputs: number of its logits}."""
+    """Return units that also return the outputs' logits, and {place of an output: value number of its logits}."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the places of the outputs of a unit that have logits of their own shape and type."""
+    """Return the places of a unit's outputs whose logits have the same shape and dtype as the output."""
     found = set()
 
     def find(unused_arguments, results):
@@ -49,7 +49,7 @@ def _positions(unit, inputs, training):
 
 
 def _concrete(unit, inputs, training, read):
-    """Trace a unit on pairs (spec, spec of the Keras mask), and then `read` on the unit's arguments and outputs."""
+    """Trace a unit on pairs (spec, spec of the Keras mask), and call `read(arguments, outputs)` in the trace."""
     def run(inputs, values):
         arguments = [tensor for tensor, _ in inputs]
         for tensor, mask in inputs:
@@ -143,7 +143,7 @@ class ModelGraph:
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends, self._unmasked)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Move the variables of each stage, and their slots in the model's optimizer, to its device, in place."""
+        """Move each stage's variables, and their slots in the model's optimizer, to the stage's device, in place."""
         self._allocate(random_seeds.seed_generator_states([self.model]))  # initializers may draw from them
         model_segments.move_variables(stage_parts, devices)
         self._allocate([*self.model.variables, *self.model.metrics_variables])  # no unit reads these
@@ -163,7 +163,7 @@ class ModelGraph:
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
-                is replaced by one example. None: the model's own, with 1 for unknown sizes.
+                is replaced by one example. None: the model's own specs, with 1 for unknown sizes.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)
@@ -190,7 +190,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return the trainable and the other weights that no earlier unit uses, without seeds."""
+        """Return the trainable and the other weights that no earlier unit uses, but no states of seed generators."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Remove from the units all values that turned out to be None, although symbolic outputs are tensors."""
+        """Remove from the units values that are None in the trace, although Keras's symbolic outputs are tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '

@@ -16,8 +16,8 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
 
     Layers may mix the rows of a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers with an
-    axis of 0 may not mix rows, as their graphs must show. In a model with a fixed batch size, each tensor whose first
-    dimension has that size is taken as a batch.
+    axis of 0 may not mix rows, and their graphs must show this. In a model with a fixed batch size, each tensor whose
+    first dimension has that size is taken as a batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -54,7 +54,7 @@ def _traced(layer: Any, given: Any) -> list[row_dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Return a copy of a unit in whose specs a fixed batch size, one of `sizes`, becomes unknown."""
+    """Return a copy of a unit whose specs have an unknown batch size instead of a fixed one from `sizes`."""
     return dataclasses.replace(unit, specs=[
         tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
         for spec in unit.specs])
@@ -65,7 +65,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
-    """Map numbers of a model's tensors to `Value`s."""
+    """Return a dictionary from the number of each tensor of a model to the tensor's `Value`."""
     values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -171,7 +171,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions without an embedding; XLA would use another position's."""
+    """Raise ValueError for tokens at positions that have no embedding; XLA would use that of another position."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):

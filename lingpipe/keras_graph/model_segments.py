@@ -17,7 +17,7 @@ class Segment:
 
     Args:
         after: numbers of the output values, which are inputs or results of the unit.
-        unmasked: those of the input values whose Keras masks a unit of an earlier stage has removed.
+        unmasked: numbers of the input values whose Keras masks were removed by a unit of an earlier stage.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int],
@@ -38,7 +38,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
+        """Raise ValueError unless the same outputs are None as in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '
@@ -109,7 +109,7 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after, unmasked):
-    """Return the segments of a run; between units they pass only what a later unit or another stage still needs."""
+    """Return the segments of a stage's units; each passes on only what a later unit or another stage still needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

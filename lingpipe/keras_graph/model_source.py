@@ -1,4 +1,4 @@
-"""Params of a whole Keras model, which a pipeline cuts, instead of a list of layers."""
+"""Params of a whole Keras model for a pipeline to cut; they take the place of a list of layers."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ _NAME_COUNTERS = 'object_name_uids'
 
 
 class KerasModelSource:
-    """The source of a Keras model: first of its layers, then of its weights, once these are placed on devices.
+    """The source of a Keras model: it makes the layers, then loads weights once the variables are placed on devices.
 
     ::
 

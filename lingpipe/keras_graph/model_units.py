@@ -53,7 +53,7 @@ class Unit:
         return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Return a copy of the unit without inputs and outputs that are None, given by their numbers."""
+        """Return a copy of the unit without the inputs and outputs that are None, whose numbers `absent` holds."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -202,7 +202,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which operations between a model's layers cast variables; `outside`: the outer model's."""
+    """Return the dtype to which operations between layers cast variables; `outside` is the outer model's dtype."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

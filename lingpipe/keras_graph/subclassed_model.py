@@ -69,7 +69,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Fail if an operation such as a reshape was given the batch size, which is None in a symbol."""
+    """Fail if an operation such as a reshape was given the batch size, which is None in a symbolic tensor."""
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -92,7 +92,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Return a key that an operation has in every trace; an addition, for instance, is a new object in each."""
+    """Return an operation's key, which is equal in all traces; an addition, say, is a new object in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr({**operation.get_config(), 'name': None})

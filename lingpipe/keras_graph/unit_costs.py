@@ -12,7 +12,7 @@ from lingpipe.stages import boundary
 
 
 class _UnitAsLayer:
-    """A unit with the interface of a layer to be measured."""
+    """A unit with the interface of a layer, so that it can be measured like one."""
 
     def __init__(self, unit):
         self._unit, self.variables = unit, unit.variables
@@ -57,7 +57,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """Call `look` with each unit as a layer, its inputs, and whether it has a backward pass; once for equal units."""
+    """Call `look(unit as a layer, inputs, has_backward=...)` for all units, only once for units that are equal."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)

@@ -46,8 +46,8 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
                         ReLU, convolution over all that is left, batch norm,     |
                         ReLU, dense ---------------------------------------------+
 
-    In evaluation it passes its input through, and `compute_output_shape` describes this. A feature map smaller than
-    5x5 is pooled whole. Channels as in the released AmoebaNet; the idea is Inception's (arXiv 1409.4842, section 5).
+    In evaluation it passes its input through. A feature map smaller than 5x5 is pooled whole. Channels are as in the
+    released AmoebaNet; the idea is Inception's (arXiv 1409.4842, section 5).
     """
 
     @classmethod
@@ -120,7 +120,7 @@ def amoebanet_layers(
         ..., head
 
     AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D. The stem cells have D/4 and D/2
-    filters; cells before reduction_0 have D, from reduction_0 on 2D, and from reduction_1 on 4D.
+    filters; the others have D before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
 
     Args:
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.

@@ -63,7 +63,7 @@ GENOTYPES = {  # a normal cell keeps height and width, and a reduction cell halv
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell: takes the outputs of the two cells before it, returns its own and the nearer cell's.
+    """A normal or reduction cell: takes `(out, prev)`, outputs of the two cells before it; returns `(new_out, out)`.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out
@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return for each concatenated state the layer that gives it the size of the last one, or None."""
+        """Return for each concatenated state the layer that shrinks it to the last state's size; None: same size."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:

@@ -230,6 +230,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column: far faster than a slice with strides, forward and backward."""
+    """Drop the first row and column; a strided slice of the odd ones would be far slower, forward and backward."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return t / 10000^(i / n), float32 `[length, n]`, for `length` positions t from `start` on and n waves i."""
+    """Return float32 `[length, num_waves]`: t / 10000^(i / num_waves) for position t from `start` on and wave i."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 
@@ -35,7 +35,7 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer for `layer`: kernel variance scale^2 / fan_in, so it multiplies magnitudes by `scale`."""
+    """Return a dense layer for `layer`; kernel variance scale^2 / fan_in makes it multiply magnitudes by `scale`."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
@@ -139,7 +139,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
-            cache: keys and values of the positions before `start`, as `decode` returns them, at first `initial_cache`.
+            cache: keys and values of positions before `start`: at first `initial_cache`, then what `decode` returns.
             start: integer scalar tensor; `start + n` is at most the length of the cache.
 
         Returns:
@@ -189,7 +189,7 @@ class CrossAttention(MultiHeadAttention):
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def _build_projections(self, input_shape, inner_dim):
-        """Create the weights by the shape of the target, whose vectors are as large as the source's."""
+        """Create the weights from the target's shape; its vectors have the same size as the source's vectors."""
         self.query_projection = dense(self, 'query_projection', inner_dim)
         self.key_value_projection = dense(self, 'key_value_projection', 2 * inner_dim)
         self.query_projection.build(input_shape)

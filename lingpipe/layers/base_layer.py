@@ -90,7 +90,7 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Return a copy of a layer's Params that names its precision: its own, if it has one, else `policy`.
+    """Return a copy of a layer's Params that names a precision: `policy`, unless the Params already name one.
 
     Args:
         policy: name of the policy for Params that have none, or None to leave it open.
@@ -126,7 +126,7 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables that training changes, each once, by the `trainable` of each variable, as in a Keras model.
+    """List the variables that training changes, each once: those whose own `trainable` is True, as in a Keras model.
 
     A frozen layer reports no trained variables, although layers inside it may have some, such as LoRA's.
     """
@@ -141,7 +141,7 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Call each layer's method `tie`, if any, with all unbuilt layers by name, so that it finds shared weights.
+    """Let unbuilt layers find shared weights: call the method `tie` of each that has one, with all layers by name.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -186,9 +186,9 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    What the block assigns to a variable, as a layer's `build` may, becomes its initial value; a variable with a value
-    is assigned at the end. Keras queues variables without a value, and allocates them when the next ordinary scope
-    closes; this scope removes its own from the queue.
+    A value that the block assigns to such a variable, as a layer's `build` may, becomes the variable's initial value; a
+    variable that already has a value is assigned at the end of the block. Keras queues variables without a value, and
+    allocates them when the next ordinary scope closes; this scope removes its own variables from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
@@ -204,7 +204,7 @@ def deferred_variables() -> Iterator[None]:
 
 
 class _DeferringScope(keras.StatelessScope):
-    """A scope whose `updates` maps a variable's id to the last pair (variable, value) that was assigned in it."""
+    """A scope whose `updates` maps the id of each variable assigned in the scope to (variable, last value)."""
 
     @functools.cached_property
     def updates(self) -> dict[int, tuple]:

@@ -14,8 +14,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
 
     If a replica sees few examples, its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
-    1811.06992, section 'distributed batch normalization'). The members of a group add up their sums, sums of squares
-    and numbers of examples, in float32, and normalise with the mean and variance of all their examples::
+    1811.06992, section 'distributed batch normalization'). The members of a group add up their counts, sums and sums of
+    squares, in float32, and normalise with the mean and variance of the whole group::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise

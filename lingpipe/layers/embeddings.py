@@ -68,7 +68,7 @@ class LearnedPositions(_AddedPositions):
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sin(t / 10000^(i / (d/2))) to channel i < d/2 of d, and the cosine to channel d/2 + i, at position t from 0.
+    """Adds sin(a) to channel i < d/2 of d, cos(a) to channel d/2 + i; at position t from 0, a is t / 10000^(2i / d).
 
     The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
     """
@@ -83,7 +83,7 @@ class TokenEmbedding(base_layer.BaseLayer):
     """Looks up a vector for every token; a softmax may share its table (see `SoftmaxHead.tied_to`).
 
     The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
-    inputs and logits of one table have variance 1 (arXiv 1706.03762, section 3.4).
+    one table gives both inputs and logits of variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod
@@ -137,7 +137,7 @@ class TiedTable(base_layer.BaseLayer):
         return p
 
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
-        """Find the embedding whose table is shared; a stack calls this before it is built.
+        """Find the embedding whose table is shared; a stack calls this method before its layers are built.
 
         Raises:
             ValueError: there is no such embedding.

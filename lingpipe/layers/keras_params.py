@@ -26,7 +26,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
     """Return InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
 
     If the constructor takes a layer, an initializer or the like, give its Params: each Instantiate then makes a new
-    one. (Otherwise two layers would share one layer, and one initializer would give both the same weights.) A field
+    one. (Otherwise two layers would share one inner layer, or get the same weights from one initializer.) A field
     that is set to an initializer, a regularizer or the like holds its Params.
 
     Args:
@@ -48,7 +48,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
 
 def require(params: Any, base: type, field: str, advice: str) -> None:
-    """Raise ValueError if `params`, a field's value, is not the Params of a subclass of `base`, a Keras class."""
+    """Raise ValueError if `params`, the value of a field, is not Params of a subclass of the Keras class `base`."""
     cls = getattr(params, 'cls', None)
     if not (isinstance(params, hyperparams.InstantiableParams) and isinstance(cls, type) and issubclass(cls, base)):
         received = getattr(cls, '__name__', repr(params))
@@ -122,9 +122,9 @@ def _described(value, field):
 def _defaults(cls):
     """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    These are the arguments of its constructor and, as long as constructors take **kwargs, the arguments of base
-    classes. Required arguments of base classes are left out if a subclass has arguments of its own, because it passes
-    them itself.
+    These are the arguments of the constructor of `cls` and, as long as constructors take **kwargs, those of base
+    classes. Required arguments of base classes are left out if a subclass has arguments of its own, because the
+    subclass passes the required ones.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

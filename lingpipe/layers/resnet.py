@@ -21,7 +21,7 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: how their batch norm is set, and their convolutions."""
+    """The base class of the family's layers: the fields of batch norm, and a function that makes convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -88,7 +88,7 @@ class ResNetConvolution(ResNetLayer):
 
 
 class ResNetStem(ResNetLayer):
-    """The layers before the blocks: 7x7 and max pool with strides 2; for small images a 3x3 that keeps their size."""
+    """The layers before the blocks: 7x7 and max pool, both with strides 2; a 3x3 with strides 1 for small images."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -112,7 +112,7 @@ class ResNetStem(ResNetLayer):
         self.convolution.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Map images `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or full size."""
+        """Map `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or keep the size."""
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 
@@ -124,8 +124,8 @@ class ResNetBlock(ResNetLayer):
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
                         +- x, or 1x1 with strides ----------------------------+
 
-    Batch norm follows each convolution, and a ReLU follows all but the last of a path. The scale of the last batch norm
-    starts at zero, so the block at first passes its input through.
+    Batch norm follows each convolution, and a ReLU follows each convolution except the last one of a path. The scale of
+    the last batch norm starts at zero, so the block at first passes its input through.
     """
 
     @classmethod

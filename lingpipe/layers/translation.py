@@ -9,7 +9,7 @@ passes the others on::
     target                 ids             ids           ids ─> vectors      changed      ─> logits
 
 Targets stay integers up to the decoder: partitions of the encoder pass on `length` numbers of a target, not
-`length * model_dim`. Padding follows a target's tokens, which attend only to earlier positions, so it needs no mask.
+`length * model_dim`. Targets need no padding mask: padding follows the tokens, which attend only to earlier positions.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
 
 
 class SourceEmbedding(_SequenceEmbedding):
-    """Takes the tokens `{'source', 'target'}`; makes vectors of the source, and the mask that hides its padding."""
+    """Takes a dictionary of tokens, 'source' and 'target'; makes the source's vectors and its padding mask."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -183,15 +183,15 @@ def transformer_nmt_layers(
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
-    The input of the first layer is `{'source': [batch, source_length], 'target': [batch, target_length]}`, tokens. At
+    The first layer takes tokens as `{'source': [batch, source_length], 'target': [batch, target_length]}`. At
     each position the target holds the token before the one to predict.
 
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, by default d, and T is the number of tables, 1 or 2. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
-    section, the initial weights of feed-forward networks are smaller in deeper networks (here by 1 / L, in their second
-    layer), and logits may be clipped. For d, f and the four kinds of dropout see `transformer.transformer_lm_layers`; A
-    is `num_heads`.
+    section, the initial weights of feed-forward networks are smaller in deeper networks (here, those of the second
+    layer are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
+    `transformer.transformer_lm_layers`; A is `num_heads`.
 
     Args:
         num_layers: number of blocks of the encoder, and of the decoder, L.

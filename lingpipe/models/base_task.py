@@ -20,7 +20,7 @@ class BaseTask:
 
     Attributes:
         larger_is_better: dictionary from the names of metrics of `loss` to whether a larger value is better.
-        loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, which trains and evaluates the body.
+        loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, for training and evaluating the body.
     """
 
     larger_is_better: dict[str, bool] = {
@@ -71,7 +71,7 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raise ValueError if an input does not have a label for each position at which the body returns logits.
 
-        The task takes `num_targets` target tensors (labels, weights, maybe more), or any number if it is None.
+        The task takes `num_targets` target tensors (labels, weights, maybe more); None: it takes any number.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
@@ -101,7 +101,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Compute metrics for the final evaluation that are slower than `loss`, such as scores of whole translations.
+        """Compute metrics slower than `loss`, such as scores of whole translations, for the final evaluation.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.

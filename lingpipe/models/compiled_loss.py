@@ -68,7 +68,7 @@ class CompiledLoss:
     or a sum. A mean by another weight, such as the number of unmasked tokens, must be the only loss.
 
     Args:
-        compile_loss: Keras's record of losses, weights and the outputs they belong to, once built.
+        compile_loss: Keras's record of the losses, their weights and the outputs that they belong to, already built.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
     """
 
@@ -128,7 +128,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum; a micro-batch's weight (None) is its fraction of the batch's examples."""
+    """Wrap a loss that is a sum; its weight None stands for the micro-batch's fraction of the batch's examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

@@ -69,10 +69,10 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
         Args:
             inputs: texts for the task's preprocessor, or dictionary of arrays `[batch, length]` for a task without one.
-            max_length: number of tokens of the longest text, with its prompt; None: the preprocessor's.
+            max_length: number of tokens of the longest text, with its prompt; None: the preprocessor's length.
             stop_token_ids: list of tokens that end a text; 'auto': the tokenizer's; None: none.
             strip_prompt: whether prompts are left out of the results.
-            sampler: KerasHub's sampler or its name, as for the task's `compile`; None: the task's, or 'top_k'.
+            sampler: sampler of KerasHub or its name, as `compile` takes it; None: the task's own sampler, or 'top_k'.
 
         Raises:
             NotImplementedError: a pipeline does not support the sampler or the task.
@@ -115,7 +115,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
 
     def _batches(self, x, y, sample_weight, batch_size):
-        """Return the `tf.data.Dataset` of preprocessed batches; a given dataset already has batches."""
+        """Return the `tf.data.Dataset` of preprocessed batches; if `x` is a dataset, it is batched already."""
         if not isinstance(x, tf.data.Dataset):
             parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
@@ -124,7 +124,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
 
 def _map_arrays(function, nest):
-    """Map over the arrays of examples; a list is one array and not a nest, and None stays None."""
+    """Apply a function to each array in nested tuples and dictionaries; a list is one array; None stays None."""
     if isinstance(nest, tuple):
         return tuple(_map_arrays(function, part) for part in nest)
     if isinstance(nest, dict):

@@ -46,14 +46,14 @@ def _name(params):
 
 
 class MetricState:
-    """A Keras metric as sums: what a micro-batch adds to the metric's variables, and the result for their sums.
+    """A Keras metric in two parts: what each micro-batch adds to the metric's variables; the result from the sums.
 
-    The variables of most metrics count something, so the values for a batch are the sums of those for its parts::
+    The variables of most metrics count something, so the values of a batch are sums over its micro-batches::
 
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    Whether this holds is tested on random examples, once the shapes are known; see `make_states` for the arguments.
+    A trial on random examples checks this rule once the shapes are known. `make_states` describes `arguments`.
     """
 
     def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:
@@ -86,7 +86,7 @@ class MetricState:
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return arrays of some specs: numbers in (0, 1), or classes; weights in [1, 2), as some metrics truncate them."""
+    """Return arrays for specs: numbers in (0, 1) or classes; weights in [1, 2), as some metrics truncate weights."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -150,7 +150,7 @@ class _Trial:
         self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
-        """Raise ValueError if the number computed from several parts would differ from Keras's own."""
+        """Raise ValueError unless the metric is one number, adds up over parts, and ignores examples of weight 0."""
         result = self._whole[-1]
         if isinstance(result, dict) or np.ndim(result):
             returned = _text(result) if tf.is_tensor(result) else type(result).__name__
@@ -180,15 +180,15 @@ def _are_close(some, others):
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
-    """A metric of one-hot labels and probabilities, applied to class numbers and logits, which it converts.
+    """Converts class numbers and logits to one-hot labels and probabilities, from which another metric is computed.
 
     It takes the softmax of outputs `[..., classes]`, and the sigmoid of outputs `[..., 1]`. Keras's AUC, Precision,
     Recall and F1Score need probabilities and labels of the same shape.
 
     Args:
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
-        class_id: number of the class whose examples are positive; None: each class against the others, averaged as the
-            metric does.
+        class_id: number of the class whose examples are positive; None: each class counts against the others, and the
+            metric averages the classes in its own way.
         name: name of the metric; None: that of `metric`.
     """
 

@@ -79,12 +79,12 @@ class ModelSurface(keras.Model):
 
     @property
     def output_names(self) -> Any:
-        """The source model's names of its outputs, by which losses and metrics may be given."""
+        """The names of the source model's outputs; losses and metrics may be given by these names."""
         return getattr(self.source, 'output_names', None)
 
     @property
     def input_spec(self) -> Any:
-        """The specs of the inputs of the source model, which Keras checks when a model is called."""
+        """The source model's input specs, against which Keras checks the inputs when a model is called."""
         return getattr(self.source, 'input_spec', None)
 
     @property
@@ -96,7 +96,7 @@ class ModelSurface(keras.Model):
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Losses that layers added in the last call, and weight penalties, each on the device of its variable."""
+        """Losses that layers added in the last call, and weight penalties, computed where the weights are."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:

@@ -35,7 +35,7 @@ class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
-    called as a layer always uses GPipe's.) The optimizer of `compile` works on the device of each variable::
+    called as a layer always uses GPipe's schedule.) The optimizer of `compile` works on the device of each variable::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -87,7 +87,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """Always False: a step is never compiled as one program. If set to True, XLA compiles each partition."""
+        """Always False, as no step is compiled as a whole; setting it to True makes XLA compile each partition."""
         return False
 
     @jit_compile.setter
@@ -109,7 +109,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Refuse a model that overrides steps, even without `compile`; see `keras.Model.make_predict_function`."""
+        """As `compile` does, refuse a source model that overrides steps; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
         super().make_predict_function(force)
@@ -172,7 +172,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Return the loss of `compile` as the last partition computes it, and the targets of a batch for it.
+        """Return the loss of `compile` as the last partition computes it, and targets of a batch for that loss.
 
         Raises:
             NotAdditive: the loss is computed on the whole batch, outside the pipeline.

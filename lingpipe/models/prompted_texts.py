@@ -57,13 +57,13 @@ class StackTask:
 
 
 def _before_end(tokens, mask, stop_token_ids):
-    """Return where a text has tokens, including its end."""
+    """Return a mask that is True where a text has tokens, up to its end token and including it."""
     is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
 
 class _Texts:
-    """A writer of texts, with a group of prompts in flight for each partition; see `PipelinedGeneration`."""
+    """A writer of texts, with a group of prompts in flight for each device; see `PipelinedGeneration`."""
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
@@ -79,7 +79,7 @@ class _Texts:
 
 
 class PromptedTexts(_Texts):
-    """Continues texts by the body of a language model, with a group of prompts in flight for each partition.
+    """Continues texts by the body of a language model, with a group of prompts in flight for each device.
 
     Args:
         body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
@@ -92,7 +92,7 @@ class PromptedTexts(_Texts):
         self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Return continuations of prompts, each the beginning of a document; the same ones in every call.
+        """Continue prompts that each begin a document; return the continuations, which are the same in every call.
 
         Args:
             num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
@@ -147,7 +147,7 @@ def _task_and_sampler(body, sampling):
 
 
 class TargetTexts(_Texts):
-    """Writes the targets of texts by a sequence-to-sequence model of KerasHub, as its `generate` does."""
+    """Writes targets of source texts by a KerasHub sequence-to-sequence model, as `generate` of the model does."""
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
                  target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
@@ -158,7 +158,7 @@ class TargetTexts(_Texts):
             'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Return the targets of texts, the same ones in every call.
+        """Return the targets of the sources; they are the same in every call.
 
         Args:
             num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.
@@ -188,7 +188,7 @@ class TargetTexts(_Texts):
 
 
 def reads_sources(input_spec: Any) -> bool:
-    """Return whether an input of some `tf.TensorSpec` has sources; if so, text generation needs them."""
+    """Return whether an input with these `tf.TensorSpec`s has sources; if so, text generation needs sources."""
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 

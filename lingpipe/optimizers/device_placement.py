@@ -154,7 +154,7 @@ class DevicePlacement:
 
     @contextlib.contextmanager
     def _numbers_are(self, learning_rate: Any, iterations: Any) -> Iterator[None]:
-        """Replace the optimizer's learning rate and number of the step by arguments of a function."""
+        """Replace the optimizer's learning rate and step number by a function's arguments in the `with` block."""
         attributes = vars(self._optimizer)
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         attributes['_iterations'] = _standing_for(count, iterations)
@@ -184,7 +184,7 @@ def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
 
 
 class DeviceFunctions:
-    """Runs a function on the variables of each device, on that device, as one call that is never inlined.
+    """Runs a function once on each device, for that device's variables, as one call that is never inlined.
 
     So devices compile their parts in parallel, and the graph of the step stays small: one call per device instead of a
     dozen operations per variable.

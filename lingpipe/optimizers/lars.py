@@ -9,7 +9,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class LARS(keras.optimizers.Optimizer):
-    """Scales the rate of each variable w by the norm of w over that of its gradient g (arXiv 1708.03888, section 4).
+    """Scales the rate of each variable w by |w| / |g|, where g is the gradient of w (arXiv 1708.03888, section 4).
 
     The norms are over the whole variable, in at least float32::
 
@@ -26,7 +26,7 @@ class LARS(keras.optimizers.Optimizer):
         weight_decay: share of w that is added to its gradient. Unless it is 0, the loss should contain no other
             penalty on the weights.
         skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases,
-            EvoNorm, and the scales and offsets of both Keras's (`batch_normalization`) and LingPipe's batch norm.
+            EvoNorm, and the scales and offsets in the batch norms of Keras (`batch_normalization`) and LingPipe.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:

@@ -39,7 +39,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer works on all weights at once; the message says that `place` does not."""
+    """Raise ValueError if an optimizer overrides a method that works on all weights; the message names `place`."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -57,7 +57,7 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opt
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Move the slots of each weight to the device of the weight.
 
-    Keras creates most slots there, but not all (such as Adafactor's factors), and does not move them with the weight. A
+    Keras creates most slots there (but not Adafactor's factors, for instance), and does not move slots with a weight. A
     list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
     """
     for part in parts_of(optimizer):

@@ -26,7 +26,7 @@ def num_slots(train_params: hyperparams.Params) -> int:
 
 
 def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
-    """Count the tensors that a copy of an optimizer keeps for each weight; Adam's 2 if it cannot be copied."""
+    """Count the tensors that a copy of an optimizer keeps for each weight; 2, as in Adam, if copying fails."""
     weight = keras.Variable(np.zeros([2, 3]))
     try:
         copy = type(optimizer).from_config(optimizer.get_config())
@@ -122,7 +122,7 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
                      undo: Callable = lambda: None) -> None:
     """Update the scale by the rule of `keras.optimizers.LossScaleOptimizer`, and weights if all gradients are finite.
 
-    A step that is not finite halves the scale; `dynamic_growth_steps` finite ones in a row double it. (Mixed Precision
+    A step that is not finite halves the scale; `dynamic_growth_steps` finite steps in a row double it. (Mixed Precision
     Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
 
     Args:

@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU, with two equal peaks, because JAX and TensorFlow round matmul operands to bfloat16 by default."""
+    """Return a TPU with equal peaks: JAX and TensorFlow round float32 matmul operands to bfloat16 by default."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -120,15 +120,15 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achiev
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass; the host starts kernels ahead of the device, so the slower of the two counts."""
+    """Return the seconds of a pass; the host starts kernels ahead of the device, so only the slower side matters."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
     """Return the seconds of a kernel once it has started, at the speeds that an accelerator reached.
 
-    It takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams et al.,
-    CACM 52(4), 2009).
+    A kernel takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams
+    et al., CACM 52(4), 2009).
     """
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)

@@ -35,8 +35,8 @@ def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysi
     """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
     Args:
-        partition_by: 'params', any other text to cut by `costs`, or a list of end indices.
-        memory_limit: bytes of one device, also for a list of end indices; None: no limit.
+        partition_by: 'params'; any other text, which cuts by `costs`; or a list of end indices.
+        memory_limit: bytes of one device, which a given list of end indices must respect too; None: no limit.
 
     Raises:
         ValueError: no cut is possible, or the given cut is not possible.
@@ -77,8 +77,8 @@ class Cut(NamedTuple):
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
         """Return, for each stage, the bytes that a micro-batch may keep besides its inputs; None: no limit.
 
-        The estimate contains one micro-batch with everything that its backward pass reads. The rest of a device's limit
-        is divided equally between all other micro-batches that wait there for their backward pass.
+        The memory estimate already contains everything that the backward pass of one micro-batch reads. The rest of a
+        device's limit is divided equally between all other micro-batches that wait there for their backward pass.
         """
         if self.memory_limit is None:
             return [None] * len(self.ends)
@@ -95,9 +95,9 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: names of the devices of one replica; layers are measured on the first. With recompute='auto' partitions
-            recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without a limit, CPUs recompute
-            nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
+        devices: names of the devices of one replica; layers are measured on the first. With recompute='auto',
+            partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without a limit, CPUs
+            recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
 
     Raises:
         ValueError: no cut is possible, or a size that measuring needs is unknown.
@@ -132,7 +132,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 
 
 def micro_batch_specs(input_specs: Any, p: hyperparams.Params, purpose: str) -> Any:
-    """Return the specs of the largest micro-batch of a batch whose specs are `[batch, ...]`.
+    """Return the specs of a batch's largest micro-batch, from the batch's own specs `[batch, ...]`.
 
     Raises:
         ValueError: a size is unknown.

@@ -21,16 +21,16 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     and the rest is balanced without it. If cuts are equally good, later partitions get more layers.
 
     Several stages on a device are balanced stage by stage, because a schedule waits for stages. The limit then applies
-    to the sum of the stages of a device. That sum is not part of the search. If it exceeds the limit, the stages are
-    cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
+    to the summed bytes of a device's stages. That sum is not part of the search. If it exceeds the limit, the stages
+    are cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
 
     Args:
-        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer may not
+        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not
             cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: number of partitions on all devices, between 1 and L.
         memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
-            `memory_model.MemoryModel`. It may not return less for a longer run of layers, or more for a later
-            partition. None only without `memory_limit`.
+            `memory_model.MemoryModel`. It must not return less for a longer run of layers, or more for a later
+            partition. It can be None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         devices: for each partition the index of its device, if devices hold several; None: each has its own.
 

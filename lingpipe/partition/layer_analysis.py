@@ -133,7 +133,7 @@ def _matrix_product(operation):
 
 
 def _convolution(operation):
-    """Count multiply-adds of a convolution or its gradient: a sum over a kernel (or its channel) per output value."""
+    """Count multiply-adds of a convolution or its gradient: each output sums over a kernel (depthwise: channel)."""
     output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
     kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
     is_depthwise = operation.type.startswith('Depthwise')
@@ -198,7 +198,7 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
     Args:
         look: function of a built layer, whose variables are not allocated, and of the specs of its inputs. It returns a
             result and the specs of the outputs.
-        layers: the layers of these params, which are built here, but not allocated; None: others are made.
+        layers: the layers that the params describe; they are built here, but not allocated; None: new layers are made.
 
     Raises:
         ValueError: a layer cannot take its input; the message names the layer.
@@ -261,7 +261,7 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
     """Create a layer's weights for inputs of the given nest of `tf.TensorSpec`, for any batch size.
 
-    A layer without `build`, or whose `build` does not build all layers inside, is called on symbolic tensors.
+    A layer is called on symbolic tensors if it has no `build`, or its `build` leaves layers inside it unbuilt.
     """
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
     builds_itself = type(layer).build is not keras.layers.Layer.build

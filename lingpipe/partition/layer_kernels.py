@@ -115,7 +115,7 @@ class _Fused:
         return [maker for maker in makers if maker in self._levels]
 
     def _first_of_each(self):
-        """Return the dictionary from operation to the first one of its kernel."""
+        """Return a dictionary from each operation to the first operation of its kernel."""
         # Neighbours of one pass are fused if they come after equally many products, as operations before and after a
         # product cannot be one kernel.
         self._levels, first = {}, {}

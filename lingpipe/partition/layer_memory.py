@@ -24,8 +24,8 @@ class Buffers:
     """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
 
     Args:
-        operations: in an order in which each follows the operations that it reads from; tensors of other operations
-            have their own buffers.
+        operations: sorted so that each comes after the operations that it reads from; tensors of other operations have
+            their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -43,7 +43,7 @@ class Buffers:
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Whether an operation makes new tensors, and is the first of those that are equal."""
+        """Whether an operation makes new tensors, and no equal operation comes before it."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -213,7 +213,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return memories with the inputs of a partition that would begin at each layer, by a walk from the last layer."""
+    """Return memories, each with the inputs of a partition that begins with its layer; start from the last layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return tuples (reference, position of the input, `what` of the operation between the two or None, bytes)."""
+        """Return tuples (reference, input position, `what` of its operation or None if it is the input, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

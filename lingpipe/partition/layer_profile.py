@@ -1,4 +1,4 @@
-"""Times of the layers of a stack, measured on a device one layer at a time, and costs of stages from them."""
+"""Times of the layers of a stack, measured on a device one layer at a time, and costs of stages from these times."""
 
 import collections
 import concurrent.futures
@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 def _read_times(path):
-    """Read the times of earlier measurements, a dictionary from `Job.key`; empty without a file."""
+    """Return a dictionary from `Job.key` to the times of earlier measurements; it is empty if there is no file."""
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path, 'rb') as stream:
@@ -90,8 +90,8 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
-        cache_dir: folder in which times are cached, such as the log directory, also on gs://. With equal layers,
-            inputs, kind of device, dtype policy and TensorFlow version nothing is measured again. None: no cache.
+        cache_dir: folder in which times are cached, such as the log directory, also on gs://. If layer, inputs, kind of
+            device, dtype policy and TensorFlow version are equal, nothing is measured again. None: no cache.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
@@ -197,7 +197,7 @@ def _seconds(call):
 
 
 def _example(spec):
-    """Random numbers; zeros for integers, which are valid as indices of anything; True for masks."""
+    """Return random numbers; for integers zeros, because 0 is a valid index of anything; for masks True."""
     if spec.dtype.is_floating:
         return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
     return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
@@ -210,11 +210,11 @@ class StageCostModel:
     is not needed if a backward action (B) directly follows its own forward action. A second forward pass, inside B,
     recomputes only what B reads of each layer.
 
-    Gradients of the inputs of the first stage are not needed. What its B would compute on the way to the weights is a
-    part of its weight-gradient action (W).
+    Gradients of the inputs of the first stage are not needed. The rest of that stage's B, which its weight gradients
+    need, counts in its weight-gradient action (W).
 
     Args:
-        recompute: 'selective' is taken to use all the time that it may.
+        recompute: 'selective' is assumed to recompute for as long as it may, `MOST_SELECTIVE` of a forward pass.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.
     """
@@ -235,8 +235,8 @@ class StageCostModel:
     def of_layers(self, schedule: Schedule) -> np.ndarray:
         """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
 
-        A backward action that directly follows its own forward action recomputes nothing ahead. In 1F1B, these are all
-        of the last stage; in GPipe, one per stage.
+        Backward actions that directly follow their own forward actions need no recomputation before them. In 1F1B, they
+        are all backward actions of the last stage; in GPipe, one in each stage.
         """
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])

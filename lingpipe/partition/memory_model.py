@@ -88,15 +88,15 @@ class MemoryBudget:
         """Return a text that says why no cut was found, in numbers, and what to do.
 
         Args:
-            closest: end indices of stages that fit one by one, but not together with others of their device; None if no
-                contiguous cut fits.
+            closest: end indices of stages that fit one by one, but not together with the other stages of their device;
+                None if no contiguous cut fits.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Return a reason and a remedy, by filling partitions up to the limit; extra ones are filled like the last."""
+        """Fill partitions up to the limit, with extra ones like the last if needed; return a reason and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -136,7 +136,7 @@ class MemoryModel:
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `layer_memory.live_micro_batches` finds them. Each partition counts at least as many as every later one.
-        recompute: 'selective' needs no more than 'stage', and uses the rest of a memory limit.
+        recompute: 'selective' counts like 'stage': it needs no more, but may fill what is left of a memory limit.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """

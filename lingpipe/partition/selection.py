@@ -7,8 +7,8 @@ ratio of arithmetic to bandwidth. For a decoder block on CPUs::
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       again       again    kept   again     kept     again     again
 
-The scores of attention are a product, but a small one compared with the size of their mask and softmax. The choice is
-the solution of an integer program; `_OPTIONS` bound its error and time.
+Attention scores are recomputed although they are a product, as this product is cheap for the size of mask and softmax.
+The choice is the solution of an integer program; `_OPTIONS` bound its error and time.
 """
 
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ _MICRO_BATCHES_PER_PARTITION = 4
 
 
 class Constructors(base_layer.BaseLayer):
-    """The part of `GPipeLayer` that makes pipelines of Keras models, presets and configs."""
+    """The part of `GPipeLayer` that makes pipelines from Keras models, presets and configs."""
 
     model: Any
     build_from_specs: Any
