@@ -105,13 +105,13 @@ class Constructors(base_layer.BaseLayer):
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the seed, which a file of the plain model lacks."""
+        """Load the seed, if the file has one; a file of the plain model has none."""
         if 'seed' in store.keys():
             self._seed_generator.state.assign(store['seed'])
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Put the fields of a pipeline's Params, with their defaults for Keras users, into its docstring."""
+    """Add the fields of a pipeline class's Params, with their defaults for Keras users, to the class's docstring."""
     defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
     lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
                     for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
@@ -124,7 +124,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
     """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
 
     Returns:
-        `GPipeLayer.Params()` with numbers, the list of the fields that were 'auto', and the source of the layers.
+        `GPipeLayer.Params()` as `_with_numbers` changes it, the fields that were 'auto', and the source of the layers.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.
@@ -152,10 +152,10 @@ def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiablePara
 
     ::
 
-        num_partitions     as many as there are devices for a replica, and layers
+        num_partitions     the number of devices for a replica, or less if there are too few layers
         num_micro_batches  4 K, or less; see `num_micro_batches`
         schedule           '1f1b', which keeps fewer activations than 'gpipe' and waits no longer
-        recompute          when the pipeline is built; see `balancing.cut`
+        recompute          not here, but when the pipeline is built; see `balancing.cut`
     """
     p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
     chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]
@@ -184,7 +184,7 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Return M for num_micro_batches='auto': 4 K, or less if that does not divide the batch.
+    """Return M for num_micro_batches='auto': 4 K, or less if 4 K does not divide the rows of a replica.
 
     With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
     up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Without `batch_size`, M

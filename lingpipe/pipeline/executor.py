@@ -50,7 +50,7 @@ class ReplicaShare(NamedTuple):
 class Execution:
     """Runs one replica's share of a batch through the stages.
 
-    Every device runs its actions in schedule order. Each action waits for the previous one, which limits memory.
+    Every device runs its actions in schedule order. To limit memory, each action waits for the previous one.
     Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made,
     because control edges delay an action, but not the tensors that it reads from other devices. Comments below use this
     diagram's numbers::
@@ -61,12 +61,12 @@ class Execution:
         device 1      F0 ──> F1 ──> F2 ──> B2 ──> B1 ──> B0
                        └───────────── 4 ───────────────── 5                  4: in flight, from F until 5: its B
 
-    A tensor goes directly from the stage that makes it to each stage that reads it, and the gradients that come back
-    from these are summed. Recomputation waits for its turn on the device, but not for gradients, so it fills time that
-    a device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
-    frees residuals after their last use only within one program. A split backward pass has two programs, so it
-    recomputes ahead of them. Removing a tensor from a dictionary here only shows that nothing reads it twice. Tensors
-    are freed at run time, after the last operation that reads them.
+    A tensor goes directly from the stage that makes it to each stage that reads it. The gradients that the readers send
+    back are summed. Recomputation waits for its turn on the device, but not for gradients, so it fills time that a
+    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
+    frees residuals after their last use only within one program. A split backward pass has two programs, so
+    recomputation runs before both. Removing a tensor from a dictionary here only shows that nothing reads it twice.
+    Tensors are freed at run time, after the last operation that reads them.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -104,7 +104,7 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return the gradients that each stage computes; choose what its forward actions retain for them."""
+        """Return the gradients that each stage computes; with 'selective', choose what forward actions retain."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -181,7 +181,7 @@ class Execution:
             self._gradients.add([(last, position) for position in positions], m, parts)
 
     def _in_turn(self, action: schedules.Action, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Build a call of an action after the previous call on its device."""
+        """Build a call of an action; it runs after the previous call on the device of the action."""
         if self._options.observer:
             build = functools.partial(self._options.observer.around, self.share.replica, action, build)
         device = self.stages[action.stage].device
@@ -272,7 +272,7 @@ class Execution:
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients of the stage's outputs or the loss, then the gradient of the losses its layers add."""
+        """Return gradients of the stage's outputs or the loss, then the gradient of losses that its layers add."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -295,10 +295,10 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Weight a mean by the rows of its micro-batch, and a sum by all rows, by which the total is later divided.
+        """Weight means by the rows of their micro-batch, and sums by all rows: all rows later divide the total.
 
         An empty micro-batch computes one row, whose weight is 0. A loss that is not proven to be a mean or a sum is
-        weighted as a mean. This happens only without `refuse_unproven_losses`.
+        weighted as a mean; `refuse_unproven_losses` refuses such losses.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
@@ -313,7 +313,7 @@ class Execution:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Return zeros that are not constants, because TensorFlow would keep constants as large as weights in memory.
+        """Return non-constant zeros: TensorFlow would keep constants, which are as large as weights, in memory.
 
         They take no memory before the stage's first backward action, as they wait for the device's previous action.
         """

@@ -1,4 +1,4 @@
-"""GPipeLayer: a stack of layers cut into partitions, each on its own device, that process micro-batches."""
+"""GPipeLayer: a stack of layers, cut into partitions on different devices, through which micro-batches pass."""
 
 import functools
 import inspect
@@ -30,7 +30,7 @@ class _Untracked:
 
 @construction.with_fields
 class GPipeLayer(construction.Constructors):
-    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with gradients equal to one device's.
+    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
 
     A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
     micro-batches and applied once. So the result depends neither on the number of partitions nor on recomputation::
@@ -41,14 +41,14 @@ class GPipeLayer(construction.Constructors):
 
     The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Params or arguments define the pipeline. Arguments are fields of Params and `layers`, a list of Keras layers, which
-    keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. This gives a partition
-    for each device, the schedule '1f1b', and recomputation only if `memory_limit` or the GPUs' memory requires it. K
-    partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3). With `batch_size`, M is the
-    largest number up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
+    Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
+    which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
+    partition for each device, the schedule '1f1b', and recomputation only if `memory_limit` or the GPUs' memory
+    requires it. K partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3). With
+    `batch_size`, M is the largest number up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
 
     Args:
-        source: what provides the layers of `params`; None: the fields of `params`.
+        source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
         **fields: fields of `Params()`, listed below, except `model`.
 
     Attributes:
@@ -188,8 +188,8 @@ class GPipeLayer(construction.Constructors):
         """Cut the stack and create every weight on its partition's device.
 
         Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtype is that of a Keras model's
-                own inputs, otherwise Keras's default float type.
+            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtypes are those of a Keras model's
+                own inputs; without a model, Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
             self.build_from_specs(self.source.specs_of_shapes(input_shape))
@@ -270,32 +270,32 @@ class GPipeLayer(construction.Constructors):
         return self.source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """Return None, because outputs already have the masks of the layers inside."""
+        """Return None, because the outputs already have the masks that the layers of the pipeline compute."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Return the nest of `keras.KerasTensor` of the outputs `[batch, ...]`, from such a nest of the inputs."""
+        """Return the outputs `[batch, ...]` as a nest of `keras.KerasTensor`; the inputs are such a nest, too."""
         return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of output shapes for an input shape `(batch, ...)`, or a nest of shapes."""
+        """Return the nest of output shapes; `input_shape` is a shape `(batch, ...)` or a nest of shapes."""
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether some layer is in training mode by default, like image augmentation, or by an argument in a model."""
+        """Whether a layer trains by default, like image augmentation, or is called in a model with training=True."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
         return True in given or any(each is not None and each.default is True for each in parameters)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Run the stack; the order of actions is always GPipe's, because the loss is outside.
+        """Run the stack; actions always have the order of GPipe, because the loss is outside the pipeline.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
             training: Python boolean; None: the default of each layer.
-            mask: nest of boolean Keras masks of the inputs, or of Nones; None: there are none.
+            mask: nest with the boolean Keras mask of each input, or None for an input without one; None: no masks.
 
         Returns:
             Nest of tensors `[batch, ...]`, with the masks of the last layer.
@@ -358,8 +358,8 @@ class GPipeLayer(construction.Constructors):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum, weight), or to the sums of a state of `losses.LossAndStates`, ready to be
-            summed over batches; 'loss' includes losses that layers add.
+            Dictionary from a metric's name to (sum, weight), or for a state of `losses.LossAndStates` to its sums; all
+            can be summed over batches. 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -374,7 +374,7 @@ class GPipeLayer(construction.Constructors):
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return the same object for equal losses, because stages keep their programs under it."""
+        """Return the same object for equal losses, because stages use it as the key of their programs."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)

@@ -14,7 +14,7 @@ from lingpipe.stages.stage import Stage
 
 
 class BoundaryGradients:
-    """Collects the gradients of the outputs of each stage, until that stage takes them.
+    """Collects the gradients of each stage's outputs, until the stage takes them.
 
     ::
 
@@ -28,7 +28,7 @@ class BoundaryGradients:
         self._functions: dict[tuple[str, Callable], Callable] = {}
 
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
-        """Add a gradient for each of `sources`, the outputs of stages as pairs (producer, position)."""
+        """Add a gradient for each of `sources`, which are outputs of stages, as pairs (producer, position)."""
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
@@ -115,7 +115,7 @@ def _all_given(program: stage_program.StageProgram) -> _Given:
 
 
 def _index(program: stage_program.StageProgram, position: int) -> int:
-    """Return the index of an output's gradient in `Trace.given_gradients` of its stage."""
+    """Return the index of an output's gradient in `Trace.given_gradients` of the stage that makes the output."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
@@ -136,7 +136,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """Factors of the gradients of a batch's losses, because stages sum losses, but their mean is differentiated.
+    """Factors for a batch's gradients, because stages sum the losses, but the mean loss is to be differentiated.
 
     `program` is that of the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
@@ -164,14 +164,14 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor of the gradients of added losses, as all gradients are later divided by the loss's total weight."""
+        """Factor of added losses' gradients, because all gradients are later divided by the loss's total weight."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor of the gradients of the sum over the batch, so that float16 has the same range as in Keras.
+        """Factor of the gradients of the batch's summed loss, which gives them the same float16 range as in Keras.
 
         Gradients of the sum are those of the mean times the weight that the mean divides by. So the factor is
         the loss scale divided by that weight. If the weight depends on outputs, the number of rows is used instead.
@@ -187,7 +187,7 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return a gradient of the sum, times `gradient_factor`; `finish` divides by this factor."""
+        """Return a gradient of the summed loss, times `gradient_factor`; `finish` divides by this factor."""
         return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 
@@ -207,11 +207,11 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
     A variable that several stages use belongs to the first of them, to which the others send their sums.
 
     Args:
-        total_weight: scalar by which the loss is divided: the weight of all replicas' examples.
+        total_weight: divisor of the sums: weight of all replicas' examples, times `gradient_factor` if there is one.
 
     Returns:
-        List of `StageGradients`: for every stage, one for each device that has weights of it. Variables that neither
-        the loss nor a regulariser depends on are left out.
+        List of `StageGradients`: for every stage, one for each device that has some of its weights. Variables that
+        neither the loss nor a regulariser depends on are left out.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -274,7 +274,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of the regularisers of the weights that are not None, and for each weight its gradient or None."""
+    """Return the sum of the regularisers of all weights but None, and for each weight the sum's gradient or None."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

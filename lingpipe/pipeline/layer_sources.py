@@ -25,7 +25,7 @@ class _Layers:
     layers: list[keras.layers.Layer]
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Return the nest of `tf.TensorSpec` of an input from its shapes `(batch, ...)`, with the model's dtypes."""
+        """Return a nest of `tf.TensorSpec` for shapes `(batch, ...)`, with the model's or Keras's default dtype."""
         if self.input_specs is None:
             return micro_batches.specs_of_shapes(shapes)
         return keras.tree.map_structure_up_to(
@@ -35,7 +35,7 @@ class _Layers:
         """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes` if layers or attributes of models have changed, because it traces subclassed models."""
+        """Call `refuse_changes`, which traces subclassed models, if models' layers or attributes have changed."""
 
     def load_weights(self) -> None:
         """Load the weights that come with a model, each to its device; Params come with none."""
@@ -53,7 +53,7 @@ class _Layers:
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        """Return the outputs as a nest of Keras symbols; the inputs are such a nest, too."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
@@ -107,7 +107,7 @@ class LayersOfParams(_Layers):
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
-        """Allocate every weight on the device of its stage.
+        """Allocate every weight on one of the devices that have its stage.
 
         Args:
             columns: for each stage, the list of the names of its devices in all replicas.
@@ -200,7 +200,7 @@ class LayersOfModel(_Layers):
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Check the inputs as Keras takes them: by name from a dictionary, otherwise in their order."""
+        """Check that the model can take the inputs: by name if they are a dictionary, otherwise in their order."""
         own = self.input_specs
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
@@ -245,7 +245,7 @@ class LayersOfModel(_Layers):
         return self.pack_outputs(list(self._graph.output_specs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return the nest of Keras symbols of the outputs for such a nest of the inputs."""
+        """Return the outputs as a nest of Keras symbols; the inputs are such a nest, too."""
         return self.pack_outputs(keras.tree.flatten(super().output_spec(inputs)))
 
 
@@ -283,7 +283,7 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return what determines which layers a model calls: its layers, its attributes and those of nested models."""
+    """Return what determines which layers a model calls: all its layers, and its and nested models' attributes."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
@@ -333,5 +333,5 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert dense inputs; the model itself makes sparse tensors dense."""
+    """Convert a dense input to a tensor; the model itself makes sparse tensors dense."""
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)

@@ -29,8 +29,8 @@ class ValueAndGrad(NamedTuple):
 class StageLoss:
     """A loss with sample weights among the targets, in the form in which the last stage calls it.
 
-    It returns `{name: (sum, weight)}`. The loss function gets the outputs as `source`, the source of the layers, packs
-    them. `results` is for `losses.means`.
+    It returns `{name: (sum, weight)}`. `source`, the source of the layers, packs the outputs for the loss function.
+    `results` is for `losses.means`.
     """
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:

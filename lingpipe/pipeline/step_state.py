@@ -1,4 +1,4 @@
-"""What stages read during a batch: tensors of other stages, found by tracing all stages, and assigned variables."""
+"""What stages read during a batch: assigned variables, and tensors of other stages, which tracing finds."""
 
 import collections
 import functools
@@ -70,11 +70,11 @@ class StepState:
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
-        Statistics are of all rows. The `aggregation` of a Keras variable combines assigned values: 'mean' averages
-        them, 'sum' adds up their changes, others take the first replica's.
+        Statistics cover all rows. The `aggregation` of a Keras variable says how assigned values are combined: 'mean'
+        averages them, 'sum' adds up their changes, and any other takes the value of the first replica.
 
         Args:
-            replicas: states of all replicas after their shares of the batch, this one's first.
+            replicas: states of all replicas after their shares of the batch; the first is this object.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
@@ -93,7 +93,7 @@ class StepState:
         return list(changed.values())
 
     def refuse_other_orders(self, schedule: schedules.Schedule) -> None:
-        """Raise ValueError if layers assign a variable of several stages, or do not run the micro-batches in order."""
+        """Raise ValueError if layers assign a variable and several stages have it, or F actions are out of order."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
@@ -146,7 +146,7 @@ def _aggregate(assigned: Assigned, values: list) -> tf.Tensor:
 
 
 class Wiring:
-    """The traced stages of a pipeline and the tensors that pass between them, each list with an entry per stage."""
+    """The traced stages of a pipeline and the tensors that pass between them; attributes have an entry per stage."""
 
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
@@ -182,8 +182,8 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     """Trace stages, unless they have already been traced for these shapes.
 
     Args:
-        specs: pair of the `Boundary` of `tf.TensorSpec` of a micro-batch of the pipeline's inputs, and the nest of
-            specs of what the loss compares the outputs with.
+        specs: pair of specs of a micro-batch: a `Boundary` with a `tf.TensorSpec` for each of the pipeline's inputs,
+            and a nest for what the loss compares the outputs with.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes are to be cut at every segment.
         is_whole_batch: whether the specs are those of a whole batch, for which sums and means are the same.
@@ -201,7 +201,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
               training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Find which added losses are sums over rows and which are means, from traces of two numbers of rows."""
+    """Find which added losses are sums over rows and which are means, by tracing with two numbers of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:
@@ -219,7 +219,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return pairs (producer, position in its values) of what a stage reads, and the `Structure`, which marks Nones."""
+    """Return pairs (producer, position in its values) of what a stage reads, and a `Structure` that marks Nones."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

@@ -17,8 +17,8 @@ from lingpipe.stages.stage import Stage
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions, and the backward actions as their gradient.
 
-    No weight leaves its device. Each stage's weights enter a function on that device, its port. The port returns a
-    token, the scalar 0, and its gradient function the gradients of the weights::
+    No weight leaves its device. Each stage's weights enter a function on the stage's device, called the port. The port
+    returns a token, which is the scalar 0; its gradient function returns the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
@@ -116,7 +116,7 @@ def _not_saved(tensors: list) -> list[tf.Tensor]:
 
 
 def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
-    """Return the gradient of a variable, from all stages that read it; None if no output depends on it."""
+    """Return a variable's gradient, summed over the stages that read it, or None if no output depends on it."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

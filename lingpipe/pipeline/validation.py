@@ -74,7 +74,7 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
 
 
 def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.layers.Layer]) -> None:
-    """Raise ValueError for layers that need a whole batch in training, because they mix examples or fix its size."""
+    """Raise ValueError for layers that need a whole batch in training: they mix examples or fix the batch size."""
     num_micro_batches = p.num_replicas * p.num_micro_batches
     for layer in layers:
         if isinstance(layer, _MIXING_LAYERS) and num_micro_batches > 1:
@@ -87,7 +87,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if the `count` micro-batches may differ in shape on devices that compile for one shape."""
+    """Raise ValueError if the `count` micro-batches may differ in shape, but a device compiles for one shape."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return

@@ -28,7 +28,7 @@ from lingpipe.training import checkpoints, errors, experiment, logdir, planning
 
 
 class Roster:
-    """The workers of a pipeline over hosts: one that does not answer for too long is left out until it is back.
+    """The workers of a pipeline over hosts: a worker that is silent for too long is left out until it answers again.
 
     ::
 
@@ -76,7 +76,7 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """Record which workers are left out and, if none is, the number of devices, after the chief has connected."""
+        """After the chief has connected, record the workers left out and, if none are, the number of devices."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -133,7 +133,7 @@ class ElasticHosts:
         Args:
             started: `time.monotonic()` at the start of the program.
             run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
-                params, their `Placement`, the `Roster`, and the time of its start.
+                params, their `Placement`, the `Roster`, and `started`, or later the time of the last change of workers.
 
         Raises:
             ConnectionError: all workers are lost.

@@ -48,7 +48,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all replicas, on a core; return those on other devices unchanged."""
+        """Sum tensors over all replicas on `device` if it is a core; otherwise return them unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):

@@ -1,4 +1,4 @@
-"""Workers that train one model together, each a whole pipeline on its share of a batch: `--cluster=multi_worker`."""
+"""Workers that train one model together: each runs a pipeline on its share of a batch (`--cluster=multi_worker`)."""
 
 import contextlib
 import hashlib
@@ -59,7 +59,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Return the program once all workers have the same model and loss; a ValueError names one that differs."""
+        """Wait for all workers, and return the program; ValueError names a worker that has another model or loss."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -100,7 +100,7 @@ class Workers(collectives.Group, experiment.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Set the same `tf.Variable`s on all workers to the chief's values, which are sent through the hosts."""
+        """Set `variables`, a list alike on all workers, to the chief's values, which are sent from CPU to CPU."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:
@@ -150,7 +150,7 @@ class Workers(collectives.Group, experiment.Placement):
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group, by order of first use, because names differ between workers."""
+        """Return the key of a device's group, numbered by first use, because device names differ between workers."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -223,13 +223,13 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
 
 def _operations(graph):
-    """Return the types of all operations of a graph and its functions, the same wherever the same code has built it."""
+    """Return the types of all operations of a graph and its functions; the same code always gives the same types."""
     nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
     return ' '.join(sorted(node.op for node in nodes))
 
 
 def _packs(tensors):
-    """Return lists of the positions of tensors that are summed together: of one type, and of limited size."""
+    """Return lists of positions; tensors of a list are summed together, have one type and limited total size."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)

@@ -92,7 +92,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers listen, as TensorFlow would wait with all Python threads blocked, and ignore signals."""
+    """Wait until all workers listen; a wait in TensorFlow would block all Python threads and ignore signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """End other workers with the exit code of an error that no restart can fix, as launchers take the largest code."""
+    """If no restart can fix an error, end other workers with its exit code too: launchers take the largest code."""
     try:
         yield
     except Exception as error:
@@ -137,7 +137,7 @@ def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Turn errors that the end of another worker causes in this scope into a `LostWorkerError`."""
+    """Turn errors caused by another worker's end into a `LostWorkerError`, or a `TrainingError` if it failed."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -44,7 +44,7 @@ class RemoteCalls:
                              daemon=True).start()
 
     def call(self, arguments: tuple) -> None:
-        """Start a call with tensors; raise the error of an earlier call."""
+        """Start a call with tensors; if an earlier call has failed, raise its error instead."""
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
 

@@ -1,4 +1,4 @@
-"""One pipeline whose stages are on this machine or on machines of a cluster, by the command or `lingpipe.connect`."""
+"""One pipeline with stages on this machine or on a cluster, set up by the command or by `lingpipe.connect`."""
 
 import atexit
 import copy
@@ -56,7 +56,7 @@ def _placed(params, num_devices, on_cpu, kind):
 
 
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
-    """Make the devices of all workers available to this program, the chief, whose stages then use only these.
+    """Make the devices of all workers available to this program, which is the chief; its stages then use only these.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
 
@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """Tell the workers to end when this script does: with exit code 0, 1 after an error, or 75 to be started again."""
+    """Tell the workers to end when this script does: with code 0, or 1 after an error, or 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
 

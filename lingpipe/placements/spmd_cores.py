@@ -53,13 +53,13 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the variables of all cores in one handle, outside of a program, for `read` and `assign` inside it.
+        """Join the variables of all cores in one handle outside a program; `read` and `assign` use it inside one.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
         Args:
             slices: for each replica the list of K `tf.Variable`.
-            dimension: dimension along which they are slices; None: each is the whole.
+            dimension: dimension along which the variables are slices; None: each variable is the whole.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
@@ -109,7 +109,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """Return the optimizer with the host's slots and step count; `SpmdStep` uses its arithmetic as a function."""
+        """Return the optimizer with the host's slots and step count; its arithmetic is a function in `SpmdStep`."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)
@@ -125,7 +125,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`; layers outside the stages are listed in the first or last, but run on all cores."""
+        """List of `Partition`; the first or last lists the layers outside the stages, which run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 

@@ -81,7 +81,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Return a tensor `[shares, ...]` on the server of the variable."""
+        """Return what the shares wrote for a variable, as a tensor `[shares, ...]` on the server of the variable."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()
@@ -100,14 +100,14 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Return the sums of the metrics, each with one row per share, from `[shares, sums]`."""
+        """Return the sums of the metrics, each with one row per share, from `rows`, a tensor `[shares, sums]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return each trained variable's gradient or None, and half the sum of squares of each that exists."""
+        """Return each trained variable's gradient or None, and for each gradient half the sum of its squares."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Return a buffer for the shares of a variable's gradient or new value, on its server."""
+    """Return a buffer on a variable's server, in which each share puts a gradient or new value of the variable."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 
@@ -154,7 +154,7 @@ def _refuse_added_losses(body):
 
 
 def _of_whole_batch(means, variances, momentum):
-    """Return the moving mean and variance `[channels]` of the batch from its shares' `[shares, channels]`."""
+    """Return the batch's moving mean and variance `[channels]` from those of its shares, `[shares, channels]`."""
     factor = max(1.0 - momentum, 1e-12)  # a statistic's weight in its average; averages / factor differ like statistics
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
         tf.stack([means / factor, variances / factor, tf.ones_like(means)]),

@@ -143,7 +143,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return numbers
 
     def _numbers(self):
-        """Return the host's numbers that `_step_of_replica` takes after the batch, as a tuple: the step."""
+        """Return the tuple of host numbers that `_step_of_replica` takes after the batch; here only the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):

@@ -39,8 +39,8 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
     """Connect to a TPU system and initialise it, which clears its memory.
 
     Args:
-        name: name of a Cloud TPU, address of its worker, such as grpc://10.0.0.2:8470, or 'local' for the TPU of this
-            machine.
+        name: name of a Cloud TPU, or address of its worker (such as grpc://10.0.0.2:8470), or 'local' for the TPU of
+            this machine.
         address: 'host:port' at which the workers reach this process; None: they do not need to.
 
     Raises:
@@ -60,7 +60,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system; return params in which values that suit it replace 'auto', and their `Placement`."""
+    """Start a TPU system; return params with values that suit it instead of 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -247,7 +247,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raise ValueError if layers share statistics between replicas in separate programs, or in unequal groups."""
+    """Raise ValueError if replicas share statistics of layers, but run separate programs or form unequal groups."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto' or 'logical_cores'"

@@ -58,7 +58,7 @@ class PartitionPlan(NamedTuple):
 
 
 def _partition(analyses, memories, num_live, recompute, num_slots, total):
-    """Sum the layers of one partition with at most `num_live` micro-batches in flight."""
+    """Return the `PartitionPlan` of one partition with at most `num_live` micro-batches in flight."""
     gradients = sum(layer.weights for layer in memories)
     weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
@@ -72,7 +72,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Return a plan's `boundary`; the current micro-batch keeps its inputs only if its backward pass reads them."""
+    """Return a plan's `boundary`: inputs not needed for recomputation count only if the backward pass reads them."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -119,7 +119,7 @@ class Plan:
         return self.bytes_of('total')
 
     def bytes_of(self, kind: str) -> list[int]:
-        """Return each device's bytes of one of `KINDS`, or of the 'total'."""
+        """Return each device's bytes of a kind, which is one of `KINDS` or 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             sums[self.schedule.device_of(stage)] += getattr(part, kind)
@@ -152,7 +152,7 @@ class Plan:
     def summing_time(self) -> float:
         """Lower bound on the seconds for summing the gradients of all replicas and sending the new weights.
 
-        With R replicas, summing and sending each move (R - 1) / R of a device's bytes (Thakur et al. 2005, section
+        With R replicas, summing moves (R - 1) / R of a device's bytes, and so does sending (Thakur et al. 2005, section
         4.4: the lower bound of a reduction).
         """
         return self._summing_time(self.setting.accelerator.link_bandwidth)

@@ -109,7 +109,7 @@ class StageProgram:
         self._cuts: dict[NeededGradients, stage_trace.StageCut] = {}
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
-        """Build the forward action in the current graph; `NOTHING_NEEDED` says no backward action follows."""
+        """Build the forward action in the current graph; with `NOTHING_NEEDED`, no backward action follows."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             cut = self._cut(needed)
@@ -135,7 +135,7 @@ class StageProgram:
         Args:
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
                 if any.
-            sums: sums of the gradients of the needed weights over the micro-batches so far.
+            sums: for each needed weight, the sum of its gradients over the micro-batches so far.
         """
         cut, name = self._cut(needed), 'backward'
         wanted, feeds = (cut.input_gradients, cut.sums), cut.residuals
@@ -147,7 +147,7 @@ class StageProgram:
         return ActionResult(operation, input_gradients=input_gradients, sums=new_sums)
 
     def backward_inputs(self, in_flight: Values, gradients: list[tf.Tensor], needed: NeededGradients) -> ActionResult:
-        """Build the first half of a split backward action, which the previous stage waits for; see `backward`."""
+        """Build the first half of a split backward action; the previous stage awaits this half. See `backward`."""
         cut, in_flight = self._cut(needed), {**in_flight, **_by_ref(self.trace.given_gradients, gradients)}
         if not needed.inputs:
             return ActionResult(None, in_flight)
@@ -166,11 +166,11 @@ class StageProgram:
 
     def backward_segment(self, index: int, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                          needed: NeededGradients) -> ActionResult:
-        """Build the backward pass of one segment, which recomputes the tensors inside it.
+        """Build the backward pass of one segment; the pass recomputes the tensors inside the segment.
 
         Args:
-            in_flight: what earlier actions on the micro-batch left, with all tensors between the segments.
-            gradients: gradients of the segment's differentiable outputs, then of the added losses.
+            in_flight: what earlier actions on the micro-batch left, including all tensors between the segments.
+            gradients: one per differentiable output of the segment, or for the loss; then for added losses, if any.
             sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
         trace, cut, added = self.trace, self._cut(needed), self.of_added_losses(self.trace.given_gradients)
@@ -188,7 +188,7 @@ class StageProgram:
                             sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
-        """Whether the gradient of a weight, one of `Trace.weights`, is `micro_batches.Rows`, which are not summed."""
+        """Whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
@@ -218,11 +218,11 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose what forward actions retain with `retained='selected'`, once for each `needed`.
+        """Choose, once for each `needed`, what forward actions with `retained='selected'` retain.
 
         Args:
-            choose: function from the list of the forward pass's operations, the list of residuals, and the list of
-                tensors that exist in any case, to the list of tensors to keep.
+            choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
+                in any case) and returns the list of tensors to keep.
         """
         cut = self._cut(needed)
         if not cut.is_selected:
@@ -237,7 +237,7 @@ class StageProgram:
         return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
-        """Return the largest number of tensors that the backward function may take, including residuals."""
+        """Return how many tensors, including residuals, the backward function takes at most."""
         residuals = self._cut(needed).residuals
         return len([*self._all_arguments, *residuals, *self.trace.given_gradients, *self._given_sums])
 
@@ -248,15 +248,15 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers of the stage add losses, whose sum has the last given gradient."""
+        """Whether layers of the stage add losses; if so, the last given gradient is the gradient of their sum."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
-        """Return the gradient of the added losses in a list, which is empty if layers add none."""
+        """Return a list that holds the gradient of the added losses, or is empty if layers add none."""
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return for each loss that layers added whether it is a sum over rows, a mean (False), or uncertain (None).
+        """Return for each loss that layers added True (a sum over rows), False (a mean) or None (uncertain).
 
         Args:
             other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.

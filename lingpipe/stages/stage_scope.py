@@ -13,7 +13,7 @@ from lingpipe.stages import boundary, graph_pieces, random_seeds
 
 
 class NormCall(NamedTuple):
-    """One call of a batch norm that normalised with the statistics of its inputs, `[channels]`."""
+    """One call of a batch norm that normalised with the statistics of its inputs; tensors are `[channels]`."""
 
     norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value of a trainable variable that layers read: the initial one, and one more after each assignment."""
+    """A value that layers read for a trainable variable: initial, after an assignment, or for a separate segment."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable
@@ -42,7 +42,7 @@ class StageScope(keras.StatelessScope):
                          moments of a batch norm
                          anything else              what is read from now on, without a gradient
 
-    Assigned values stop gradients as in Keras, where they pass through a variable.
+    Assigned values stop gradients, as in Keras, where assigned values pass through a variable.
 
     Args:
         variables: `Variables` of the stage; `values` are their values, as tensors.
@@ -71,7 +71,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin a segment, by its number in the stage; `separate` distinguishes its gradients from others."""
+        """Begin a segment; `index` is its number in the stage; with `separate`, its gradients are kept apart."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -88,15 +88,15 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a loss that a layer adds, a tensor whose sum counts; Keras calls this."""
+        """Record the tensor that a layer adds as a loss; the sum of its elements counts. Keras calls this."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Record a value that a layer assigns, and that is read from now on; Keras calls this.
 
-        A batch norm's moving averages are left out if it has just used its inputs' moments, because they change at the
-        batch's end.
+        If a batch norm has just used the moments of its inputs, an update of its moving averages is not recorded,
+        because the averages change only at the end of the batch.
         """
         variable, value = update
         if self._deferred[id(variable)]:
@@ -109,7 +109,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def _require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise ValueError if a tensor is inside a loop, branch or function, so that the stage cannot read it."""
+        """Raise ValueError if the stage cannot read a tensor because it is inside a loop, branch or function."""
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
@@ -125,7 +125,7 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
-        """Refuse weights that a function with a custom gradient reads; see `patches.checking_custom_gradients`.
+        """Refuse weights that a function with a custom gradient captures; see `patches.checking_custom_gradients`.
 
         In a stage weights are tensors, and such a function has gradients only for tensors that are arguments.
         """

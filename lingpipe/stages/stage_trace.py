@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
-        replica_of: function from the numbers of a replica and of its micro-batch to a `collectives.Replica`, or None.
+        replica_of: function of the numbers of a replica and its micro-batch; returns a `collectives.Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -109,17 +109,17 @@ class _Rows:
         self._is_empty = None if known else tf.equal(count, 0)
 
     def unless_empty(self, value: Any, otherwise: Any = 0) -> Any:
-        """Return `value`, or `otherwise` if no row counts."""
+        """Return `value`, or `otherwise` if the micro-batch has no rows."""
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return the gradient of a weight as a tensor or as `micro_batches.Rows`, 0 if there are no rows."""
+        """Return a weight's gradient: a tensor if `is_dense`, else `micro_batches.Rows`; 0 if there are no rows."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return the sum and the weight of losses that layers added, whose mean is weighted by rows."""
+        """Return the sum and the weight of the losses that layers added; this weight is the number of rows."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -151,7 +151,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return {position of a weight: its given sum plus the gradients of its versions}; omit weights without any."""
+    """Return {position of a weight: its given sum plus its versions' gradients}; omit weights without gradients."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
@@ -190,7 +190,7 @@ class StageCut:
 
     @functools.cached_property
     def residuals(self) -> list[tf.Tensor]:
-        """Tensors that the forward pass computes from its arguments and the backward pass reads."""
+        """Tensors that the forward pass computes from its arguments and that the backward pass reads."""
         from_arguments = graph_pieces.descendants(self._graph, self._arguments + self.unrepeatable)
         return [tensor for tensor in self._read_by(self._later & self._needed)
                 if tensor.op not in self._later and tensor.op in from_arguments and tensor.ref() not in self._given]
@@ -204,13 +204,13 @@ class StageCut:
 
     @functools.cached_property
     def between(self) -> list[tf.Tensor]:
-        """Tensors between segments and unrepeatable tensors, without arguments and duplicates."""
+        """All unrepeatable tensors, and all tensors between segments, without arguments and duplicates."""
         tensors = tf.nest.flatten(self._between) + self.unrepeatable
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in self._given}.values())
 
     @functools.cached_property
     def unrepeatable(self) -> list[tf.Tensor]:
-        """Tensors of the backward pass that recomputation might change, such as the numbers of tf.random.uniform."""
+        """Tensors that backward passes need and recomputation might change, such as numbers of tf.random.uniform."""
         operations = self._needed - self._later
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

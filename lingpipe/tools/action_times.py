@@ -1,4 +1,4 @@
-"""Times at which a running pipeline begins and ends each action: timestamps from its graph, by synchronised clocks."""
+"""Times at which a running pipeline begins and ends each action, from timestamps in its graph and clock offsets."""
 
 import contextlib
 import time
@@ -27,7 +27,7 @@ class TimeStamps:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Build a timestamp on the current device, float64 seconds since 1970, that waits for one or more tensors."""
+        """Build a timestamp on the current device that waits for one or more tensors: float64 seconds since 1970."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
@@ -94,7 +94,7 @@ class ActionTimes:
     """Observer of an `executor.Execution` that timestamps the start and the end of every call of a stage.
 
     A call begins when its arguments are on its device and the previous call there has ended, so waiting is not
-    measured. Its results are passed on after the end's timestamp; otherwise other calls could begin before it::
+    measured. A call passes its results on after the timestamp of its end; otherwise other calls could begin too early::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -103,7 +103,7 @@ class ActionTimes:
     Make one `ActionTimes` per traced graph.
 
     Args:
-        clock_offset: function of a device's name that returns how far its clock is ahead of this machine's, in seconds.
+        clock_offset: function of a device's name; returns how many seconds its clock is ahead of this machine's clock.
     """
 
     def __init__(self, clock_offset: Callable = lambda device: 0.0) -> None:
@@ -137,7 +137,7 @@ class ActionTimes:
         return late._replace(operation=end.op)
 
     def stamps(self) -> tf.Tensor:
-        """Return, in the graph being traced, float64 `[calls, 2]`: start and end of each call, seconds since 1970."""
+        """Build a float64 tensor `[calls, 2]` in the traced graph: start and end of calls, in seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 

@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an element with a text, such as a 'p'; a 'pre' wraps long lines, but scrolls if its `kind` is 'table'."""
+    """Return an element, such as a 'p', with a text; a 'pre' wraps long lines, or scrolls if `kind` is 'table'."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 

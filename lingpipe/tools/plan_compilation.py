@@ -1,4 +1,4 @@
-"""A plan next to the TPU compiler's own figures."""
+"""Comparison of a plan with the TPU compiler's own figures."""
 
 import itertools
 from typing import NamedTuple
@@ -35,12 +35,12 @@ class CompiledDevice(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all kinds."""
+        """Sum of the bytes of all kinds of memory."""
         return sum(getattr(self, kind) for kind in _KINDS)
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of all kinds is within the limit."""
+        """Whether the sum of all kinds of memory is within the limit."""
         return self.total <= self.limit
 
 
@@ -113,7 +113,7 @@ def _device(step, device, num_slots, programs, sizes, limit):
 def _lifetimes(calls, lasting):
     """Return a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
 
-    The zeros with which sums begin wait for no call, so they exist from the start.
+    Each sum begins as zeros, which wait for no call, so the zeros exist from the start.
     """
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
@@ -145,10 +145,10 @@ def _function_name(call):
 
 
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
-    """Compile the programs of the devices of a plan, without allocating anything.
+    """Compile the programs of a plan's devices, without allocating anything.
 
-    With tpu_route='spmd' one program runs on all devices; otherwise each has its own programs. 'auto' takes the route
-    of a training run on `topology`. The SPMD program is for one replica with the whole batch.
+    With tpu_route='spmd' one program runs on all devices; otherwise each device has its own programs. 'auto' takes the
+    route that a training run on `topology` takes. The SPMD program is for one replica with the whole batch.
 
     Args:
         topology: TPUs to compile for, such as 'v5e:2x2'; each device of the plan is one of their devices.
@@ -176,7 +176,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return params without 'auto' for the route, and a sentence that says what is compiled.
+    """Return params with tpu_route='spmd' if one program is compiled, and a sentence that says what is compiled.
 
     Everything that a training run would refuse, before or after the TPU system starts, is refused here too.
     """

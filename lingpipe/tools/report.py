@@ -174,7 +174,7 @@ class Report:
 
 
 def _read(folder):
-    """Return the `_Written` of all event files of a folder, which may be missing; a resumed run has several files."""
+    """Return the `_Written` of a folder, which may be missing; a resumed run has several event files there."""
     if not tf.io.gfile.isdir(folder):
         return _Written({}, {})
     scalars, texts, times = {}, {}, []
@@ -196,5 +196,5 @@ def _values(events):
 
 
 def _without_margin(text):
-    """Remove the margin by which `progress.SummaryWriter` makes TensorBoard keep the spaces of texts."""
+    """Remove the margin that `progress.SummaryWriter` adds so that TensorBoard keeps the spaces of texts."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

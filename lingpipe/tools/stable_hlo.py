@@ -26,7 +26,7 @@ def lower(function: Callable, *specs: Any) -> str:
 
     Args:
         function: function of nests of tensors. Only the shape and dtype of variables that it uses matter.
-        *specs: nests of `tf.TensorSpec` of its arguments, every dimension known.
+        *specs: nests of `tf.TensorSpec`, one for each argument of the function, with every dimension known.
 
     Returns:
         The program as text: without its name and source lines, and with numbered functions, so that equal programs are

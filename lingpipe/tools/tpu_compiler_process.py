@@ -22,7 +22,7 @@ _OPTIMIZATION_LEVEL_O1 = 19
 
 
 def main() -> None:
-    """Answer each request until the other end is closed."""
+    """Answer each request until the caller closes its end of the connection."""
     os.environ.update(_ENVIRONMENT)
     channel = connection.Connection(int(sys.argv[1]))
     while True:

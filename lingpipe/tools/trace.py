@@ -146,7 +146,7 @@ def require_compiled(model: Any) -> None:
 
 
 def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
-    """Raise ValueError if the model's loss lacks targets."""
+    """Raise ValueError if the model's loss needs targets and `y` is None."""
     if y is None and model._compile_loss is not None:
         raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 

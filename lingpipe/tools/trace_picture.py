@@ -43,8 +43,8 @@ def _rows(title, step, row_names):
 def trace_text(steps: list[StepTimes], row_names: list[str]) -> str:
     """Return the text of a trace file.
 
-    Each action is a complete event ('X'), whose `args` hold `step`, `replica`, `partition` and `micro_batch`, the
-    number of the micro-batch in the replica. Times are microseconds since the first batch was requested.
+    Each action is a complete event ('X'), whose `args` hold `step`, `replica`, `partition` and `micro_batch` (the
+    number of the micro-batch in the replica). Times are microseconds since the first batch was requested.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     events += [_metadata('thread_name', device, name) for device, name in enumerate(row_names)]

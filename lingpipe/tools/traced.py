@@ -22,7 +22,7 @@ _UNEQUAL = 1.1
 
 
 def input_percent(steps: list[timeline.StepTimes]) -> float:
-    """Return the percentage of a step, from the batch's request to the end of its update, spent waiting for input."""
+    """Return the percentage of a step (from its batch's request to its update's end) spent waiting for input."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
@@ -62,8 +62,8 @@ def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
 def breakdown(step: timeline.StepTimes) -> Breakdown:
     """Split a step's time.
 
-    Two simulations of the same schedule divide the waiting: with equal stages only the bubble is left; with measured
-    durations of all actions, bubble and imbalance are left. The rest of the waiting is transfer.
+    Two simulations of the same schedule divide the waiting: in one, with equal stages, only the bubble remains; in the
+    other, with measured durations of all actions, bubble and imbalance remain. The rest of the waiting is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
@@ -101,7 +101,7 @@ def _means(measured, group_of):
 def advice(steps: list[timeline.StepTimes], num_cores: int | None = None) -> list[str]:
     """Return sentences about the largest costs, and what to do about them.
 
-    `num_cores` is None if devices are not virtual CPU devices.
+    `num_cores` is the number of cores that virtual CPU devices share; None for other devices.
     """
     parts = mean_breakdown(steps)
     found = [_shared_cores(steps, num_cores), input_advice(steps), _balance(steps, parts),
@@ -135,7 +135,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Seconds of all actions of each stage, including recomputation, in all steps."""
+    """Return for each stage the seconds of all its actions in all steps, including recomputation."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():

@@ -61,7 +61,7 @@ class WeightReader:
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Read a checkpoint into the model, by default the newest complete one of the folder, and return its step.
+        """Read a checkpoint (by default the newest complete one of the folder) into the model, and return its step.
 
         Raises:
             TrainingError: there is no checkpoint, or it is corrupt or of another model.
@@ -107,7 +107,7 @@ def read_variables(path: str, pairs: list) -> None:
 
 
 def stored_shapes(path: str) -> dict[str, list[int]]:
-    """Return a dictionary from the names of a checkpoint's variables to their shapes; raise as `restore` does."""
+    """Return {name: shape} of a checkpoint's variables; raise TrainingError if it is missing or corrupt."""
     return {name: shape for name, (shape, _) in _stored(path).items()}
 
 
@@ -146,7 +146,7 @@ def require_match(path: str, state: dict[str, Any], partial: bool = False) -> No
 
 
 def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read a checkpoint into {name: variable} that match it; ignore its other variables.
+    """Read a checkpoint into matching variables, {name: variable}; ignore the checkpoint's other variables.
 
     By default this machine reads everything. Raises DamagedCheckpointError if the checkpoint cannot be read.
     """
@@ -166,7 +166,7 @@ def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.Check
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Return whether each machine sees this folder, and not another of the same name, by a random text in it."""
+    """Write a random text into this folder; return whether each machine reads it in its folder of this name."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

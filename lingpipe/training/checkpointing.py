@@ -75,8 +75,8 @@ class Checkpointer:
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
-        wait: function such as `waits.for_checkpoint` that returns the scope of a wait, given a path and 'written' or
-            'read'.
+        wait: function, such as `waits.for_checkpoint`, that takes a path and 'written' or 'read', and returns the scope
+            of a wait.
 
     Attributes:
         state: dictionary from the names in a checkpoint to `tf.Variable`.
@@ -99,8 +99,8 @@ class Checkpointer:
         Nothing is written if the state has not changed since the last save or restore.
 
         Args:
-            position: function that returns the version of the state, or None during an update. If the version changes
-                during the copy, `save` writes nothing and returns None.
+            position: function that returns the version of the state, or None during an update. If the version is None,
+                or changes during the copy, `save` writes nothing and returns None.
 
         Raises:
             tf.errors.OpError: this checkpoint or the previous one could not be written.

@@ -76,7 +76,7 @@ def step_of(path: str) -> int:
 
 
 def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
-    """Delete all but `max_to_keep` checkpoints of a folder, with `path` as the newest; `damaged` ones stay."""
+    """Delete all but a folder's `max_to_keep` newest checkpoints; `path` counts as newest; `damaged` ones stay."""
     directory = os.path.dirname(path)
     others = [each for each in complete(directory) if each != path and each not in damaged]
     for each in others[max_to_keep - 1:]:
@@ -147,7 +147,7 @@ class BestCheckpoint:
         tf.io.gfile.remove(self._file)
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return the record of this step, to be written with its checkpoint, if it is better than all before."""
+        """Return the step's record, to be written with its checkpoint; None if its value is not the best so far."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None
@@ -157,5 +157,5 @@ class BestCheckpoint:
         return self._best
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write best.json, once the checkpoint of the record is complete."""
+        """Write best.json; call this once the checkpoint of the record is complete."""
         logdir.replace_text(self._file, json.dumps(record) + '\n')

@@ -34,7 +34,7 @@ class Evaluator:
         self._function = tf.function(self._batch, autograph=False)
 
     def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-        """Refuse an input, 'Dev' or 'Test', that the model cannot evaluate, before training begins.
+        """Before training begins, refuse an input that the model cannot evaluate; `name` is 'Dev' or 'Test'.
 
         Raises:
             ValueError: the examples of `data` do not fit the model, or its classes have other numbers than in
@@ -55,7 +55,7 @@ class Evaluator:
         """Compute the metrics over all examples, each weighted by its weight; None if interrupted.
 
         Args:
-            batches: finite iterable, such as a `tf.data.Dataset`, of (images, labels, weights) of one shape.
+            batches: finite iterable of (images, labels, weights) that all have one shape, such as a `tf.data.Dataset`.
             decode: whether to compute the task's `decoding_metrics` too, if the devices can.
 
         Raises:
@@ -180,7 +180,7 @@ class CheckpointEvaluation(TrainedTask):
         self._curves[name].flush()
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluate each new checkpoint of a training run, until its last step, or until none comes for some seconds."""
+        """Evaluate each new checkpoint of a run, until its last step, or until none comes for `timeout_seconds`."""
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)

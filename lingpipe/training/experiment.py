@@ -1,4 +1,4 @@
-"""Checks of an experiment's params, its input and task built from them, and its placement."""
+"""Checks of an experiment's params; the input and the task built from the params; and the placement."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ def _check_at_least(field: str, value: Any, smallest: int,
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
-    """Instantiate an input, with training's seed if it has none."""
+    """Instantiate an input; if its `seed` is None, it gets `random_seed`, the seed of training."""
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
@@ -142,7 +142,7 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
 
 
 class Placement:
-    """Placement on the devices of this process; the modules of `lingpipe/placements` have subclasses for others.
+    """Placement on the devices of this process; `lingpipe/placements` has subclasses for other placements.
 
     ::
 
@@ -151,8 +151,8 @@ class Placement:
                 ──> evaluate(...)   build the evaluation of a batch
 
     Attributes:
-        devices: list of device names, one for each partition of each replica that this process builds, used if params
-            name none; None: devices are chosen.
+        devices: list of device names, one for each partition of each replica that this process builds; if params name
+            devices, the list is not used. None: devices are chosen.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:

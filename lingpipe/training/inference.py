@@ -39,7 +39,7 @@ class Exporter(evaluation.TrainedTask):
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Write the model of a checkpoint, by default the newest complete one, with its moving averages if any.
+        """Write the model of a checkpoint (by default the newest complete one), with its moving averages if any.
 
         Returns:
             List of paths: the Keras file, the SavedModel, the names of classes if any, and the preset of a KerasHub
@@ -57,7 +57,7 @@ class Exporter(evaluation.TrainedTask):
         return [keras_path, saved_model_path, *others]
 
     def _export_classes(self, folder: str) -> list[str]:
-        """Write the names of the classes, in the order of the model's outputs, if there are any."""
+        """If the classes have names, write the names in the order of the model's outputs."""
         names = self._params.input.cls.ClassNames(self._params.input)
         if names is None:
             return []
@@ -66,7 +66,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write the files that the source of a model adds, with the tokenizer of the input, if it has one."""
+        """Write the files that the model's source adds; the source gets the tokenizer of the input, if any."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -156,7 +156,7 @@ class Prediction(evaluation.TrainedTask):
         self._input, self._class_names = params.input, params.input.cls.ClassNames(params.input)
 
     def run(self, files: str, output: str | None = None, path: str | None = None) -> list[dict[str, Any]]:
-        """Write a line of JSON for each example, in the order of the files, and return them.
+        """Write a line of JSON for each example, in the order of the files, and return the lines as dictionaries.
 
         Args:
             files: path of a file or a folder, or a glob pattern.

@@ -2,7 +2,7 @@
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
-A rule is a pair of a regular expression for names of the model's variables and a name in the checkpoint. The groups of
+A rule is a pair: a regular expression for names of the model's variables, and a name in the checkpoint. The groups of
 the expression replace each '%s' in that name. Expressions match from the beginning of a name, as with `re.match`. The
 first matching rule applies. The second list has expressions for variables that are not read. If several checkpoints
 have a variable, it comes from the last.

@@ -50,7 +50,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Describe a plan by a table, memory in MiB; the alternative, on more devices, fits where the plan does not."""
+    """Describe a plan by a table (memory in MiB); if the plan does not fit, `alternative` fits on more devices."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
@@ -142,7 +142,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first, with how much worse the others are."""
+    """Return a table of plans, best first, which says how much worse than the best each other plan is."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return wording.table(header, [_compared(plan, found[0]) for plan in found])

@@ -46,13 +46,13 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop, which should also end a loop over training runs."""
+        """Whether Ctrl-C asked to stop; Ctrl-C should also end a loop over training runs."""
         return self.reason == signal.SIGINT.name
 
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Yield an `Interruption`, which the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 inside this scope only sets.
+    """Yield an `Interruption`; the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 inside this scope only sets it.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -84,7 +84,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
 
 def end_at_signals() -> None:
-    """Until `catch_signals` runs, let a signal end this process at once with the exit code TRY_AGAIN."""
+    """Let SIGTERM, SIGHUP and SIGUSR1 end this process at once (exit code TRY_AGAIN) until `catch_signals` runs."""
     for number in waits.STOP_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
             signal.signal(number, _end_to_resume)
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether a signal has come before, and note in `times` when it came first."""
+    """Return whether SIGTERM or SIGINT comes again, over a second after the first time, which `times` records."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

@@ -58,7 +58,7 @@ class LogDir:
         self.create_folder('control')
 
     def create_folder(self, name: str) -> str:
-        """Create a folder in this one, if needed, and return its path.
+        """Create a folder in the log directory, if needed, and return its path.
 
         Raises:
             TrainingError: it cannot be created.
@@ -119,7 +119,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Require the folder to exist; warn if params describe another model, which the run's weights may fit too."""
+        """Require the folder to exist; warn if params describe another model, even if the run's weights fit it."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -127,7 +127,7 @@ class LogDir:
                             '--model_params_override, which are in control/params.txt.', self.path)
 
     def read(self, *names: str) -> str | None:
-        """Return the text of a file by its path below this folder, or None if there is none."""
+        """Return the text of a file, or None if it does not exist; `names` form its path below this folder."""
         return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:

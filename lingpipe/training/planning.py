@@ -1,4 +1,4 @@
-"""`lingpipe.plan`: what fits, how fast it is, and numbers instead of 'auto', before anything runs."""
+"""`lingpipe.plan`: what fits, how fast it is, and values instead of 'auto', before anything runs."""
 
 import functools
 import os
@@ -25,7 +25,7 @@ class Planned:
 
     Attributes:
         compared: list of the best `Plan`s among those that 'auto' allows, best first.
-        params: the given params, with numbers instead of 'auto'.
+        params: the given params, with values instead of 'auto'.
         alternative: `Plan` on more devices that fits where `plan` does not, or None.
     """
 
@@ -75,8 +75,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             core, with as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: that of the accelerator.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, for a model without it:
-            `GPipeLayer.Params()` or a `GPipeLayer` of layers.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; required for `GPipeLayer.Params()` and a
+            `GPipeLayer` of layers, which do not specify their input.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
             nothing is measured, and times follow from floating-point operations and bytes.
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
@@ -138,7 +138,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return the memory of a known GPU, or without accelerators a device's share of the host's memory; else None."""
+    """Return a known GPU's memory; if there is no accelerator, a device's share of the host's memory; else None."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
@@ -203,6 +203,6 @@ def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
 
 
 def _slots_of(model: keras.Model) -> float:
-    """Return the number of slots of a model's optimizer; Adam's if the model is not compiled."""
+    """Return the number of slots of a model's optimizer; if the model is not compiled, the number for Adam."""
     optimizer = getattr(model, 'optimizer', None)
     return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

@@ -104,7 +104,7 @@ class Progress:
             self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text: str) -> None:
-        """Print a line above the bar, if there is one."""
+        """Print a line; if there is a bar, the line appears above it."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:

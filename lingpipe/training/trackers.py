@@ -1,7 +1,7 @@
 """Experiment trackers: services that keep the params and curves of many runs, each with its own library.
 
-A tracker gets the curves that TensorBoard gets. A training run that resumes continues the run of the tracker, whose id
-is in control/mlflow_run.txt, for instance. A tracker that fails during training is left out with a warning.
+A tracker gets the curves that TensorBoard gets. A resumed training run continues the tracker's run, whose id is in a
+file such as control/mlflow_run.txt. A tracker that fails during training is left out with a warning.
 """
 
 import re
@@ -34,7 +34,7 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Add a point to several curves, {name: value}, after a number of steps."""
+        """Add a point to several curves, {name: value}; `step` is the number of steps so far."""
         ...
 
     def end(self, status: str) -> None:
@@ -113,7 +113,7 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params, datasets: Iterable[str]) -> None:
-        """Open event files of 'train' and of datasets; begin a run of each tracker, or continue the log directory's."""
+        """Open event files of 'train' and datasets; begin a run per tracker, or continue the log directory's run."""
         self._files = {'train': progress.SummaryWriter(self._logdir.train),
                        **{name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in datasets}}
         config = flat(params)
@@ -129,7 +129,7 @@ class Trackers:
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to several curves of 'train' or of a dataset; others see a dataset's points at once."""
+        """Add a point to several curves of 'train' or a dataset; other processes see a dataset's points at once."""
         self._files[name].scalars(step, values)
         if name != 'train':
             self._files[name].flush()

@@ -45,7 +45,7 @@ class TrainProgram:
     `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]: step when batch size changed, examples seen before it, size since.
+        input_position: `tf.Variable` int64 [3]: step when batch size changed, examples seen by then, new batch size.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
@@ -100,7 +100,7 @@ class TrainProgram:
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Return the number of examples seen before a step, even if batches had another size, and record it."""
+        """Return how many examples were seen before a step, whatever the batch sizes; record a new batch size."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
@@ -118,7 +118,7 @@ class TrainProgram:
         return self.batch_waits.position()
 
     def state_restored(self) -> None:
-        """Copy restored variables of the host to the devices; here the variables are trained in place."""
+        """Copy restored variables of the host to the devices; not needed here: variables are trained in place."""
 
     def before_save(self) -> None:
         """Copy trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
@@ -128,7 +128,7 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Train for `num_steps` steps, or fewer, but at least one, if `stopping` is set; batches have one static shape.
+        """Train for `num_steps` steps, or fewer (at least one) if `stopping` is set; batches have one static shape.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -138,7 +138,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the dictionary of `_step`, with the numbers of all steps as tensors `[num_steps]`."""
+        """Run `_step` repeatedly; return its dictionary, each tensor with the values of all steps, `[num_steps]`."""
         names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
@@ -211,7 +211,7 @@ class TrainProgram:
             self.average.update(step)
 
     def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
-        """Build the arithmetic of the optimizer, for a list with a tensor or None for each trainable variable."""
+        """Build the arithmetic of the optimizer; `gradients` has a tensor or None for each trainable variable."""
         training_optimizer.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:

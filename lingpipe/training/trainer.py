@@ -43,7 +43,7 @@ class Trainer(prepared_run.PreparedRun):
 
         Raises:
             ValueError: `eval.best_metric` or the examples of an evaluation do not fit the task.
-            TrainingError: a loss is not finite, or the log directory fails.
+            TrainingError: a loss is not finite, the input ends or fails, or the log directory fails.
             WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
         """
         with self._logdir.lock():
@@ -279,5 +279,5 @@ class Trainer(prepared_run.PreparedRun):
 
 
 def _has_passed(before: int, after: int, interval: int) -> bool:
-    """Return whether there is a multiple of `interval` after step `before`, up to `after`; 0 has none."""
+    """Return whether a multiple of `interval` lies after step `before`, up to `after`; False if `interval` is 0."""
     return bool(interval) and after // interval > before // interval

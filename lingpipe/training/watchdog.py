@@ -20,7 +20,7 @@ class Watchdog:
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: job, 'worker' or 'ps', whose tasks training needs; a task that gets a signal asks the chief to stop.
+        needed_job: 'worker' or 'ps': training needs this job's tasks; a task that gets a signal asks the chief to stop.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 
@@ -32,13 +32,13 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Call `ask_to_stop` with the reason, in another thread, when a needed server gets a signal."""
+        """When a task of `needed_job` gets a signal, call `ask_to_stop` with the reason, in another thread."""
         if self._config and self._needed_job:
             answers.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
-        """Limit the time of each step inside this scope; `beat`, or progress, restarts the clock.
+        """Limit the time of each step inside this scope; `beat`, or a new result of `progress`, restarts the clock.
 
         Args:
             progress: function, called in the watching thread, whose result changes with each step; while it is None,
