@@ -1,4 +1,4 @@
-"""Every private module of TensorFlow and Keras that LingPipe uses, each with the reason; no other module imports one.
+"""Every private module of TensorFlow and Keras that LingPipe uses, and why; only this file imports private modules.
 
 `tests/test_private_names.py` checks that these names, and the private attributes that LingPipe reads, exist in the
 installed versions.

@@ -33,7 +33,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     devices do.
 
     Args:
-        num_cpu_devices: into how many devices the CPU is split, one for each stage that the chief places here.
+        num_cpu_devices: into how many devices the CPU is split, its share of the devices of the pipeline.
         use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
 
     Raises:

@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return the number of devices into which a server splits its CPU, one for each stage."""
+    """Return the number of devices into which a server splits its CPU: its share of the pipeline."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas

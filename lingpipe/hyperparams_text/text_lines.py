@@ -19,7 +19,7 @@ def split(text: str) -> list[tuple[str, str]]:
     """Return the (path, value) of each entry; a line end or `;` ends an entry, and `#` begins a comment line.
 
     Raises:
-        ValueError: an entry is not a path, `:` or `=`, and a value.
+        ValueError: an entry is not `path:value` or `path=value`.
     """
     text = re.sub(_BETWEEN, '', text, count=1)  # what stands before the first entry
     entries, position = [], 0

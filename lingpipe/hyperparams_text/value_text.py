@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Return a token in a form for `ast.literal_eval`: a word becomes a tuple of bytes, as no other value does."""
+    """Return a token in a form for `ast.literal_eval`: a word becomes a tuple of bytes, and nothing else does."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 

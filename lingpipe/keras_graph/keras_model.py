@@ -74,7 +74,7 @@ class ModelGraph:
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they consist
-            only of layer calls.
+            only of calls of layers and of `keras.ops`.
 
     Attributes:
         output_specs: list of `tf.TensorSpec` of the outputs for one example, set by `analyses`.

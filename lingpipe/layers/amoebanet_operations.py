@@ -108,7 +108,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
 
 
 def kernel_initializer() -> keras.initializers.Initializer:
-    """Return a new initializer: variance scaling by fan-out with factor 2, as in the whole released AmoebaNet."""
+    """Return a new initializer: fan-out variance scaling with factor 2, as throughout the released AmoebaNet."""
     return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
 
 

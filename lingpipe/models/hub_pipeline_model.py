@@ -63,7 +63,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
     def generate(self, inputs: Any, max_length: int | None = None, stop_token_ids: Any = 'auto',
                  strip_prompt: bool = False, sampler: Any = None) -> Any:
-        """Generate text as the task does, with a group of prompts in flight for each partition.
+        """Generate text as the task does, with a group of prompts in flight for each device.
 
         See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `pipelined_generation.PipelinedGeneration`.
 

@@ -67,7 +67,7 @@ class LanguageModel(base_task.BaseTask):
         return {'loss': loss, 'bits_per_byte': bits, 'accuracy': accuracy}
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the body has no logits for each label, or fewer logits than the tokenizer has tokens."""
+        """Raise ValueError if the body has no logits for some label, or fewer logits than the tokenizer has tokens."""
         self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]

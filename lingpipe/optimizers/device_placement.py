@@ -105,7 +105,7 @@ class DevicePlacement:
             iterations: number of updates before this one, a scalar; the caller counts updates.
 
         Raises:
-            ValueError: the optimizer works on all weights at once, or there are no gradients.
+            ValueError: the optimizer overrides a method that works on all weights, or there are no gradients.
         """
         gradients, variables = self._optimizer._filter_empty_gradients(gradients, variables)
         optimizer_parts.refuse_work_on_all_weights(self._optimizer, 'a program on servers or TPUs')

@@ -95,7 +95,7 @@ class PureOptimizer:
         variables: all variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:
-        ValueError: the optimizer keeps variables that are not slots of weights, or works on all weights at once.
+        ValueError: the optimizer has variables that are no slots, or overrides a method that works on all weights.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:

@@ -152,9 +152,9 @@ def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiablePara
 
     ::
 
-        num_partitions     the number of devices for a replica, or less if there are too few layers
+        num_partitions     the number of devices for a replica; without `devices`, at most the number of layers
         num_micro_batches  4 K, or less; see `num_micro_batches`
-        schedule           '1f1b', which keeps fewer activations than 'gpipe' and waits no longer
+        schedule           '1f1b' (V > 1: 'interleaved_1f1b'), which keeps fewer activations than 'gpipe'
         recompute          not here, but when the pipeline is built; see `balancing.cut`
     """
     p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen

@@ -139,7 +139,7 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params with a route instead of 'auto', and print the route and the reason.
+    """Return params with a route instead of 'auto'; in training, print the route and the reason.
 
     The route is 'spmd' if it can train the model, K >= 2, the number of identical layers is a multiple of the number of
     stages, and the replicas divide the batch. With 'spmd', `partition_by` is set to the end indices of the stages. The

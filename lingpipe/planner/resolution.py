@@ -1,4 +1,4 @@
-"""From params to the `Setting` of their plans, and from a plan back to params, with a value for every 'auto'."""
+"""Convert params to the `Setting` of their plans, and a plan back to params that have a value for every 'auto'."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ class LayerStack:
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
-        micro_batch_sizes: the sizes of micro-batches, in examples, that will be needed.
+        micro_batch_sizes: the micro-batch sizes that will be needed, in examples.
     """
 
     def __init__(self, source: layer_sources.LayerSource, input_specs: Any,
@@ -40,7 +40,7 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack for another batch size; both share what is computed for micro-batches."""
+        """Return the stack for another batch size; the two stacks share what is computed for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
@@ -122,8 +122,8 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: kind of every device; None: a processor core.
         memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.
-        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time'; None: nothing
-            is measured.
+        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'auto'; None:
+            nothing is measured.
         num_devices: number of devices that num_replicas='auto' may use.
         source: `LayerSource` of the layers; None: the layers that `p` describes.
 
@@ -160,7 +160,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raise ValueError as `GPipeLayer` would, except for fields that are 'auto'; see `make_setting`."""
+    """Raise ValueError for what `GPipeLayer` refuses, but accept 'auto'; `make_setting` describes `source`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

@@ -1,11 +1,11 @@
-"""The choice of 'auto': the fastest of all plans that fit, by their simulated steps.
+"""What 'auto' chooses: of all plans that fit, the one whose simulated step is fastest.
 
-Plans are made in the order of a lower bound on their step time: the time of the work without waiting::
+Plans are made in the order of a lower bound on their step time, which is the time of the work without waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
     step   1.9   1.3   1.2   1.6                     <- no later plan can be among the best: the search ends
 
-So most combinations are never simulated.
+So most combinations of settings are never simulated.
 """
 
 import itertools
@@ -57,7 +57,7 @@ def _numbers_of_partitions(p, num_layers, most):
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the numbers of replicas to choose among; with 'auto', the divisors of `num_devices`, from 1 up; None: 1.
+    """Return the numbers of replicas to choose among; with 'auto', the divisors of `num_devices` (1 if it is None).
 
     Raises:
         ValueError: there are fewer devices than replicas.
@@ -81,8 +81,8 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 def best(candidates: list[plans.Plan]) -> plans.Plan:
     """Return the fastest plan that fits; if none fits, the one that needs the least memory.
 
-    Plans are treated as equally fast if their steps take at most a hundredth longer than the fastest. Of the equally
-    fast, the plan with the fewest devices is best, then that with the least memory.
+    Plans count as equally fast if their steps take at most a hundredth longer than the fastest step. Of these plans,
+    the one with the fewest devices is best; if several have as few, the one with the least memory.
     """
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
@@ -104,11 +104,11 @@ def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partition
 
 def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
                num_devices: int | None = None) -> list[plans.Plan]:
-    """Return the best plans among those that the params leave open, best first.
+    """Return the best of the plans that the params allow, best first.
 
     Args:
         settings: one for each number of replicas to choose among.
-        num_devices: None: no limit, and 'auto' takes the fewest on which the model fits.
+        num_devices: number of devices; None: no limit, and 'auto' takes the fewest on which the model fits.
 
     Returns:
         At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.
@@ -170,7 +170,7 @@ def _combinations(setting, p, numbers_of_partitions):
 
 
 def _plan(combination, p):
-    """Return the `Plan`, or None if this combination of settings, which 'auto' made, is not possible."""
+    """Return the `Plan`, or None if 'auto' made a combination of settings that is not possible."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)

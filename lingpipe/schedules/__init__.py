@@ -42,7 +42,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
             `files.py`).
-        num_virtual_stages: V, the number of stages on each device. For a file or list leave it at 1, because these say
+        num_virtual_stages: V, the number of stages on each device. Leave it at 1 for a file or list, which itself says
             which stages each device has.
 
     Raises:
@@ -76,7 +76,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Choose the order of a named schedule again by the costs of its stages, which may be in any unit of time.
+    """Choose a new order for a named schedule from the costs of its stages, which may be in any unit of time.
 
     Returns:
         The new order if its simulated step is shorter, else `schedule` itself. Most orders do not depend on costs.
@@ -92,7 +92,7 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
-    """Return a user's own schedule if it is for these sizes."""
+    """Return a user's own schedule after checking that it is for these sizes."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:

@@ -1,8 +1,8 @@
 """A user's own schedule, from lists or a CSV file, checked before anything is built.
 
 There is one row per device and one action per cell, in the order in which the device runs them. Empty cells are
-ignored. A cell is stage, kind, micro-batch; if the stage is left out, it is the number of the row. Three
-micro-batches over two devices::
+ignored. A cell names a stage, a kind and a micro-batch. A cell without a stage is for the stage with the row's number.
+Three micro-batches over two devices::
 
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2

@@ -1,4 +1,4 @@
-"""The schedules with a name, for K devices and M micro-batches; in some, each device has V stages."""
+"""Named schedules for K devices and M micro-batches; in some, each device has V stages."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 
 @named('gpipe')
 def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
-    """All forward passes, then all backward passes, last micro-batch first (GPipe, arXiv 1811.06965, Figure 2c).
+    """All forward passes, then all backward passes in reverse order (GPipe, arXiv 1811.06965, Figure 2c).
 
     Every device keeps the activations of all M micro-batches. Three devices, four micro-batches; B takes twice as long
     as F::

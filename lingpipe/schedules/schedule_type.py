@@ -22,11 +22,11 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
     """Return a decorator that lets users choose a schedule by name.
 
     Every module here is imported, so a new schedule is one new file. The decorated function takes `(num_devices,
-    num_micro_batches)`. If its order depends on times, it also takes `costs`: the `StageCosts` of each stage, or None.
+    num_micro_batches)`. A function whose order depends on times also takes `costs`: each stage's `StageCosts`, or None.
 
     Args:
-        num_virtual_stages: V, the number of stages on each device; None: any, which the function takes as a third
-            argument.
+        num_virtual_stages: V, the number of stages on each device; None: any number, which the function takes as its
+            third argument.
     """
     def enter(make: _Maker) -> _Maker:
         SCHEDULES[name], NUM_VIRTUAL_STAGES[name] = make, num_virtual_stages
@@ -65,7 +65,7 @@ class Schedule:
         return bool(self._weights)
 
     def is_split(self, action: Action) -> bool:
-        """Return whether an action is one half of a backward pass: a B that has its W, or that W."""
+        """Return whether an action is half of a split backward pass: a B for which there is a W, or the W itself."""
         return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
@@ -132,14 +132,14 @@ class Schedule:
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
         """Return for each device the peak memory that follows from the order of its actions.
 
-        Activations are kept from F to the end of B. A split B leaves what its W needs, which is kept to the end of W.
+        Activations are kept from F to the end of B. What a split B leaves for its W is kept to the end of the W.
         All stages are taken as equally large.
 
         Args:
-            activations: size of the activations of one micro-batch through all stages of a device, M_B in Zero Bubble
-                (arXiv 2401.10241, section 2.3); each of V virtual stages has 1 / V of it. If devices have unequal
-                numbers of stages, V is their mean.
-            weight_gradient_inputs: size of what B leaves for W, M_W in Zero Bubble.
+            activations: size of one micro-batch's activations in all stages of a device (M_B in Zero Bubble, arXiv
+                2401.10241, section 2.3); each of the V stages has 1 / V of this size. If devices have unequal numbers
+                of stages, V is their mean.
+            weight_gradient_inputs: size of what a micro-batch's Bs leave for its Ws on a device (M_W in Zero Bubble).
         """
         stages_a_device = self.num_stages / self.num_devices
         if not self.backwards():
@@ -158,7 +158,7 @@ class Schedule:
         The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
 
         Raises:
-            ValueError: there would be more micro-batches than here, or none.
+            ValueError: this schedule has fewer micro-batches, or `num_micro_batches` is less than 1.
         """
         if not 1 <= num_micro_batches <= self.num_micro_batches:
             raise ValueError(

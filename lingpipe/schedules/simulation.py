@@ -37,15 +37,15 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
     but not for gradients, so it fills time in which the device would wait::
 
-        device 0  F0F1......B1--R0B0--      B1 follows its own F1: its activations still exist
+        device 0  F0F1......B1--R0B0--      B1 follows its own F1, whose activations still exist
         device 1  ..F0F1B1--R0B0--....
 
     Sending keeps no device busy. The updates begin when every device has finished its actions, because clipping needs
     the norm of all gradients.
 
     Args:
-        costs: one `StageCosts` for all stages, or a list with one per stage; None: F, W and a B with a W take
-            `num_devices / num_stages` each, other Bs twice that.
+        costs: one `StageCosts` for all stages, or a list with one per stage; None: an F, a W or a split B takes
+            `num_devices / num_stages`, and any other B twice as long.
 
     Raises:
         ValueError: there are costs for another number of stages, or the schedule never ends.
@@ -69,10 +69,10 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
 
     A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
     without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
-    split. The `Span`s are in the order of their starts, from 0.
+    split. The `Span`s are in the order of their starts; the first starts at 0.
 
     Args:
-        durations: time of each action; a missing action takes none; recomputations are actions of kind `RECOMPUTE`.
+        durations: time of each action; a missing action takes no time; recomputations are actions of kind `RECOMPUTE`.
         transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
     """
     free = [0.0] * schedule.num_devices

@@ -1,4 +1,4 @@
-"""Actions of a schedule, and when each starts and ends on its device: simulated or measured, and as a drawing."""
+"""Simulated or measured actions of a schedule: when each starts and ends on its device, also as a drawing."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _MOST_COLUMNS = 160
 
 
 class Action(NamedTuple):
-    """One piece of work of a device, written as stage, kind, micro-batch: '1B2'."""
+    """One piece of work of a device; '1B2' is the B of micro-batch 2 in stage 1."""
 
     # `FORWARD`, `BACKWARD` (gradients of inputs and weights, or only of inputs if the schedule also has the `WEIGHT` of
     # the same stage and micro-batch) or `WEIGHT` (gradients of weights)
@@ -113,13 +113,13 @@ class StepTimes:
 
     @property
     def bubble_fraction(self) -> float:
-        """Share of the time up to the end of the actions in which a device waits, averaged over all devices."""
+        """Time that a device waits as a share of the time until all actions have ended, averaged over devices."""
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
         """Draw one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
 
-        Stages are named if a device has several. A name without room is truncated to its kind. 'U' is the update.
+        Stages are named if a device has several. A name without room is cut to the action's kind. 'U' is the update.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.

@@ -8,16 +8,16 @@ pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
     device 2   stage 2   stage 3
 
 Every micro-batch takes the same path as the previous one, six time slots later, because on each device it takes two
-slots each of F, B and W. So the path of one micro-batch, the building block, gives the order of all (arXiv 2405.15362,
-section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one leg to the
-next. Each leg has a number of slots from one device to the next, and each turn has a number of slots::
+slots for each of F, B and W. So the path of one micro-batch (the building block) gives the order of all actions (arXiv
+2405.15362, section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one
+leg to the next. Each leg has a number of slots from one device to the next, and each turn has a number of slots::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
     device 2       F   F         B   B                     B to B on the last
 
 With shorter legs, fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
-block is chosen for the shortest simulated step by the stages' costs, which are equal if unknown.
+chosen block has the shortest step, simulated with the stages' costs, or with equal costs if they are unknown.
 """
 
 import collections
@@ -52,8 +52,8 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
     """Keep all devices busy, and retain the activations of K micro-batches, as many as 1F1B (ZB-V).
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
-    devices wait only until the first F reaches the last device: (K - 1) / 2 times an F through both stages. Two
-    devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
+    devices wait only until the first F reaches the last device: (K - 1) / 2 times as long as the Fs of both stages
+    take. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield blocks: for each leg the slots of all devices, such that no two collide six slots later."""
+    """Yield blocks (for each leg the slots of all devices) that do not collide if repeated every six slots."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -122,7 +122,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
-    """Return the list of the (kind, stage, micro-batch) of all Fs and Bs of a device, in order."""
+    """Return all Fs and Bs of a device in order, as a list of (kind, stage, micro-batch)."""
     legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
     in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
                       for slot, kind, stage in legs for micro_batch in range(num_micro_batches))
@@ -130,11 +130,11 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Runs the Fs and Bs of a block, and puts Ws where a device would wait or could keep no more.
+    """Runs the Fs and Bs of a block, and puts Ws where a device would wait or has reached `most_kept`.
 
     Args:
         starts: for each leg of the block, the slots of all devices.
-        most_kept: largest number of Fs without their W on a device.
+        most_kept: largest number of Fs that a device may have run without their Ws.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
@@ -193,7 +193,7 @@ class _Filling:
         return True
 
     def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
-        """Return when the data of an F or B are there; `inf`: what it needs has not run."""
+        """Return the time at which the data of an F or B arrive; `inf` if an action that it needs has not run."""
         ends = self._ends[kind]
         if kind == FORWARD:
             return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0
@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first; the device may be free before a B that takes no time has its data."""
+        """Return the B whose W can begin first; a B that takes no time may end after its device is free."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

@@ -1,8 +1,8 @@
 """Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
 With K cores, M micro-batches and V stages on each core the program is a loop of V M + K - 1 ticks. In each tick every
-core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). From the last core the
-output moves to the first, if stages are left, and waits until all micro-batches have entered::
+core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). The last core's output
+moves to the first core if stages remain, and waits there until all micro-batches have entered::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
     core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1 (m0', m1', ...), stage K + k
@@ -35,15 +35,15 @@ class SpmdPipeline:
 
     Args:
         run: (start, end) of the equal layers, from `stage_map.longest_run`. The last n of these layers form the stages,
-            where n is the largest multiple of K V. The others run before.
+            where n is the largest possible multiple of K V. The others run before.
         num_cores, num_micro_batches, num_rounds: K, M and V.
         is_partitioned: whether the program is for K cores; otherwise it is for one device.
 
     Attributes:
-        variables: `SpmdValues` of Keras variables: K lists of V variables for each tensor `[K, V, ...]`.
+        variables: `SpmdValues` of Keras variables, with K lists of V variables in place of each tensor `[K, V, ...]`.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: list of the V K end indices of the stages; the first and last stage include the layers before and after.
+        ends: the V K end indices of the stages; the first stage includes the layers before it, the last those after it.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return K lists for each variable of a stage: one per core, with its V variables there."""
+        """Return, for each variable of a stage, K lists: one per core, with the V variables of the core's stages."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -86,7 +86,7 @@ class SpmdPipeline:
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Shard a large value of an outer variable, or its gradient, over the cores."""
+        """Shard the value of a variable outside the stages, or its gradient, over the cores if it is large."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
@@ -105,7 +105,7 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            seed_and_step: int64 tensor `[2]` that determines all random numbers, the same as in a `GPipeLayer`.
+            seed_and_step: int64 tensor `[2]`; with the same one a `GPipeLayer` draws the same random numbers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
@@ -201,7 +201,7 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Index with replication before and after; otherwise every tick would cut and gather the gradient of `rows`."""
+        """Replicate before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):
@@ -210,7 +210,7 @@ class SpmdPipeline:
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run the first stage's layers with a core's weights of a round and the seeds of a micro-batch."""
+        """Run the first stage's layers with the weights of one core and round, and the seeds of one micro-batch."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing = tensors[sum(counts):]
@@ -232,10 +232,10 @@ class SpmdPipeline:
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
-    """Make an `SpmdPipeline` of the layers of another pipeline, with its numbers of stages and micro-batches.
+    """Make an `SpmdPipeline` with the layers of `pipe`, and as many stages and micro-batches.
 
     Args:
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of its input.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
         ValueError: the pipeline is made of a Keras model.
@@ -268,7 +268,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Apply a function from a list of tensors to another list to each entry of tensors `[M, ...]`."""
+    """Call a function from list to list on each of the M entries of tensors `[M, ...]`, and stack the results."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

@@ -71,7 +71,7 @@ class SpmdStep:
             averages, None)
 
     def state_specs(self) -> SpmdState:
-        """Return the `SpmdState` of `tf.TensorSpec`."""
+        """Return an `SpmdState` with the `tf.TensorSpec` of each tensor of a state."""
         specs = self.variables().map(stage_map.spec_of_row, micro_batches.specs_of_tensors)
         return specs._replace(averages=specs.values if self._moved else _NO_AVERAGES, step=tf.TensorSpec([], tf.int64))
 
@@ -159,7 +159,7 @@ class SpmdStep:
 
 
 def _penalty(regularizer, value):
-    """Return the penalty of a weight, a float32 scalar, and its gradient; 0 without a regularizer."""
+    """Return the penalty of a weight (a float32 scalar) and its gradient; both are 0 without a regularizer."""
     if regularizer is None:
         return tf.zeros([]), tf.zeros([], value.dtype)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -169,7 +169,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Return the sum of the penalties of K V weights `[K, V, ...]`, each computed by itself, and its gradient."""
+    """Return the sum of the penalties of K V weights `[K, V, ...]`, computed one by one, and the sum's gradient."""
     if regularizer is None:
         return _penalty(None, values)
 

@@ -64,7 +64,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """The same variable of all stages, V on each of K cores: in the program, one tensor `[K, V, ...]`."""
+    """The matching variables of all stages, V on each of K cores; in the program, one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):

@@ -92,7 +92,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
     so XLA removes its recomputation.
 
     Args:
-        run: applies such functions to tensors, for example a `StageMap`; None: they are called directly.
+        run: function `(function, tensors)` that calls the function, such as a `StageMap`; None: it is called directly.
     """
     run = run or (lambda function, tensors: function(tensors))
 
@@ -112,7 +112,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Return the function from inputs and gradients of float outputs to the gradients of float inputs."""
+    """Return the function that computes gradients of float inputs, given the inputs and float outputs' gradients."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)
@@ -142,7 +142,7 @@ class SpmdValues(NamedTuple):
 
 
 def spec_of_row(row: list) -> tf.TensorSpec:
-    """Return the spec of the tensor `[K, V, ...]` of K lists of V variables."""
+    """Return the spec of the tensor `[K, V, ...]` that K lists of V variables form."""
     return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
 
 
@@ -212,7 +212,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError if stages train different kinds of variables or share any, or if layers have constraints."""
+    """Raise ValueError if stages differ in what they train, or share variables, or if weights have constraints."""
     constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
                    if variable.constraint]
     if constrained:

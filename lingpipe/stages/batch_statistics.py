@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Places of the first call of every norm, then of its second call, and so on."""
+        """Return lists of places: those of every norm's first call, then those of the second calls, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1
@@ -108,7 +108,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Of layers' batch norms, return those whose moving averages can be updated at the end of the batch."""
+    """Return the layers' batch norms, except those whose moving averages cannot be updated at the batch's end."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

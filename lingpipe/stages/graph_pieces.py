@@ -20,7 +20,7 @@ from lingpipe.stages import boundary
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
     """Copy an operation; the copy takes the device and control flow of the current graph.
 
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for a certain one.
+    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one particular operation.
     """
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
@@ -83,8 +83,8 @@ class GraphPiece:
         jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep for
             gradients. XLA cannot pass these from one program to another.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
-        repeats: whether the piece recomputes what another piece computed. An optimization barrier before it keeps XLA
-            from merging the two computations, which would retain the results.
+        repeats: whether the piece recomputes what another piece computed. An optimization barrier before the piece
+            keeps XLA from merging the two computations and so retaining the results.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and limits a virtual CPU to one core.
     """
@@ -131,7 +131,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the arguments behind a barrier, except shapes, which have to stay constants for XLA."""
+        """Return the arguments, floats behind a barrier; integers may be shapes, which stay constants for XLA."""
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
@@ -142,7 +142,7 @@ class GraphPiece:
         """Call the function in the current graph; return `values` with the outputs, and the operation if there is one.
 
         Args:
-            values: from `tensor.ref()` of each feed to the tensor to feed.
+            values: maps each feed's `tensor.ref()` to the tensor to feed.
         """
         if not self.outputs:
             return dict(values), None
@@ -184,12 +184,12 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; to save a function, TensorFlow calls this with None and tensors like the inputs."""
+    """Refuse gradients; to save a function, TensorFlow passes no operation, but tensors like the inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if gradients are not zero, because under two tapes TensorFlow runs unneeded ones with zeros."""
+    """Fail at run time if gradients are not zero; under two tapes TensorFlow runs unneeded gradients with zeros."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -203,7 +203,7 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Settings of TensorFlow's optimizer: one round, no copies specialised for constant arguments or unused results."""
+    """Settings of TensorFlow's graph optimizer: one round, no copies for constant arguments or unused results."""
     # A second round finds nothing, and copies of the piece for each of a pipeline's calls only delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
@@ -262,7 +262,7 @@ def _gives_known_shapes(operation: tf.Operation) -> bool:
 
 
 def _graph_def(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Any:
-    """Serialise some operations of a graph; control edges are kept if both ends are."""
+    """Serialise some operations of a graph, with the control edges between them."""
     if graph not in _graph_defs:  # once for all pieces: a traced graph no longer changes
         _graph_defs[graph] = graph.as_graph_def()
     whole = _graph_defs[graph]

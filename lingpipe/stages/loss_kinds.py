@@ -71,7 +71,7 @@ def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sampl
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask, because Keras would multiply a batch's one loss by it."""
+    """Raise NotAdditive if outputs have a Keras mask: Keras would multiply a batch's only loss by the mask."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 

@@ -38,7 +38,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return `results` for `means`: {name: function of the sums} for each entry that is not (sum, weight)."""
+    """Return the `results` that `means` takes: {name: function of the sums} for metrics other than (sum, weight)."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -98,13 +98,13 @@ def _of_keras(loss: keras.losses.Loss) -> Callable:
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
-    """Return a tensor `[batch]` filled with 1 / `num_rows`, an integer scalar, in Keras's float type."""
+    """Return a tensor `[num_rows]` filled with 1 / `num_rows`, in Keras's float type, but at least float32."""
     rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
     return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Return a hashable key: losses of Keras's own classes with equal settings have the same key, others their own."""
+    """Return a hashable key, shared only by losses that are of the same Keras class and have equal settings."""
     is_from_keras = isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if is_from_keras else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
@@ -182,26 +182,26 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Return weights as a divisor, broadcast to `values`, except in a mean by weights that have the same rank."""
+        """Return weights as a divisor, broadcast to `values` unless the mean is by weights and ranks are equal."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
-        """Keep the mask of the loss, which may mask examples itself, as `ignore_class` does."""
+        """Call the loss and keep the mask of its result; a loss may mask examples itself, as with `ignore_class`."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)
         return values
 
 
 def shallow_copy(keras_object: Any) -> Any:
-    """Return a copy that shares its attributes; copy.copy would save and load a Keras object, which fails for some."""
+    """Return a copy with the same attributes; copy.copy saves and loads Keras objects, which fails for some."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divide metric sums by their weights, or compute a metric's result from its sums, as `results_of` says."""
+    """Divide metric sums by their weights; for a metric in `results` (see `results_of`), call its function."""
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 

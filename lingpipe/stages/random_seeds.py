@@ -23,7 +23,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return seed and step as an int64 tensor `[2]` for a first stage on a device; `step` None: count steps."""
+        """Return seed and step as an int64 tensor `[2]`; `device` is the first stage's; `step` None: count steps."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -39,7 +39,7 @@ class StepSeeds:
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return seed and step on logical cores, which cannot read host variables, so each replica has its own seed."""
+        """Return seed and step on logical cores, which cannot read host variables; each replica has its own seed."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -60,8 +60,8 @@ class Seeds:
     Args:
         draw: function from a call index to a sequence of seeds `[2]`, one per generator.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
-            layer, such as Keras's global one. `position` is the place of a segment in the model, `number` that of the
-            generator in the segment. None: the program has no numbers for such generators.
+            layer, such as Keras's global one. `position` is the segment's place in the model, and `number` counts the
+            generators within the segment. None: the program has no numbers for such generators.
     """
 
     def __init__(self, generators: list[Generator], draw: Callable[[int], Sequence[tf.Tensor]],
@@ -72,7 +72,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment: put new states for the seed generators of its layers into `mapping`, by variables' ids."""
+        """Begin a segment: put new states of its layers' seed generators into `mapping`, keyed by variable ids."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -96,7 +96,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds `[count, 2]` for all generators of a model; `call_index` is the number of earlier calls of layers."""
+    """Draw seeds `[count, 2]` for all generators of a model; `call_index` counts earlier calls of the layers."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
         seed = tf.random.experimental.stateless_fold_in(seed, call_index)
@@ -104,7 +104,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draw the seed `[2]` of a generator that belongs to no layer, by its number in the segment at a position."""
+    """Draw the seed `[2]` of generator `number` in the segment at `position`; the generator belongs to no layer."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)

@@ -78,7 +78,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     """Return the dictionary from the reference of each tensor to its `Dependence`.
 
     Args:
-        operations: of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
+        operations: the operations of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
         otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
     """
@@ -113,7 +113,7 @@ def _follow(operation: tf.Operation, other: tf.Operation | None, found: dict[Any
 
 
 def _of_constants(one: tf.Tensor, two: tf.Tensor) -> row_rules.Dependence:
-    """Return the dependence of a result that only the number of rows may change."""
+    """Return the dependence of a result that can depend only on the number of rows."""
     first, second = tf.get_static_value(one), tf.get_static_value(two)
     if first is None or second is None:
         return row_rules.MIXED if one.op.op_def.is_stateful and one.op.type not in _READS else row_rules.CONSTANT
@@ -137,7 +137,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
     Args:
         losses: scalars of the graph of a stage that was traced with `row_rules.NUM_ROWS[0]` rows.
-        inputs: pairs of an input of the stage, in this trace and in the other.
+        inputs: for each input of the stage, the pair of its tensors in this trace and in the other.
         constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
     """
@@ -150,7 +150,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Return the dependences that the shapes show; MIXED if an input is neither rows nor the same in both traces."""
+    """Return the dependences that shapes show; MIXED if an input is not constant, rows or known while tracing."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

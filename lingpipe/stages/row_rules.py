@@ -1,7 +1,7 @@
 """Rules for operations: how their results depend on the rows of a batch.
 
-A rule says only whether a result has rows. They are in the dimension that grows from trace to trace. So a result
-in which two dimensions grow, such as the differences of all pairs of rows, has no rows.
+A rule says whether a result has rows, but not where. Rows are in the dimension that grows from trace to trace. So a
+result in which two dimensions grow, such as the differences of all pairs of rows, has no rows.
 """
 
 import enum
@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return a dependence with the axis of its rows, the only dimension that grows, in proportion to them; or MIXED."""
+    """Return a dependence, with the axis of its rows if it has rows; MIXED if the two shapes contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -103,7 +103,7 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the dependence of the only input, which the result also has."""
+    """Return the only input's dependence, which the result shares; a sum that is cast to integers is MIXED."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -154,7 +154,7 @@ def _axes_of(node: Node, place: int = 1) -> set[int] | None:
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Operations along some dimensions, which the input number `place` lists."""
+    """Operations along the dimensions that input number `place` lists."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
@@ -166,7 +166,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Operations over a batch, such as a convolution, whose other inputs are constants."""
+    """Operations whose first input is a batch and whose other inputs are constants, such as a convolution."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 
@@ -184,7 +184,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a product of matrices, by whether it sums over the rows of each input that has rows."""
+    """Return the dependence of a matrix product; `is_summed` tells for each input with rows if they are summed."""
     if not any(is_summed):
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
@@ -195,7 +195,7 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the dependence of a result that inputs are moved into, and that must keep all rows in order."""
+    """Return the dependence that all moved inputs have, if the result keeps all rows in order; otherwise MIXED."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
@@ -208,7 +208,7 @@ def _is_whole(node: Node, place: int = 0) -> bool:
 
 
 def _reshaped(node: Node) -> Dependence:
-    """Elements stay in order, so rows stay together if the dimensions before theirs are the same."""
+    """Elements stay in order, so rows stay together if the dimensions before the row dimension are the same."""
     value, result = node.given[0], node.operation.outputs[0]
     same = grown(result, node.other.outputs[0]) == [value.axis] and (
         node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())

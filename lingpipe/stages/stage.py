@@ -55,7 +55,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return the same stage on another device of the same kind, for another replica; they share all programs."""
+        """Return this stage on another device of its kind, for another replica; both stages share all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -112,7 +112,7 @@ class Stage:
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
             targets: nest of the targets that `loss` compares the outputs with, on the last stage; () elsewhere.
-            by_layer: whether the backward pass is to be cut at every segment, for recomputation in two levels.
+            by_layer: whether the backward pass is to be cut at every segment, as recompute='layer' requires.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
@@ -129,7 +129,7 @@ class Stage:
         return self._programs[key, trainability]
 
     def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return the `Replica` of this number, for which layers work on a micro-batch; None if there is only one."""
+        """Return replica `index` as a `Replica`, for layers at work on a micro-batch; None if it is the only one."""
         num_replicas = self._num_replicas * collectives.current().count  # of all pipelines that train together
         if num_replicas == 1:
             return None
@@ -155,7 +155,7 @@ def sublayers(layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
 
 
 def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
-    """Return the values that a trace treats as constants, such as numbers, by (id of a layer, name of an attribute)."""
+    """Return {(layer id, attribute name): value} for values that a trace treats as constants, such as numbers."""
     found = {(id(layer), name): _setting(value) for layer in layers for name, value in vars(layer).items()
              if not name.startswith('_') or _is_users(layer, name)}
     return {place: setting for place, setting in found.items() if setting is not _NONE}

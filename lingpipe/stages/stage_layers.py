@@ -83,7 +83,7 @@ class StageLayers:
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
-            by_layer: whether to distinguish the uses of a weight by several segments, for their gradients.
+            by_layer: whether a weight has a separate gradient for each segment that uses it.
             watch: function of a tensor, called with every value of a trainable variable that layers may read.
         """
         nests, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
@@ -95,7 +95,7 @@ class StageLayers:
         return nests, scope
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
-        """Return the `random_seeds.Seeds` of a micro-batch: every call of a layer in the model has its own."""
+        """Return the `random_seeds.Seeds` of a micro-batch: each call of a layer in the model has its own seeds."""
         def draw(call_index: int) -> list:
             drawn = random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
             return [drawn[position] for position in self.seed_positions]

@@ -82,8 +82,8 @@ class StageProgram:
 
     Args:
         inline: whether functions become a part of the program that calls them.
-        specs: pair (inputs, targets) for one micro-batch: a `Boundary` of `tf.TensorSpec`s, and a nest of them, () if
-            there is no loss.
+        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s; the targets
+            are a nest of these, or () if there is no loss.
         by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
     """
 
