@@ -23,7 +23,7 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
     """Call `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
 
     Stages run on tensors instead of variables. If a custom-gradient function captures tensors, they get no gradients,
-    so `check` should refuse it. Unnecessary once `tf.custom_gradient` raises for captured tensors with a gradient;
+    so `check` should refuse it. Unnecessary once `tf.custom_gradient` raises for captured differentiable tensors;
     TensorFlow 2.21 does not.
     """
     decorator = custom_gradient._graph_mode_decorator

@@ -158,7 +158,7 @@ class TargetTexts(_Texts):
             'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Return the targets of the sources; they are the same in every call.
+        """Return the sources' targets, which are the same in every call.
 
         Args:
             num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.

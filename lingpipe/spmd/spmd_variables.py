@@ -45,7 +45,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return the handle with which `SpmdCores` reads and assigns the slices as one tensor in the next program."""
+        """Return the handle by which `SpmdCores`, in the next program, reads and assigns all slices as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property

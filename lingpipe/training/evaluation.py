@@ -37,7 +37,7 @@ class Evaluator:
         """Before training begins, refuse an input that the model cannot evaluate; `name` is 'Dev' or 'Test'.
 
         Raises:
-            ValueError: the examples of `data` do not fit the model, or its classes have other numbers than in
+            ValueError: the examples of `data` do not fit the model, or a class has another index than in
                 `training_input`.
         """
         self._task.check_input(data)
