@@ -52,7 +52,11 @@ def _is_more_than_its_call(model, node):
 def _trace(node, training):
     model, inputs = node.operation, list({id(tensor): tensor for tensor in node.input_tensors}.values())
     symbols = [keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype) for tensor in inputs]
-    args, kwargs = node.arguments.fill_in(dict(zip(map(id, inputs), symbols)))
+    # Some of Keras's layers return another float type than their symbols say, so Keras's cast at the call is repeated.
+    casts = model.compute_dtype != model.variable_dtype
+    given = [keras.ops.cast(symbol, model.compute_dtype) if casts and 'float' in symbol.dtype else symbol
+             for symbol in symbols]
+    args, kwargs = node.arguments.fill_in(dict(zip(map(id, inputs), given)))
     if 'training' in inspect.signature(model.call).parameters:
         kwargs = {**kwargs, 'training': training}
     try:

@@ -178,7 +178,7 @@ class ElasticHosts:
             errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
-        """Return params and `Placement`, in which devices of available workers replace those of lost workers."""
+        """Return params and `Placement`, in which devices of available workers replace lost devices."""
         params = params.Copy()
         body = params.task.body
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)

@@ -154,7 +154,7 @@ def _refuse_added_losses(body):
 
 
 def _of_whole_batch(means, variances, momentum):
-    """Return the batch's moving mean and variance `[channels]` from those of its shares, `[shares, channels]`."""
+    """Return the batch's moving mean and variance `[channels]` from its shares' values `[shares, channels]`."""
     factor = max(1.0 - momentum, 1e-12)  # a statistic's weight in its average; averages / factor differ like statistics
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
         tf.stack([means / factor, variances / factor, tf.ones_like(means)]),

@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Return lists of places: those of every norm's first call, then those of the second calls, and so on."""
+        """Return lists of places: the places of every norm's first call, then of the second calls, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1

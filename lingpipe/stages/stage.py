@@ -22,6 +22,7 @@ _KERAS_ATTRIBUTES = frozenset(vars(keras.layers.Layer(dtype='float32')))  # with
 _HARMLESS = ('ReadVariableOp', 'VariableShape', 'VarIsInitialized', 'ResourceGather', 'LookupTableFind',
              'LookupTableSize', 'LookupTableExport', 'QueueSize', 'Write', 'FlushSummary', 'Rng', 'StatefulRandom',
              'StatefulUniform', 'StatefulStandardNormal', 'StatefulTruncatedNormal')
+_NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings of types of operations
 
 
 class Stage:
@@ -140,6 +141,10 @@ class Stage:
         program = stage_program.StageProgram(
             self._run, self.jit_compile, device_kinds.is_logical_core(self.device), self._replica, *arguments)
         _refuse_changes(program.graph, self.index)
+        names = [each.name for each in program.graph.get_operations() if each.type.startswith(_NOT_FOR_XLA)]
+        if names and self.jit_compile:  # TensorFlow's own error may arrive as a CancelledError
+            raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile '
+                             '(jit_compile=True). Set jit_compile=False, or do it before the pipeline, in the input.')
         captured = {id(outer) for outer, _ in program.graph.captures}
         hidden = [variable.path for variable in itertools.chain(*self.variables())
                   if id(getattr(variable.value, 'handle', None)) in captured]  # unallocated variables have no handle

@@ -47,7 +47,7 @@ def table(text: str) -> str:
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph in place of a missing part, with the command that adds the part."""
+    """Return a paragraph instead of a missing part, with the command that adds the part."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 

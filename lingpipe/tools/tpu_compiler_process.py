@@ -1,4 +1,4 @@
-"""The TPU compiler in a separate process, because it may abort or hang, and its caller must go on.
+"""The TPU compiler in a separate process, because it may abort or hang, and its caller must continue.
 
 Private names of jaxlib are used only here. The process compiles for TPUs that this machine lacks::
 

@@ -17,8 +17,8 @@ class Encoder(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.dense, self.norm, self.drop = layers.Dense(6,
-                                                        name='dense'), layers.BatchNormalization(name='norm'), layers.Dropout(0.0)
+        self.dense, self.norm = layers.Dense(6, name='dense'), layers.BatchNormalization(name='norm')
+        self.drop = layers.Dropout(0.0)
         self.nested = keras.Sequential([layers.Dense(6, activation='tanh', name='inside')], name='nested')
 
     def call(self, inputs, scale=None, training=False):
@@ -98,3 +98,16 @@ def test_a_model_with_a_branch_on_a_tensor_or_a_mask_stays_whole():
 def test_too_many_partitions_for_a_whole_model_are_refused_by_name():
     with pytest.raises(ValueError, match="Model 'own' stays whole.*num_partitions=3.*into layers"):
         gpipe_layer.GPipeLayer.from_keras(wrapped(Own('counts', name='own')), num_partitions=3)
+
+
+def test_inputs_are_cast_to_the_precision_of_the_model():
+    """`CategoryEncoding` returns float32, though its symbol in mixed precision is float16."""
+    keras.config.set_dtype_policy('mixed_float16')
+    inputs = keras.Input([3], dtype='int32')
+    encoded = layers.CategoryEncoding(6, output_mode='multi_hot')(inputs)
+    model = keras.Model(inputs, Encoder(name='encoder')(encoded)['wide'])
+    keras.config.set_dtype_policy('float32')
+    x = np.array([[1, 2, 3], [0, 5, 5]])
+    actual, expected = gpipe_layer.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1)(x), model(x)
+    assert actual.dtype == expected.dtype == tf.float16
+    np.testing.assert_allclose(actual, expected, atol=1e-2)

@@ -95,3 +95,11 @@ def test_what_changes_no_result_is_taken(kind, recompute, assert_close, tmp_path
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         out = pipe_of(kind, recompute=recompute, num_replicas=2, num_micro_batches=2).value_and_grad(loss, X, Y)
     assert_close((out.loss, out.gradients), (value, expected))
+
+
+def test_texts_are_refused_by_name_under_xla():
+    inputs = keras.Input([2], dtype='string')
+    model = keras.Model(inputs, layers.Embedding(3, 2)(layers.Hashing(num_bins=3, name='buckets')(inputs)))
+    pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=1, jit_compile=True)
+    with pytest.raises(ValueError, match=r"'buckets.*' looks up a table or reads texts.*Set jit_compile=False"):
+        pipe(tf.constant([['a', 'b']]))
